@@ -2,6 +2,7 @@
 #   make demo     demonstrations, training, evaluation and a report in runs/demo
 #   make test     the test suite, some eight minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
+#   make docs     the documentation with the API reference, in site/index.html
 #   make stress   the long tests
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
 #   make interop  whether lerobot reads what we write and we read what it writes; makes .venv-interop
@@ -21,7 +22,7 @@ DEV := $(VENV)/.installed-dev
 export MALLOC_MMAP_THRESHOLD_ := 33554432
 export MALLOC_TRIM_THRESHOLD_ := 1073741824
 
-.PHONY: help install demo test stress mutate interop check lint types imports package
+.PHONY: help install demo test docs stress mutate interop check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -33,6 +34,10 @@ demo: $(RUNTIME)
 # Three, also on two cores: the one that has the arms mostly waits for their clocks.
 test: $(DEV)
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile
+
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in site/. To read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 stress: $(DEV)
 	$(BIN)/python -m pytest -v -m stress -n 2 --dist worksteal
@@ -56,7 +61,7 @@ $(INTEROP)/.installed:
 	@touch $@
 
 # Each part is a target of its own, so that `make -k check` goes through all of them.
-check: lint types imports package
+check: lint types imports package docs
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What the bridges to arms cost beside others' libraries, and how steadily the device process keeps its time.
+"""Costs of the robot bridges beside reference libraries, and jitter of the device process.
 
     python benchmarks/bridge.py --json bridge.json
 
@@ -132,7 +132,7 @@ def _signed(value: int, size: int) -> int:
 def measure_cycles(rounds: int, cycles: int) -> dict[str, tuple[float, float]]:
     """Returns milliseconds of processor time and of the clock per cycle, by driver."""
     took: dict[str, list[tuple[float, float]]] = {"ours": [], "dynamixel_sdk": []}
-    with Emulator(["--plant", "first_order"]) as emulator:
+    with Emulator(plant="first_order") as emulator:
         ours, sdk = Ours(emulator.ports["left"]), Sdk(emulator.ports["right"])
         drivers: dict[str, Callable[[int], Motions]] = {
             "ours": ours.cycle,
@@ -159,9 +159,9 @@ def measure_cycles(rounds: int, cycles: int) -> dict[str, tuple[float, float]]:
 
 
 def measure_loop(seconds: float) -> tuple[float, float, int]:
-    """Returns the median time between cycles (ms), the 99th percentile of its distance from the period (ms), and those late."""
+    """Returns median cycle time (ms), 99th percentile of its deviation (ms), and late cycles."""
     times: dict[int, float] = {}
-    with Emulator(["--plant", "first_order"]) as emulator:
+    with Emulator(plant="first_order") as emulator:
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0)
         with DeviceProcess(
             driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), period_s=PERIOD_S

@@ -1,4 +1,4 @@
-"""What the measurements of the bridges to arms have in common: codecs side by side, and answers of a device process in time."""
+"""Shared parts of the bridge benchmarks: codecs side by side, and response times."""
 
 import argparse
 import json
@@ -113,7 +113,7 @@ def run(
     peer: str,
     answers: Callable[[str, int, float], Entry],
 ) -> None:
-    """Is the command of a bridge to KUKA arms: reads its arguments, measures, prints the table and, if asked, writes it.
+    """Runs the benchmark of one bridge to KUKA arms from the command line; writes it on request.
 
     Args:
         description: What is measured.

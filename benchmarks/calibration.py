@@ -1,4 +1,4 @@
-"""How well cameras that are not where the drawing has them are found again, in the rendered KUKA cell.
+"""Accuracy of camera calibration in the rendered KUKA cell, with cameras moved off their pose.
 
     MUJOCO_GL=egl python benchmarks/calibration.py --seeds 10 --json calibration.json
 
@@ -32,7 +32,7 @@ from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, ro
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
-from stringline.real_robot.calibration.capture_set import Gallery
+from stringline.real_robot.calibration.capture_set import CaptureSet
 from stringline.real_robot.calibration.hand_eye import closed_form
 from stringline.real_robot.calibration.outcome import outcome_of
 from stringline.real_robot.calibration.simulated_cell import SimulatedCell
@@ -87,19 +87,19 @@ def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) ->
     (name,) = settings.cameras
     knock = knock_of(rng)
     cell.begin(seed, {name: knock})
-    gallery = Gallery(settings, cell.body, cell.contract, folder, lambda _: None)
+    captures = CaptureSet(settings, cell.embodiment, cell.contract, folder, lambda _: None)
     for number, q in enumerate(settings.poses, 1):
         moved = q + JITTER_RAD * rng.uniform(-1, 1, len(q))
         moved[-1] = q[-1]
         for _ in range(settings.looks):
-            gallery.take(number, cell.observe(moved))
-    outcome = outcome_of(gallery, name, Identity("1", px, px, 30.0), "")
+            captures.take(number, cell.observe(moved))
+    outcome = outcome_of(captures, name, Identity("1", px, px, 30.0), "")
     if outcome.camera is None:
-        raise SystemExit(f"{choice}, seed {seed}: {outcome.summary.trouble}")
+        raise SystemExit(f"{choice}, seed {seed}: {outcome.summary.problem}")
     truth, camera = cell.truth(name, IIWA14.home), outcome.camera
     start = (
-        size_of(inverse(truth) @ closed_form(gallery.shots[name])[0])
-        if name in gallery.shots
+        size_of(inverse(truth) @ closed_form(captures.detections[name])[0])
+        if name in captures.detections
         else (np.nan, np.nan)
     )
     found = size_of(inverse(truth) @ camera.T_parent_camera)

@@ -1,4 +1,4 @@
-"""Windows read per second, by us and by others, their sizes on disk, a cold disk, the loader alone, and what training waits.
+"""Windows per second of this store and of other formats, sizes on disk, and waiting in training.
 
     python benchmarks/data.py --json data.json python benchmarks/data.py --folder /mnt/disk
     --episodes 24 --cameras 4 --batch 64 --seconds 30 --steps 30 python benchmarks/data.py
@@ -75,7 +75,7 @@ Row = dict[str, object]
 def measure(
     readers: Mapping[str, Reader], count: int, batch: int, seconds: float
 ) -> dict[str, float]:
-    """Returns windows per second of processor time by reader, the median over interleaved rounds."""
+    """Returns windows per second of processor time by reader: medians of interleaved rounds."""
     rates: dict[str, list[float]] = {name: [] for name in readers}
     end, round_number = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or round_number < 3:
@@ -159,7 +159,7 @@ class TimedBatches:
 def measure_input_wait(
     store: EpisodeStore, folder: Path, steps: int, changes: Sequence[str]
 ) -> float:
-    """Returns the share of training time after the first batch in which the default recipe, with changes, waits for data."""
+    """Returns the share of training time after the first batch that is spent waiting for data."""
     overrides = [
         f"dataset.path={store.path}",
         f"trainer.steps={steps}",
@@ -191,7 +191,7 @@ def measure_input_wait(
 
 
 def check(readers: Mapping[str, Reader], count: int) -> None:
-    """Sees that all readers return the same; LeRobot's colours come back changed, but those of the right frame."""
+    """Checks that all readers return the same; LeRobot's colours are compressed, frames equal."""
     indices = np.random.default_rng(1).integers(0, count, 16)
     expected = readers["memmap"](indices)
     for name, read in readers.items():

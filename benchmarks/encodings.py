@@ -140,7 +140,7 @@ class Setting:
     device: str
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Returns tokens (batch, tokens, dim) and places (batch, tokens, 3) within a cubic metre."""
+        """Returns tokens (batch, tokens, dim) and places (batch, tokens, 3) in a cubic metre."""
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(self.batch, self.tokens, self.dim, generator=generator)
         coordinates = torch.rand(self.batch, self.tokens, 3, generator=generator)
@@ -240,7 +240,7 @@ def measure(
 
 
 def keep_large_blocks() -> None:
-    """Starts the process again with a malloc that keeps large blocks; else it fetches every temporary page by page."""
+    """Restarts the process with a malloc that keeps large blocks, as the Makefile sets it."""
     if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
 

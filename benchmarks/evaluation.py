@@ -1,4 +1,4 @@
-"""What our runner costs beside bare stepping, and how many episodes per minute any number of workers gives.
+"""Overhead of the evaluation runner over bare stepping, and episodes per minute by workers.
 
     python benchmarks/evaluation.py --json evaluation.json
     python benchmarks/evaluation.py --episodes 10 --seconds 15 --workers 1 2 4 --ray 1 2
@@ -45,7 +45,8 @@ from stringline.datasets.files.atomic import write_file  # noqa: E402
 from stringline.policies.chunks.chunk import ActionChunk, Session  # noqa: E402
 from stringline.sim.environment.environment import TaskEnvironment  # noqa: E402
 from stringline.sim.environment.factory import make_environment  # noqa: E402
-from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds  # noqa: E402
+from stringline.sim.evaluation.runner import Evaluation  # noqa: E402
+from stringline.sim.evaluation.seed_runner import evaluation_seeds  # noqa: E402
 from stringline.sim.rollout.cluster import Cluster, LocalCluster  # noqa: E402
 from stringline.sim.rollout.ray_cluster import RayCluster  # noqa: E402
 from stringline.sim.rollout.rollout import due_actions  # noqa: E402
@@ -55,7 +56,7 @@ Row = dict[str, object]
 
 
 class Still:
-    """Moves at random about where the arms are; remembers when episodes began, its own time, and what will be executed.
+    """A policy of random moves that records episode starts, its own time and executed actions.
 
     Args:
         contract: Of the world.
@@ -86,7 +87,7 @@ class Still:
         return StillSession(self, np.random.default_rng(seed))
 
     def _processor_time(self) -> float:
-        """Returns the seconds of this process and of the worker, where there is one; to look for it takes long."""
+        """Returns the processor seconds of this process and of its worker, if there is one."""
         self._worker = self._worker or next(iter(psutil.Process().children()), None)
         times = self._worker.cpu_times() if self._worker and self._between else None
         return time.process_time() + (times.user + times.system if times else 0.0)
@@ -119,7 +120,7 @@ class StillSession:
 def step_bare(
     world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]
 ) -> tuple[float, float]:
-    """Returns the seconds that an episode takes without any runner: the same actions, images whenever they are due.
+    """Returns the seconds of an episode without a runner: the same actions, images when due.
 
     By the clock, and of processor time.
     """
@@ -137,7 +138,7 @@ def step_bare(
 def measure_overhead(
     make: Callable[[], TaskEnvironment], episodes: int
 ) -> tuple[float, float, float]:
-    """Returns the overhead by the clock and in processor time, shares, and the seconds until a worker's first episode."""
+    """Returns overheads in wall and processor time, and seconds until a worker's first episode."""
     world, bare = make(), list[tuple[float, float]]()
     policy = Still(
         world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions))

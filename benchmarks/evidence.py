@@ -1,10 +1,10 @@
-"""Evidence in cells: one question each, by a fixed recipe, collected piece by piece on whatever machine there is.
+"""The campaign: cells of one question each, with a fixed recipe, run piece by piece.
 
     python benchmarks/evidence.py                 runs the next missing cell, then writes it down
     python benchmarks/evidence.py --list          shows all cells and which are there
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
-    python benchmarks/evidence.py --under kuka_pick --all     goes on until no cell of that beginning is missing
-    python benchmarks/evidence.py --write         writes docs/results.md anew from docs/results.jsonl, and runs nothing
+    python benchmarks/evidence.py --under kuka_pick --all     runs all missing cells of a prefix
+    python benchmarks/evidence.py --write         rewrites docs/results.md from docs/results.jsonl
 
 Two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
@@ -34,11 +34,11 @@ from pathlib import Path
 
 import evidence_looks_page
 import evidence_page
-from evidence_cells import cells, first_cells, peers_cells
+from evidence_cells import cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
 
-from stringline.sim.report.system_info import machine_kind, versions
+from stringline.sim.report.system_info import package_versions, system_info
 
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
 FOLDER = (
@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 def questions() -> list[Question]:
-    """Returns all cells, the most telling first: encodings, kinds of policies and looks, then seeds, tasks and scale."""
+    """Returns all cells, the most informative first."""
     small = [
         *first_cells(),
         *look_cells("small"),
@@ -61,7 +61,9 @@ def questions() -> list[Question]:
         *look_cells("small", 1),
         *look_cells("small", 2),
     ]
-    return list(dict.fromkeys([*small, *peers_cells(), *cells("large"), *look_cells("large")]))
+    return list(
+        dict.fromkeys([*small, *third_party_cells(), *cells("large"), *look_cells("large")])
+    )
 
 
 def known() -> dict[str, dict[str, object]]:
@@ -100,14 +102,14 @@ def answer(cell: Question) -> dict[str, object]:
         **outcomes((cell.evaluation / "results.jsonl").read_text().splitlines()),
         "seconds": took,
         "checkpoint_bytes": size,
-        "machine": machine_kind(),
-        "versions": versions(),
+        "machine": system_info(),
+        "versions": package_versions(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
 
 def outcomes(lines: Sequence[str]) -> dict[str, str]:
-    """Returns success (0 or 1) and furthest stage of each seed, a digit each in their order, from an evaluation's lines."""
+    """Returns success (0 or 1) and furthest stage of each seed as digits, in order of seeds."""
     by_seed = {result["seed"]: result for result in map(json.loads, lines) if "seed" in result}
     ordered = [by_seed[FIRST_SEED + index] for index in range(SEEDS)]
     return {

@@ -8,7 +8,9 @@ from pathlib import Path
 from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, arithmetic, demonstrations, measured
 
 TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
-PEERS_TASK = "gym_aloha_transfer_cube"  # In gym-aloha's own world; needs the extra `peers`.
+THIRD_PARTY_TASK = (
+    "gym_aloha_transfer_cube"  # In gym-aloha's own world; needs the extra `third-party`.
+)
 ENCODINGS = {
     "none": "encoder=none",
     "rope_mixed": "encoder=rope_mixed encoder.values=false",
@@ -25,7 +27,7 @@ ENCODINGS = {
 POLICIES = {
     "diffusion": "policy=diffusion",
     "flow": "policy=flow",
-    "act": "policy=act policy/memory=places policy.dim=128 policy.feed_forward=512",
+    "act": "policy=act policy/observation_encoder=places policy.dim=128 policy.feed_forward=512",
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
@@ -52,7 +54,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its path, stable for ever; the cells of diffusion are older than the choice of a policy."""
+        """The path of the cell, which never changes; cells of diffusion name no policy."""
         kind = "" if self.policy == "diffusion" else f"/{self.policy}"
         return f"{self.task}/{self.encoding}/{self.coordinates}/{self.seed}/{self.scale}{kind}"
 
@@ -131,7 +133,7 @@ COMPARED = (
 
 
 def first_cells() -> list[Cell]:
-    """Returns the most telling questions: four encodings, kinds of policies, and values with twice the demonstrations."""
+    """Returns the first questions: encodings, policies, and values with twice the data."""
     encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
     kinds = [
         Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy)
@@ -145,7 +147,7 @@ def first_cells() -> list[Cell]:
 
 
 def cells(scale: str) -> list[Cell]:
-    """Returns the questions about encodings at a scale, for all training seeds, tasks and coordinates."""
+    """Returns the questions about encodings at a scale: all seeds, tasks and coordinates."""
     return [
         Cell(task, encoding, coordinates, seed, scale)
         for seed, task, coordinates, encoding in itertools.product(
@@ -157,9 +159,9 @@ def cells(scale: str) -> list[Cell]:
     ]
 
 
-def peers_cells() -> list[Cell]:
+def third_party_cells() -> list[Cell]:
     """Returns the questions about kinds of policies in a world of others."""
     return [
-        Cell(PEERS_TASK, COMPARED[0], "metric", 0, "large", policy)
+        Cell(THIRD_PARTY_TASK, COMPARED[0], "metric", 0, "large", policy)
         for policy in ("diffusion", "flow")
     ]

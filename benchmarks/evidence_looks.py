@@ -1,4 +1,4 @@
-"""Cells that compare what a policy gets of depth: figures 5 and 6 of STRING (Schenck et al., 2025, arXiv 2502.02562) in MuJoCo.
+"""Cells that compare inputs of depth, after figures 5 and 6 of STRING (arXiv 2502.02562).
 
 KUKA's arm picks one of 24 things up, seen through a depth sensor with faults; chunks are poses of
 the gripper relative to where it is. A policy is trained once per look, in distribution, and
@@ -55,7 +55,7 @@ COLLECTED = ["first_seed=10000"]
 TRAINED = [
     "policy=diffusion",
     "policy.sampling_steps=8",
-    "policy.memory.cameras=[overhead,wrist]",
+    "policy.observation_encoder.cameras=[overhead,wrist]",
     "action=gripper_poses",
     *EARLY,
 ]
@@ -114,7 +114,7 @@ class LookCell:
         return [*TRAINED, *LOOKS[self.look].split(), *arithmetic(self.scale)]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the commands that answer it; under a shift only the last one, once there is a checkpoint."""
+        """Yields the commands of the cell; under a shift only the evaluation."""
         scale, store = SCALES[self.scale], demonstrations(TASK, self.scale)
         if not self.shift or not self.checkpoint.exists():
             yield (
@@ -147,7 +147,7 @@ class LookCell:
 
 
 def shifts() -> dict[str, dict[str, float]]:
-    """Returns the options of each world of the suite by its name; the empty name is the world that was trained in."""
+    """Returns the options of each world of the suite by name; "" is the training world."""
     entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["cells"]
     return {
         entry.get("variation", ""): dict(entry.get("options", {}))

@@ -50,7 +50,7 @@ def tables(lines: Sequence[Line]) -> str:
 
 
 def table(title: str, lines: Sequence[Line]) -> str:
-    """Returns the table of one task and scale: the world that was trained in first, in each world the best look first."""
+    """Returns the table of one task and scale: training world first, best look first."""
     worlds: dict[str, list[Line]] = {IN_DISTRIBUTION: []}
     for line in lines:
         worlds.setdefault(str(line["shift"]), []).append(line)
@@ -77,7 +77,7 @@ def table(title: str, lines: Sequence[Line]) -> str:
 
 
 def compared(outcomes: dict[str, Looks]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Returns by world and look how the look of reference differs there, and p, corrected for all of them as one family."""
+    """Returns differences from the reference look with corrected p, by world and look."""
     pairs = {
         (world, look): paired(runs, {} if look == REFERENCE else looks.get(REFERENCE, {}))
         for world, looks in outcomes.items()

@@ -1,4 +1,4 @@
-"""The part of docs/results.md that the cells of evidence write, and the tables of encodings and of kinds of policies."""
+"""The part of docs/results.md that is written from the cells of the campaign."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table of encodings per task, coordinates and scale, and where several were tried one of kinds of policies.
+    """Returns tables of encodings per task, coordinates and scale, and tables of policies.
 
     Lines of other families of cells are passed over.
     """
@@ -44,7 +44,7 @@ def tables(lines: Sequence[Line]) -> str:
 
 
 def tables_of(title: str, lines: Sequence[Line]) -> Iterator[str]:
-    """Yields the tables of one task: encodings of the first policy, and policies with the encoding of reference."""
+    """Yields the tables of one task: encodings, and policies with the reference encoding."""
     if encodings := [line for line in lines if policy_of(line) == FIRST_POLICY]:
         yield table(
             title, "encoding", by_name(encodings, lambda line: str(line["encoding"])), REFERENCE
@@ -70,7 +70,7 @@ def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, dic
 
 
 def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], reference: str) -> str:
-    """Returns one table: each choice, and how it differs from the reference on the same seeds of training and evaluation."""
+    """Returns one table: each choice and its paired difference from the reference."""
     pairs = {
         name: paired(runs, outcomes.get(reference, {}))
         for name, runs in outcomes.items()

@@ -1,4 +1,4 @@
-"""What all cells of evidence share: where their files are, which seeds they are measured on, and what a cell can be asked."""
+"""Shared parts of all cells: their files, their evaluation seeds and their options."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ EVALUATED = ["execute_steps=24"]
 
 
 def arithmetic(scale: str) -> list[str]:
-    """Returns what stringline-train is told about it: left to itself, each processor would decide, and cells not compare."""
+    """Returns the precision option; chosen by processor, cells could not be compared."""
     return [] if scale == "large" else ["trainer.precision=no"]
 
 

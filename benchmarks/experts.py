@@ -1,4 +1,4 @@
-"""How often the scripted experts succeed, without images: the upper bound for what a policy can learn from them.
+"""Success rates of the scripted experts, without images.
 
     python benchmarks/experts.py --json experts.json python benchmarks/experts.py --only
     bowl_on_rack --first-seed 1000 --seeds 100 --workers 2 python benchmarks/experts.py --slip 0.02
@@ -31,10 +31,10 @@ from tqdm import tqdm
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.experts.expert import EXPERTS
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.worlds.world_registry import PEER_TASKS, make_any_expert, open_world
+from stringline.sim.tasks.task_registry import TASKS
+from stringline.sim.worlds.world_registry import THIRD_PARTY_TASKS, make_any_expert, open_world
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would
 # import instead.
@@ -52,7 +52,7 @@ class Attempt:
     success: bool
     stage: str
     seconds: float
-    trouble: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Tally:
         """Counts attempts."""
         lengths = [one.seconds for one in found if one.success]
         failed = tuple(
-            {"seed": one.seed, "stage": one.stage, "trouble": one.trouble}
+            {"seed": one.seed, "stage": one.stage, "error": one.error}
             for one in found
             if not one.success
         )
@@ -146,7 +146,7 @@ class Tally:
             "" if self.mean_s is None else f"{self.mean_s:5.1f} s, varied by {self.variation:.0%}"
         )
         failures = [
-            f"    seed {one['seed']} ended at {one['stage']!r}. {one['trouble']}"
+            f"    seed {one['seed']} ended at {one['stage']!r}. {one['error']}"
             for one in self.failed
         ]
         return "\n".join([f"{task:20s} {self.rate!s:28s} {took}", *failures])
@@ -162,7 +162,7 @@ def attempt(
         world, expert, seed, slip_m=slip_m, noise_rad=noise_rad, options=options
     )
     return Attempt(
-        seed, recording.success, task.stages[recording.stage], world.time, recording.trouble
+        seed, recording.success, task.stages[recording.stage], world.time, recording.error
     )
 
 
@@ -239,13 +239,13 @@ def main() -> None:
     settings = {"first_seed": given.first_seed, **how}
     try:
         for name in given.only:
-            if name not in (*EXPERTS, *PEER_TASKS):
-                raise unknown_name("task", name, [*EXPERTS, *PEER_TASKS])
+            if name not in (*TASKS, *THIRD_PARTY_TASKS):
+                raise unknown_name("task", name, [*TASKS, *THIRD_PARTY_TASKS])
         entries = read(given.json, settings)
     except ValueError as error:
         parser.error(str(error))
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        for task in given.only or EXPERTS:
+        for task in given.only or TASKS:
             tally = Tally.read(entries[task]) if task in entries else Tally()
             seeds = range(given.first_seed + tally.trials, given.first_seed + given.seeds)
             parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]

@@ -1,4 +1,4 @@
-"""What FRI's messages cost, ours and Google's, and which share of a controller's questions is answered in time.
+"""Costs of FRI messages, this codec beside protobuf's, and the share answered in time.
 
     python benchmarks/fri.py --json fri.json
 
@@ -154,17 +154,9 @@ def jobs() -> dict[str, Callable[[], object]]:
 def answers(arms: str, period_ms: int, seconds: float) -> Entry:
     """Returns the share of messages that were answered in time."""
     body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    arguments = [
-        "--arms",
-        arms,
-        "--device-hz",
-        str(1000 / period_ms),
-        "--most-missed",
-        "100000",
-        "--good",
-        "0.0",
-    ]
-    with FriEmulator(arguments) as emulator:
+    with FriEmulator(
+        arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
+    ) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         return measure_answers(
             f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report

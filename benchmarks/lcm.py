@@ -1,4 +1,4 @@
-"""What drake-iiwa-driver's messages cost, ours and as lcm-gen writes them, and which share of its steps gets a command in time.
+"""Costs of drake-iiwa-driver's messages beside lcm-gen's, and the share answered in time.
 
     python benchmarks/lcm.py --json lcm.json
 
@@ -97,8 +97,7 @@ def jobs() -> dict[str, Callable[[], object]]:
 def answers(arms: str, period_ms: int, seconds: float) -> Entry:
     """Returns the share of steps that a new command preceded."""
     body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    settings = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--gripper", "of_the_arms"]
-    with LcmEmulator(settings) as emulator:
+    with LcmEmulator(arms=arms, device_hz=1000 / period_ms) as emulator:
         driver = LcmDriver(emulator.ports, period_s=1e-3 * period_ms)
         return measure_answers(
             f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report

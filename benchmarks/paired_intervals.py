@@ -1,4 +1,4 @@
-"""How often intervals of a paired difference hold the truth: Tango's, which `stringline-compare` prints, beside Newcombe's.
+"""Coverage of intervals of a paired difference: Tango's beside Newcombe's.
 
     python benchmarks/paired_intervals.py --json paired_intervals.json
 

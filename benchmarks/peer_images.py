@@ -1,4 +1,4 @@
-"""Draws gym_aloha's TransferCube on request and says what it took; `simulation.py` runs this in a process of its own.
+"""Renders gym_aloha's TransferCube on request; `simulation.py` runs it as a process.
 
 dm_control, which draws for gym_aloha, does not expect other OpenGL contexts in its process: beside
 one it draws into that.
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Draws one image for each line that arrives, and answers with its seconds of processor and by the clock."""
+    """Renders one image for each line of input; answers with processor and wall seconds."""
     env = gymnasium.make("gym_aloha/AlohaTransferCube-v0", disable_env_checker=True)
     env.reset(seed=0)
     first = np.asarray(env.render())

@@ -1,4 +1,4 @@
-"""The algorithms that the papers describe and timm's own layers, as peers in `encodings.py`: one class for each.
+"""The papers' algorithms and timm's layers, as peers in `encodings.py`: a class for each.
 
 They follow the text, not our way: an exponential for each token, a basis on each token, an FFT.
 """
@@ -126,7 +126,7 @@ class CayleyPerToken(PublishedLayer):
 
 
 class ExponentialPerToken(PublishedLayer):
-    """One matrix exponential per token and block: LieRE (shared heads) and ComRoPE (each head its own, as one dense matrix)."""
+    """One matrix exponential per token and block: LieRE and ComRoPE."""
 
     def __init__(self, heads: int, head_dim: int, block: int, *, comrope: bool) -> None:
         """Draws generators."""

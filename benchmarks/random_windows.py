@@ -17,7 +17,7 @@ CONTROL_HZ = 50.0
 
 
 class RandomWindows:
-    """The face of `Windows` over arrays in memory; a batch is copied out of them, as out of files in the page cache."""
+    """The interface of `Windows` over arrays in memory; batches are copies."""
 
     def __init__(
         self, count: int, chunk: int, image_size: int, cameras: Sequence[str] = CAMERAS

@@ -1,4 +1,4 @@
-"""The store that `data.py` reads: textures that move under sensor noise, which neither a file system nor zstd makes small."""
+"""The store that `data.py` reads: moving textures under sensor noise, which do not compress."""
 
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def _poses(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
 def _moving(
     rng: np.random.Generator, frames: int, channels: int, top: int, noise: float
 ) -> NDArray[np.float32]:
-    """Returns (F, H, W, C): blocks of 8 pixels that shift by one pixel per frame, and noise on every pixel."""
+    """Returns (F, H, W, C): blocks of 8 pixels that move by a pixel per frame, and noise."""
     texture = (
         np.kron(
             rng.random((SIZE // 8, SIZE // 8, channels), np.float32), np.ones((8, 8, 1), np.float32)

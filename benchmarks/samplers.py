@@ -1,4 +1,4 @@
-"""What few sampling steps cost: how far the chunks of each sampler are from the distribution that they are to be drawn from.
+"""Accuracy of samplers with few steps: distances of their chunks to the true distribution.
 
     python benchmarks/samplers.py --json samplers.json
     python benchmarks/samplers.py --write                     # also the table in docs/policies.md
@@ -39,11 +39,8 @@ from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionS
 from stringline.policies.algorithms.energy import EnergyPolicy, EnergySettings
 from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, FlowSettings, Solver
 from stringline.policies.algorithms.samplers import Sampler, Spacing
-from stringline.policies.observation.observation_encoder import (
-    Memory,
-    MemoryFactory,
-    ObservationEncoder,
-)
+from stringline.policies.observation.interfaces import ConditioningTokens, ObservationEncoderFactory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
@@ -69,7 +66,7 @@ FLOOR = "sampler/floor"
 class Sizes(TypedDict):
     """What all policies are built with."""
 
-    memory: MemoryFactory
+    observation_encoder: ObservationEncoderFactory
     chunk: int
     dim: int
     depth: int
@@ -102,7 +99,7 @@ class TwoArcs:
         return chunks.reshape(count, CHUNK, ACTIONS)
 
     def clean(self, noisy: Tensor, signal: Tensor, noise: Tensor) -> Tensor:
-        """Returns the mean (B, K, T, A) of the chunks that may be behind signal chunk + noise N(0, 1); both (B, K)."""
+        """Returns the posterior mean (B, K, T, A) of chunks given signal chunk + noise N(0, 1)."""
         flat = noisy.flatten(2)
         signal, variance = (
             signal[..., None],
@@ -126,7 +123,7 @@ class BestDenoiser(nn.Module):
         super().__init__()
         self.target, self.kept = target, kept
 
-    def remember(self, memory: Tensor) -> Sequence[tuple[Tensor, ...]]:
+    def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
         """Needs nothing of the memory."""
         return []
 
@@ -134,7 +131,7 @@ class BestDenoiser(nn.Module):
         self,
         noisy: Tensor,
         level: Tensor,
-        remembered: Sequence[tuple[Tensor, ...]],
+        precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
         """See `Denoiser`."""
@@ -149,7 +146,7 @@ class BestVelocity(BestDenoiser):
         self,
         noisy: Tensor,
         level: Tensor,
-        remembered: Sequence[tuple[Tensor, ...]],
+        precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
         """See `Denoiser`."""
@@ -176,8 +173,8 @@ class Bench:
             depth=1,
             heads=2,
         )
-        memory = partial(ObservationEncoder, settings)
-        self.sizes: Sizes = {"memory": memory, "chunk": CHUNK, "dim": WIDTH, "depth": 2}
+        observation_encoder = partial(ObservationEncoder, settings)
+        self.sizes: Sizes = {"observation_encoder": observation_encoder, "chunk": CHUNK, "dim": WIDTH, "depth": 2}
         self.truth = self.target.draw(draws, torch.Generator().manual_seed(1))
 
     def floor(self) -> float:
@@ -185,7 +182,7 @@ class Bench:
         return self.distance(self.target.draw(self.draws, torch.Generator().manual_seed(2)))
 
     def distance(self, chunks: Tensor) -> float:
-        """Returns the sliced Wasserstein-1 distance of chunks (draws, T, A) to the target, over 60 directions of the plane."""
+        """Returns the sliced Wasserstein-1 distance of chunks (draws, T, A), 60 directions."""
         angle = math.pi * torch.arange(60) / 60
         directions = self.target.plane @ torch.stack((angle.cos(), angle.sin()))
         one, other = (points.flatten(1) @ directions for points in (chunks, self.truth))
@@ -193,9 +190,9 @@ class Bench:
 
     def drawn(self, policy: ChunkPolicy) -> float:
         """Returns the distance of a policy's chunks."""
-        memory = Memory(torch.zeros(self.draws, 1, WIDTH))
+        conditioning = ConditioningTokens(torch.zeros(self.draws, 1, WIDTH))
         with torch.inference_mode():
-            return self.distance(policy.eval().generate(memory, torch.Generator().manual_seed(0)))
+            return self.distance(policy.eval().generate(conditioning, torch.Generator().manual_seed(0)))
 
     def diffusion(self, sampler: Sampler, spacing: Spacing, steps: int) -> tuple[float, int]:
         """Returns the distance of a diffusion sampler, and its calls."""
@@ -217,7 +214,7 @@ class Bench:
         return self.drawn(policy), steps * EVALUATIONS[solver]
 
     def energy(self, steps: int) -> tuple[float, int]:
-        """Returns the distance of an energy policy over a flow of so many Euler steps, and its calls."""
+        """Returns the distance of an energy policy over a flow of Euler steps, and its calls."""
         torch.manual_seed(0)
         policy = EnergyPolicy(
             EnergySettings(**self.sizes, sampling_steps=steps), self.contract, self.statistics
@@ -226,10 +223,13 @@ class Bench:
         parameters = list(policy.energy.parameters())  # type: ignore[attr-defined]
         optimizer = torch.optim.AdamW(parameters, 5e-3, weight_decay=0)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=self.training)
-        memory, mask = Memory(torch.zeros(64, 1, WIDTH)), torch.ones(64, CHUNK, dtype=torch.bool)
+        conditioning, mask = (
+            ConditioningTokens(torch.zeros(64, 1, WIDTH)),
+            torch.ones(64, CHUNK, dtype=torch.bool),
+        )
         generator = torch.Generator().manual_seed(3)
         for _ in range(self.training):
-            policy.chunk_ranking(memory, self.target.draw(64, generator), mask).backward()
+            policy.chunk_ranking(conditioning, self.target.draw(64, generator), mask).backward()
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()

@@ -74,7 +74,7 @@ def plans_per_client(address: str, observation: Observation, seed: int, count: i
 def served(
     prompt: bool, observation: Observation, clients: tuple[int, ...], count: int
 ) -> dict[int, float]:
-    """Returns milliseconds per plan over all clients, by their number; for the prompt policy the median of a single one."""
+    """Returns milliseconds per plan by number of clients; for one client the median."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     server = context.Process(target=host, args=(prompt, there), daemon=True)

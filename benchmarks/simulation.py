@@ -1,4 +1,4 @@
-"""What the simulation costs: a step with four cameras, an image beside a peer's, the physics alone, and collecting.
+"""Costs of simulation: a step with four cameras, an image, the physics alone, collection.
 
     python benchmarks/simulation.py --json simulation.json
     python benchmarks/simulation.py --only step --tasks hand_over_banana fmb_1 --rounds 5
@@ -50,8 +50,8 @@ from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert import make_expert
-from stringline.sim.tasks.task_catalogue import TASKS, make_task
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.tasks.task_registry import TASKS, make_task
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would
 # import instead.
@@ -91,7 +91,7 @@ def best(run: Callable[[], object], rounds: int) -> Times:
 
 
 def expert_actions(task: str, steps: int) -> NDArray[np.float32]:
-    """Returns the actions (T, 14) of the expert in the episode of seed 0, the first ones where there are more than `steps`."""
+    """Returns the first `steps` actions (T, 14) of the expert in the episode of seed 0."""
     with closing(
         TaskEnvironment(
             make_task(task), cameras=(), time_limit_s=min(TIME_LIMIT_S, steps / CONTROL_HZ)
@@ -138,7 +138,7 @@ def measure_image(rounds: int) -> Row:
     """
     if find_spec("gym_aloha") is None:
         raise SystemExit(
-            'The peer is not installed: pip install "stringline[peers]", or leave out `image`.'
+            'The peer is not installed: pip install "stringline[third-party]", or leave out `image`.'
         )
     environment = (
         {"MUJOCO_GL": "egl"} | os.environ if "DISPLAY" not in os.environ else dict(os.environ)

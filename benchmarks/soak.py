@@ -1,8 +1,8 @@
-"""Emulated arms by the clock for a long time: does memory grow, does anything leave its limits, how steady is the time?
+"""Endurance of emulated arms in real time: memory, limits and timing.
 
     python benchmarks/soak.py --minutes 30 --json soak.json
     python benchmarks/soak.py --minutes 0.5                      to try
-    python benchmarks/soak.py --minutes 30 --swing               the same without MuJoCo, images and a network
+    python benchmarks/soak.py --minutes 30 --swing     without MuJoCo, images and a network
     python benchmarks/soak.py --minutes 30 execution=real_time_chunking
     python benchmarks/soak.py --minutes 30 robot=kuka_emulated task=kuka_pick checkpoint=...
     python benchmarks/soak.py --minutes 30 --swing robot=kuka_lcm_emulated task=kuka_pick
@@ -36,7 +36,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,16 +48,17 @@ from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.policies.chunks.chunk import ActionChunk, Policy
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.device.device_process import DeviceError
 from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, processor_s, resident
 from stringline.real_robot.emulators.program.emulator_client import Emulator, EmulatorError
 from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
-    LiveArms,
-    LiveResult,
-    live_emulator,
+    RealTimeResult,
+    RealTimeRunner,
+    real_time_emulator,
 )
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder, Recorded
-from stringline.real_robot.robots.backends import arm_kind
+from stringline.real_robot.robots.robot_factory import RobotFactory
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would
 # import instead.
@@ -71,7 +72,7 @@ INTERRUPTED = 130
 
 
 class Swing:
-    """A policy without eyes: every joint swings about its home pose, some of them faster than they may."""
+    """A policy without images: joints swing about home, some beyond their speed limit."""
 
     def __init__(self, body: Embodiment) -> None:
         """Swings the joints of a body."""
@@ -91,7 +92,7 @@ class Swing:
 
 @dataclass
 class Watched:
-    """A process over time; in arrays, since lists of objects would count as growth of the process that looks."""
+    """Memory of a process over time, in arrays, so that the record itself does not grow."""
 
     pid: int
     began_s: float
@@ -110,7 +111,7 @@ class Watched:
             self.processor_s = processor_s(self.pid) - self.began_s
 
     def growth(self, kind: str, lasts_s: float) -> Growth | None:
-        """Returns how a kind of memory grew after the first 20 % of the time, None for too few samples."""
+        """Returns the growth of a kind of memory after the first 20 % of the time, if known."""
         warm = [index for index, second in enumerate(self.seconds) if second >= WARM_UP * lasts_s]
         if len(warm) < 2:
             return None
@@ -122,12 +123,12 @@ class Watched:
 class Soak:
     """Runs, and says what was seen."""
 
-    def __init__(self, settings: Mapping[str, Any], minutes: float, every_s: float) -> None:
+    def __init__(self, settings: DeploymentSettings, minutes: float, every_s: float) -> None:
         """Keeps what is asked for."""
         self._settings, self._lasts_s, self._every_s = settings, 60.0 * minutes, every_s
         self._processes: dict[str, Watched] = {}
-        self._episodes: list[LiveResult] = []
-        self._arms: LiveArms | None = None
+        self._episodes: list[RealTimeResult] = []
+        self._arms: RealTimeRunner | None = None
         self._began, self._sampled = time.monotonic(), -every_s
         self.stopped = ""
         self.recorded = Recorded(problem="it was not asked to end the episode")
@@ -143,7 +144,7 @@ class Soak:
             with ExitStack() as stack:
                 stack.enter_context(emulator)
                 arms = self._arms = stack.enter_context(
-                    LiveArms(self._settings, policy, emulator, folder, self._look)
+                    RealTimeRunner(self._settings, policy, emulator, folder, self._look)
                 )
                 recorder = stack.enter_context(self._recorder(arms, folder))
                 pids = arms.pids | {"episode recorder": recorder.pid}
@@ -162,8 +163,8 @@ class Soak:
         except (DeviceError, EmulatorError, ValueError) as error:
             self.stopped = str(error)
 
-    def _act(self, arms: LiveArms) -> None:
-        limit_s, seed = float(self._settings["seconds"]), FIRST_SEED
+    def _act(self, arms: RealTimeRunner) -> None:
+        limit_s, seed = self._settings.seconds, FIRST_SEED
         while (left := self._lasts_s - self.seconds) > 0:
             self._episodes.append(arms.episode(seed, min(limit_s, left)))
             seed += 1
@@ -171,13 +172,16 @@ class Soak:
             for fault in self._episodes[-1].episode.fault:
                 print(f"          a fault stopped the arms: {fault}", flush=True)
 
-    def _recorder(self, arms: LiveArms, folder: Path) -> DeploymentRecorder:
-        robot, task = self._settings["robot"], self._settings["task"]["name"]
-        body = arm_kind(robot).body
+    def _recorder(self, arms: RealTimeRunner, folder: Path) -> DeploymentRecorder:
+        embodiment = RobotFactory(self._settings.robot).embodiment
         about = EpisodeAttributes(
-            body.contract([], float(robot["control_hz"])), task, FIRST_SEED, source="deployment"
+            embodiment.contract([], self._settings.robot.control_hz),
+            self._settings.task.name,
+            FIRST_SEED,
+            source="deployment",
         )
-        return DeploymentRecorder(arms.device, folder / "episodes", about, body, frame_hz=1.0)
+        device = arms.robot.device
+        return DeploymentRecorder(device, folder / "episodes", about, embodiment, frame_hz=1.0)
 
     def _look(self) -> None:
         """Looks at memory when it is time to."""
@@ -209,9 +213,10 @@ class Soak:
             found.append(f"nothing was recorded: {self.recorded.problem}")
         if self._arms is not None and self._arms.check.violations:
             found.append(f"{self._arms.check.violations} goals were outside a limit")
-        if self._arms is not None and self._arms.strays:
+        if self._arms is not None and self._arms.failed_homings:
             found.append(
-                f"arms did not come home {self._arms.strays} times, and a new world took them there"
+                f"arms did not come home {self._arms.failed_homings} times, and a new world took "
+                f"them there"
             )
         for name, process in self._processes.items():
             growth = process.growth(JUDGED, self._span_s)
@@ -267,7 +272,7 @@ class Soak:
                 "loop": self._arms.watch.to_dict(),
                 "wire": arms,
                 "plans": plans,
-                "strays": self._arms.strays,
+                "failed_homings": self._arms.failed_homings,
             }
         done = sum(result.success for result in self._episodes)
         faults = [
@@ -322,7 +327,7 @@ def _grown(growth: Growth | None, *, exactly: bool) -> str:
     )
 
 
-def deployment_settings(overrides: Sequence[str]) -> dict[str, Any]:
+def deployment_settings(overrides: Sequence[str]) -> DeploymentSettings:
     """Returns what `stringline-deploy` would be told, by the clock."""
     # Processes that are spawned import this module, and have no use for these.
     from hydra import compose, initialize_config_module
@@ -332,25 +337,25 @@ def deployment_settings(overrides: Sequence[str]) -> dict[str, Any]:
         config = compose("deploy", overrides=["robot.lock_step=false", *overrides])
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return DeploymentSettings.of({str(key): value for key, value in plain.items()})
 
 
 @contextmanager
 def _actor(
-    settings: Mapping[str, Any], folder: Path, *, swing: bool
+    settings: DeploymentSettings, folder: Path, *, swing: bool
 ) -> Iterator[tuple[Policy, Emulator]]:
     """Yields who acts, and the emulator of its arms, not started yet."""
     if swing:
-        kind = arm_kind(settings["robot"])
-        yield Swing(kind.body), kind.bare_emulator(["--capture", str(folder)])
+        backend = RobotFactory(settings.robot).backend
+        yield Swing(backend.embodiment), backend.bare_emulator(capture=folder)
         return
     import torch
 
     from stringline.policies.checkpoints.load import open_policy
 
     torch.set_num_threads(1)
-    policy, _ = open_policy(settings["checkpoint"])
-    yield policy, live_emulator(settings, policy, folder)
+    policy, _ = open_policy(settings.checkpoint)
+    yield policy, real_time_emulator(settings, policy, folder)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What training and asking a policy cost: ours beside the U-Net of diffusion policy and ACT, at equal inputs in one run.
+"""Costs of training and inference beside the U-Net of diffusion policy and ACT.
 
     python benchmarks/training.py --json training.json
     python benchmarks/training.py --only diffusion act --rounds 3 --skip-compiled
@@ -134,7 +134,7 @@ def measure_training(setting: Setting, names: Sequence[str], rounds: int, steps:
 
 
 def variants(policy: ChunkPolicy, *, compiled: bool) -> Iterator[tuple[str, ChunkPolicy]]:
-    """Yields a policy as it is trained, folded, compiled, and both, as far as it has something to fold."""
+    """Yields a policy as trained, folded, compiled, and both, where it can be folded."""
     policy = policy.eval()
     yield "eager", policy
     folded = copy.deepcopy(policy)

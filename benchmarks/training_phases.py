@@ -1,4 +1,4 @@
-"""A training step in its phases, timed: the work of `stringline.encoders.training.trainer`, with a clock between its parts."""
+"""Times of the phases of a training step, as `stringline.encoders.training.trainer` does it."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -56,11 +56,11 @@ class Training:
         self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # The same face.
 
     def round(self, steps: int) -> dict[str, float]:
-        """Returns the seconds of each phase of a step, the mean over some, after one that does not count."""
+        """Returns the mean seconds of each phase of a step, after one warm-up step."""
         clock = Clock(self._device.type)
         hooks = [
-            self._policy.memory.register_forward_pre_hook(lambda *_: clock.start()),
-            self._policy.memory.register_forward_hook(lambda *_: clock.stop("encoder")),
+            self._policy.observation_encoder.register_forward_pre_hook(lambda *_: clock.start()),
+            self._policy.observation_encoder.register_forward_hook(lambda *_: clock.stop("encoder")),
         ]
         with closing(self._batches.stream(0, steps + 1)) as stream:
             self._step(stream, clock)

@@ -29,7 +29,7 @@ RATE, CODING = 12, {"g": "2", "crf": "30", "preset": "12"}  # Of videos in LeRob
 
 
 def memmap_reader(store: EpisodeStore, windows: Windows) -> Reader:
-    """Returns the least that a reader can do: every array of every episode mapped once, rows copied into new arrays."""
+    """Returns the minimal reader: every array mapped once, rows copied into new arrays."""
     maps = [
         {
             key: _memmap(episode.path, key, entry.shape, entry.dtype)
@@ -73,7 +73,7 @@ def _ahead_of(step: int) -> NDArray[np.int64]:
 
 
 def zarr_reader(store: EpisodeStore, windows: Windows) -> Reader:
-    """Returns the obvious reader for somebody who has zarr: arrays of our store opened once, rows by indexing."""
+    """Returns the plain zarr reader: arrays of the store opened once, rows by indexing."""
     opened = [
         {
             key: zarr.open_array(store.path / name / array_name(key), mode="r")
@@ -108,7 +108,7 @@ def zarr_reader(store: EpisodeStore, windows: Windows) -> Reader:
 
 
 def diffusion_policy_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
-    """Returns a reader of diffusion_policy's layout: every key of all episodes in one array, lz4 in chunks of about 2 MB.
+    """Returns a reader of diffusion_policy's layout: one array per key, lz4 chunks of 2 MB.
 
     As its `ReplayBuffer` does by default (Chi et al., 2023; its code, MIT), compressed chunks are
     held in memory and images are decompressed at each access. Its own code needs zarr 2, so the
@@ -165,7 +165,7 @@ def _write_replay_buffer(store: EpisodeStore, place: Path | MemoryStore) -> list
 
 
 def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
-    """Returns a reader of LeRobot's layout: one AV1 video per camera, with its settings (yuv420p, a key frame every 2, crf 30).
+    """Returns a reader of LeRobot's layout: AV1 videos (yuv420p, key frame every 2, crf 30).
 
     Videos are decoded as its PyAV path does, to the frame that is asked for, but stay open. Colour
     only: depth comes from memory, and colours come back changed. LeRobot itself does not install

@@ -1,4 +1,4 @@
-"""What the wire costs a policy: the same seeds directly in simulation and through the arms' protocol, and some by the clock.
+"""Success of a policy directly in simulation and through the robot's protocol, same seeds.
 
     python benchmarks/wire.py --seeds 100 --output runs/wire python benchmarks/wire.py --seeds 100
     --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1 python
@@ -63,28 +63,32 @@ def main() -> None:
 
     from stringline.datasets.files.atomic import write_file
     from stringline.datasets.files.lock import exclusive
-    from stringline.real_robot.protocol_in_the_loop.loop_comparison import WireComparison, summary
-    from stringline.sim.evaluation.runner import evaluation_seeds
-    from stringline.sim.report.system_info import machine_kind, versions
+    from stringline.real_robot.protocol_in_the_loop.loop_comparison import LoopComparison, summary
+    from stringline.sim.evaluation.seed_runner import evaluation_seeds
+    from stringline.sim.report.system_info import package_versions, system_info
 
     given.output.mkdir(parents=True, exist_ok=True)
     with exclusive(given.output):
-        comparison = WireComparison(
+        comparison = LoopComparison(
             deployment_settings(given.overrides), given.workers, given.output
         )
         if given.by_the_clock:
             try:
-                comparison.demand_clock()
+                comparison.check_real_time()
             except ValueError as error:
                 parser.error(f"{error} Allowed: --by-the-clock 0.")
-        found, lines = summary(*comparison.both(evaluation_seeds(given.seeds, given.first_seed)))
-        print("\n".join(["", comparison.described(), machine_kind(), *lines]), flush=True)
+        found, lines = summary(*comparison.run(evaluation_seeds(given.seeds, given.first_seed)))
+        print("\n".join(["", comparison.description(), system_info(), *lines]), flush=True)
         if given.by_the_clock:
-            found["by_the_clock"], lines = comparison.by_the_clock(
+            found["by_the_clock"], lines = comparison.run_in_real_time(
                 evaluation_seeds(given.by_the_clock, given.first_seed)
             )
             print("\n".join(lines), flush=True)
-        found |= {"what": comparison.described(), "machine": machine_kind(), "versions": versions()}
+        found |= {
+            "what": comparison.description(),
+            "machine": system_info(),
+            "versions": package_versions(),
+        }
         write_file(given.output / "wire.json", json.dumps(found, indent=1).encode())
 
 

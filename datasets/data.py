@@ -1,8 +1,8 @@
-"""The command `stringline-data`: everything that is done to recorded data, one verb each.
+"""The command `stringline-data`: operations on recorded data, one verb each.
 
-A further verb is a line in `TASKS`, a file `configs/data_<verb>.yaml` whose opening comment is its
-help, and a function that takes the configuration. A verb's module is imported only when it is asked
-for, so that no verb pays for another's libraries.
+A verb consists of a line in `TASKS`, a file `configs/data/<verb>.yaml` whose opening comment is
+the help text, and a function that takes the configuration. The module of a verb is imported on
+use, so that no verb loads the libraries of another one.
 """
 
 import pkgutil
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import stringline
-from stringline.datasets.command.application import MISTAKE, run
+from stringline.datasets.command.application import USER_ERROR, run
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.arguments import unknown_name
 
@@ -35,44 +35,29 @@ TASKS = {
 
 
 def main() -> None:
-    """The command `stringline-data`.
-
-    Raises:
-        SystemExit: With 2 after a user's mistake.
-    """
+    """Runs the command `stringline-data`; exits with 2 after a user error."""
     verb = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if verb in ("--help", "-h"):
         sys.stdout.write(overview())
         return
     if verb not in TASKS:
         sys.stderr.write(
-            f"{COMMAND}: {unknown_name('verb', verb, TASKS)} What each does: {COMMAND} --help\n"
+            f"{COMMAND}: {unknown_name('verb', verb, TASKS)} All verbs: {COMMAND} --help\n"
         )
-        raise SystemExit(MISTAKE)
+        raise SystemExit(USER_ERROR)
     sys.argv = [f"{COMMAND} {verb}", *sys.argv[2:]]
-    run(f"data_{verb}", pkgutil.resolve_name(TASKS[verb]))
+    run(f"data/{verb}", pkgutil.resolve_name(TASKS[verb]))
 
 
 def overview() -> str:
-    """Returns the list of verbs, each with the first line of its help."""
+    """Returns the list of verbs with the first line of their help texts."""
     folder = Path(stringline.__file__).parent / "configs"
-    lines = [
-        (
-            f"  {verb:<8}  "
-            f"{Configuration(folder, f'data_{verb}', verb).introduction().partition(chr(10))[0]}"
-        )
-        for verb in TASKS
-    ]
-    return "\n".join(
-        (
-            f"{COMMAND} VERB [key=value ...]",
-            "",
-            *lines,
-            "",
-            f"More on one: {COMMAND} VERB --help",
-            "",
-        )
-    )
+    lines = []
+    for verb in TASKS:
+        text = Configuration(folder, f"data/{verb}", verb).introduction()
+        lines.append(f"  {verb:<8}  {text.splitlines()[0]}\n")
+    listed = "".join(lines)
+    return f"{COMMAND} VERB [key=value ...]\n\n{listed}\nHelp for a verb: {COMMAND} VERB --help\n"
 
 
 if __name__ == "__main__":

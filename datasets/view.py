@@ -1,4 +1,4 @@
-"""The command `stringline-view`: looks at an episode, live or in a file, and checks where its cameras say that they are."""
+"""The command `stringline-view`: shows an episode, and checks the poses of its cameras."""
 
 import json
 import os
@@ -14,22 +14,23 @@ from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud
 from stringline.datasets.pointclouds.open3d_library import write_ply
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.sizes import mebibytes
+from stringline.datasets.store.sizes import format_size
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.rerun_recording import Recorder
 
 HOW_TO_OPEN = (
-    "Open it where there is a display: rerun {path} (or, in a browser: rerun --web-viewer {path})"
+    "Open it on a machine with a display: rerun {path} "
+    "(or, in a browser: rerun --web-viewer {path})"
 )
 
 
 def main() -> None:
-    """The command `stringline-view`."""
+    """Runs the command `stringline-view`."""
     run("view", view, stopped="Stopped.")
 
 
 def view(config: DictConfig) -> None:
-    """Does what is asked for: a recording, a cloud, a check; or opens the viewer where none of them is."""
+    """Writes a recording or a cloud, checks cameras, or opens the viewer."""
     store = EpisodeStore.open(config.store)
     episode = store.episode(
         find_episode(store.names(), None if config.episode is None else str(config.episode))
@@ -45,22 +46,22 @@ def view(config: DictConfig) -> None:
     if config.save is not None:
         path = Path(config.save)
         recorder.save(path)
-        _say(
-            f"{path}: episode {episode.name}, {mebibytes(path.stat().st_size)}. "
+        _print(
+            f"{path}: episode {episode.name}, {format_size(path.stat().st_size)}. "
             f"{HOW_TO_OPEN.format(path=path)}"
         )
         return
-    _require_display()
+    _check_display()
     recorder.show()
-    _say(f"Episode {episode.name} is in the viewer.")
+    _print(f"Opened episode {episode.name} in the viewer.")
 
 
 def _write_cloud(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:
     cloud = fused_cloud(episode, config.step, cameras)
     write_ply(cloud, Path(config.ply))
-    _say(
+    _print(
         f"{config.ply}: {len(cloud)} points of episode {episode.name} at step {config.step}, in "
-        f"metres, in the base frame."
+        "metres, in the base frame."
     )
 
 
@@ -68,45 +69,41 @@ def _check(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None
     check = check_cameras(
         episode, steps=config.check_steps or (), cameras=cameras, reference=config.reference
     )
-    _say(f"Episode {episode.name}; pairs of cameras:")
+    _print(f"Episode {episode.name}; pairs of cameras:")
     for pair in check.pairs:
-        _say(f"  {pair}")
-    _say(f"If {check.reference} is right:")
+        _print(f"  {pair}")
+    _print(f"If the pose of {check.reference} is correct:")
     for correction in check.corrections:
-        _say(f"  {correction}")
+        _print(f"  {correction}")
         if correction.T_base_camera is not None:
             rows = [
                 "    [" + ", ".join(f"{value:9.5f}" for value in row) + "]"
                 for row in correction.T_base_camera
             ]
-            _say("    T_base_camera should be\n" + "\n".join(rows))
+            _print("    T_base_camera should be\n" + "\n".join(rows))
     for camera in check.unreached:
-        _say(f"  {camera}: nothing can be said; it sees too little of what the others see.")
+        _print(f"  {camera}: no result; its overlap with the other cameras is too small.")
     if config.proposal is not None:
         proposal = {
             "reference": check.reference,
             "cameras": [correction.to_dict() for correction in check.corrections],
         }
         write_file(Path(config.proposal), json.dumps(proposal, indent=1).encode())
-        _say(f"{config.proposal}: the corrections.")
+        _print(f"Corrections written to {config.proposal}.")
 
 
-def _require_display() -> None:
-    """Refuses to open a viewer where nobody would see it.
-
-    Raises:
-        ValueError: There is no display.
-    """
+def _check_display() -> None:
+    """Checks that there is a display for the viewer."""
     if platform.system() == "Linux" and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
         raise ValueError(
-            f"There is no display for the viewer. Save a file: save=FILE.rrd. "
+            "There is no display for the viewer. Save a file: save=FILE.rrd. "
             f"{HOW_TO_OPEN.format(path='FILE.rrd')}"
         )
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 

@@ -1,10 +1,11 @@
-"""Draws docs/attention.png: how strongly a query at a point attends to equal tokens elsewhere, for each encoding at its start.
+"""Draws docs/attention.png: attention of one query over positions, for each encoding.
 
     python docs/draw_attention.py docs/attention.png
 
-Upper rows: the query stands in the middle of a square metre; lower rows: it has moved by (0.25,
--0.2) m. Colours are logits, averaged over the same 64 random contents of a head of 64 channels (for
-absolute encodings: of what the places add alone) and divided by that of a token on the spot.
+Encodings have their initial values. Upper rows: the query is in the middle of a square metre; lower
+rows: it has moved by (0.25, -0.2) m. Colours are logits, averaged over the same 64 random contents
+of a head of 64 channels (for absolute encodings: of the position embeddings alone) and divided by
+that of a token at the same position.
 """
 
 import math
@@ -58,7 +59,7 @@ ENCODINGS: dict[str, Callable[..., PositionEncoding]] = {
 
 
 def plane() -> Tensor:
-    """Returns places (1, POINTS^2, 2) of a square metre around the origin, row by row from below."""
+    """Returns coordinates (1, POINTS^2, 2) of a square metre around the origin, row by row."""
     line = torch.linspace(-0.5, 0.5, POINTS, dtype=torch.float64)
     y, x = torch.meshgrid(line, line, indexing="ij")
     return torch.stack((x, y), dim=-1).reshape(1, -1, 2)
@@ -66,7 +67,7 @@ def plane() -> Tensor:
 
 @torch.no_grad()
 def logits(encoding: PositionEncoding, query: tuple[float, float]) -> Tensor:
-    """Returns (POINTS, POINTS): the mean logit between a token at the query and equal tokens everywhere."""
+    """Returns (POINTS, POINTS): mean logits between a token at the query and equal tokens."""
     generator = torch.Generator().manual_seed(0)
     content = torch.randn(CONTENTS, 1, 1, CHANNELS, dtype=torch.float64, generator=generator)
     total = torch.zeros(POINTS**2, dtype=torch.float64)
@@ -75,14 +76,14 @@ def logits(encoding: PositionEncoding, query: tuple[float, float]) -> Tensor:
     factor = encoding.logit_factor(places_q, places_k)
     for each in content:
         q, k = each.unsqueeze(0), each.unsqueeze(0).expand(-1, -1, POINTS**2, -1)
-        if places_q.embedding is not None:  # What the places add, at the size of the contents.
+        if places_q.embedding is not None:  # The position embeddings, scaled like contents.
             size = 1 / places_q.embedding.std()
             q, k = (
                 e.embedding.unsqueeze(1) * size
                 for e in (places_q, places_k)
                 if e.embedding is not None
             )
-        values = (encoding.apply(q, places_q) @ encoding.apply(k, places_k).mT)[0, 0, 0]
+        values = (encoding.rotate(q, places_q) @ encoding.rotate(k, places_k).mT)[0, 0, 0]
         total += values if factor is None else values * factor[0, 0, 0]
     on_the_spot = total[
         (plane()[0] - torch.tensor(query, dtype=torch.float64)).norm(dim=-1).argmin()
@@ -109,12 +110,11 @@ def draw(file: Path) -> None:
             if row == 0:
                 panel.set_title(name, fontsize=9)
     assert image is not None  # There are encodings.
-    figure.colorbar(image, ax=axes, shrink=0.4, label="logit, relative to a token on the spot")
+    figure.colorbar(image, ax=axes, shrink=0.4, label="logit, relative to the same position")
     drawn = BytesIO()
     figure.savefig(drawn, dpi=80, format="png")
-    Image.open(drawn).convert("RGB").quantize(96).save(
-        file, optimize=True
-    )  # A third of the size, by eye the same.
+    # A third of the size without a visible difference.
+    Image.open(drawn).convert("RGB").quantize(96).save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draws docs/shifts.png: the start of one task, plain and under each shift, as the policies' cameras see it.
+"""Draws docs/shifts.png: the start of one task, plain and under each shift.
 
     python docs/draw_shifts.py [--task hand_over_banana] [--seed 3] [--to docs/shifts.png]
 
@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from stringline.datasets.contract.contract import Array
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.shifts.shift_catalogue import NAMES
-from stringline.sim.tasks.task_catalogue import TASKS
+from stringline.sim.tasks.task_registry import TASKS, make_task
 
 FOLDER = Path(__file__).parent
 SIZE, COLUMNS, MARGIN, BETWEEN, ABOVE = 192, 2, 10, 3, 18
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--to", type=Path, default=FOLDER / "shifts.png")
     given = parser.parse_args()
-    world = TaskEnvironment(TASKS[given.task](50.0), image_size=SIZE)
+    world = TaskEnvironment(make_task(given.task), image_size=SIZE)
     try:
         sheet(entries(world, given.seed)).save(given.to, optimize=True)
     finally:
@@ -76,7 +76,7 @@ def look(
 
 
 def grey(depth: Array) -> NDArray[np.uint8]:
-    """Returns depth (H, W) in millimetres as colours (H, W, 3): bands of 10 cm, from dark to bright in each."""
+    """Returns depth (H, W) in millimetres as colours (H, W, 3) in bands of 10 cm."""
     colours = np.repeat((depth % 100 * 2.55)[..., None], 3, axis=-1).astype(np.uint8)
     colours[depth == 0] = (200, 40, 40)
     return colours

@@ -1,16 +1,16 @@
-"""Writes docs/tasks.md and docs/tasks.png from the tasks themselves and from what `benchmarks/experts.py` measured.
+"""Writes docs/tasks.md and docs/tasks.png from the tasks and from measurements of their experts.
 
-    python benchmarks/experts.py --seeds 100 --json docs/experts.json python benchmarks/experts.py
-    --seeds 100 --first-seed 1000 --json docs/experts_unseen.json python benchmarks/experts.py
-    --seeds 100 --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_peers.json python
-    benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height -0.1 --json
-    docs/experts_low_table.json python benchmarks/experts.py --seeds 100 --only kuka_pick ...
-    --table-height 0.1 --json docs/experts_high_table.json python benchmarks/experts.py --seeds 100
-    --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json python
-    docs/write_tasks.py
+    M="python benchmarks/experts.py --seeds 100"
+    $M --json docs/experts.json
+    $M --first-seed 1000 --json docs/experts_unseen.json
+    $M --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_third_party.json
+    $M --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
+    $M --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
+    $M --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json
+    python docs/write_tasks.py
 
-A task's text is the docstring of its class. The image shows it at the start and when its expert has
-done it (seed 0).
+The text of a task is the docstring of its class. The image shows its start and its end as the
+expert leaves it (seed 0).
 """
 
 import argparse
@@ -25,13 +25,13 @@ from PIL import Image, ImageDraw
 
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.tasks.task_catalogue import TASKS
-from stringline.sim.worlds.gym_aloha import KINDS
+from stringline.sim.tasks.task_registry import TASKS, make_task
+from stringline.sim.worlds.gym_aloha import TASK_MODELS
 
 FOLDER = Path(__file__).parent
-SEEN, UNSEEN, OF_PEERS = "experts.json", "experts_unseen.json", "experts_peers.json"
+SEEN, UNSEEN, THIRD_PARTY = "experts.json", "experts_unseen.json", "experts_third_party.json"
 LOW, HIGH, DISTRACTORS = (
     "experts_low_table.json",
     "experts_high_table.json",
@@ -51,21 +51,23 @@ VIEWS = {
 INTRODUCTION = """\
 # Tasks
 
-The twelve tasks of the ALOHA experiments of STRING (Schenck et al., 2025, table 5). Eight of them were never published; all
-are built here of our own parts, with the sizes and ranges that each one names. In every task both arms stand at the same table,
-four RGB-D cameras look on (overhead, both wrists, table level), an action is 14 joint targets, and there are 50 of them per
-second.
+The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5).
+Eight of them were never published; all are built here of our own parts, and each states its sizes
+and ranges. In every task both arms stand at the same table, four RGB-D cameras see it (overhead,
+both wrists, table level), and an action is 14 joint targets, 50 times per second.
 
-Success is judged by geometry and never by contact alone: things inside their goal, let go, and at rest for half a second. All
-tasks take the option `table_height` (metres); the goal moves with it.
+Success is a predicate of geometry, never of contact alone: objects inside their goal, released and
+at rest for half a second. All tasks have the option `table_height` (metres); the goal moves with
+it.
 
     stringline-collect task={example} output=runs/{example} episodes=50
 
-The experts see true poses and work in closed loop. Their success below is on the seeds 0 to 99, and on 1000 to 1099, which
-nothing was tuned on, each with its Wilson 95 % interval. It says what a policy can learn from, and that the task can be done.
-How the numbers were made stands in `docs/write_tasks.py`, which writes this page.
+The experts see true poses and work in closed loop. Their success rates below are those on the seeds
+0 to 99, and on 1000 to 1099, which were not used for tuning, each with its Wilson 95 % interval.
+They show that the tasks can be done, and how good demonstrations are. `docs/write_tasks.py` lists
+the commands of the measurements and writes this page.
 
-![Every task at its start and when it is done](tasks.png)
+![Every task at its start and at its end](tasks.png)
 
 | task | instruction | expert, seeds 0 to 99 | expert, seeds 1000 to 1099 | length |
 |---|---|---|---|---|
@@ -73,30 +75,32 @@ How the numbers were made stands in `docs/write_tasks.py`, which writes this pag
 KUKA = """\
 ## The KUKA cell
 
-A KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm lower or higher, seen by an
-overhead and a wrist RGB-D camera; or two of them, which face each other across a table, with an overhead camera and one at each
-wrist. An action is 8 joint targets for each arm. Depth has the faults of a stereo camera unless `depth_noise` is 0
-(`docs/shifts.md`). What is picked and placed is of one of 24 forms, drawn for each episode. Policies are trained as for ALOHA,
-with the cameras of the cell: `policy.memory.cameras=[overhead,wrist]`.
+One KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm
+lower or higher, with an overhead and a wrist RGB-D camera; or two of them, which face each other
+across a table, with an overhead camera and one at each wrist. An action is 8 joint targets for each
+arm. Depth has the noise of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`). The object
+to pick or place has one of 24 forms, drawn for each episode. Policies are trained as for ALOHA,
+with the cameras of the cell: `policy.observation_encoder.cameras=[overhead,wrist]`.
 
     stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
 
-![Every task of the KUKA cell at its start and when it is done](tasks_kuka.png)
+![Every task of the KUKA cell at its start and at its end](tasks_kuka.png)
 
-| task | instruction | expert, seeds 0 to 99 | table 10 cm lower | table 10 cm higher | with distractors | length |
+| task | instruction | expert, seeds 0 to 99 | low table | high table | distractors | length |
 |---|---|---|---|---|---|---|
 """
-PEERS = """\
-## Worlds of others
+THIRD_PARTY_TEXT = """\
+## Third-party environments
 
-Tasks that we did not write run under the same commands, with their own physics, starts and rules of success: `docs/peers.md`.
+Tasks of other projects run by the same commands, with their own physics, starts and success
+criteria: `docs/third-party.md`.
 
 | task | instruction | stages | expert, seeds 0 to 99 |
 |---|---|---|---|
 {rows}
-| `aloha_sim_hand_over_banana`, `aloha_sim_bowl_on_rack`, ... | DeepMind's aloha_sim says it | start, success | - |
+| `aloha_sim_hand_over_banana`, ... | from DeepMind's aloha_sim | start, success | - |
 
-A task of your own needs no entry here: `docs/my-robot.md`.
+A user's task needs no entry here: `docs/my-robot.md`.
 """
 
 
@@ -128,7 +132,7 @@ def page() -> str:
         INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n",
         *map(section, names("aloha")),
     ]
-    parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), peers()]
+    parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), third_party()]
     return "\n".join(parts)
 
 
@@ -148,7 +152,7 @@ def row(
     name: str, seen: dict[str, dict[str, object]], *others: dict[str, dict[str, object]]
 ) -> str:
     """Returns a task's line in the table."""
-    task = TASKS[name](50.0)
+    task = make_task(name)
     lengths = next((found[name] for found in (seen, *others) if name in found), None)
     length = (
         f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %")
@@ -170,29 +174,29 @@ def rate(entry: dict[str, object] | None) -> str:
 
 def section(name: str) -> str:
     """Returns what is said about a task."""
-    task = TASKS[name](50.0)
+    task = make_task(name)
     text = (
         inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
     )
     return f"## {name}\n\n{text}\n\nStages: {', '.join(task.stages)}.\n"
 
 
-def peers() -> str:
+def third_party() -> str:
     """Returns what is said about the tasks of others."""
-    found = measured(OF_PEERS)
+    found = measured(THIRD_PARTY)
     rows = [
         (
             f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} | "
             f"{rate(found[name]) if name in found else '-'} |"
         )
-        for name, kind in KINDS.items()
+        for name, kind in TASK_MODELS.items()
     ]
-    return PEERS.format(rows="\n".join(rows))
+    return THIRD_PARTY_TEXT.format(rows="\n".join(rows))
 
 
 def images(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
     """Returns a task's name with its start and its end as the expert leaves it."""
-    world = TaskEnvironment(TASKS[name](50.0), cameras=(), time_limit_s=LIMIT_S)
+    world = TaskEnvironment(make_task(name), cameras=(), time_limit_s=LIMIT_S)
     try:
         world.begin(0)
         start = image(world)

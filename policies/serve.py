@@ -1,16 +1,16 @@
-"""`stringline-serve`: answers observations over the network with a checkpoint's actions."""
+"""`stringline-serve`: serves the policy of a checkpoint over the network."""
 
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import BlendedPolicy, Execution
+from stringline.policies.execution.execution import CombiningPolicy, Execution
 from stringline.policies.remote.server import serve
 
 
 def main() -> None:
-    """The command `stringline-serve`."""
+    """Runs the command `stringline-serve`."""
     run("serve", _serve, stopped="Stopped.")
 
 
@@ -21,7 +21,7 @@ def _serve(config: DictConfig) -> None:
     policy: Policy = load_policy(config.checkpoint)
     digest = checkpoint_digest(config.checkpoint)
     if execution != Execution():
-        policy = BlendedPolicy(policy, execution)
+        policy = CombiningPolicy(policy, execution)
         digest = " ".join(
             [digest, *(f"{key}={value}" for key, value in execution.overrides().items())]
         )

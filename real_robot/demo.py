@@ -1,18 +1,20 @@
-"""`stringline-demo`: the whole chain with one command, from nothing to a policy on (emulated) arms and a report about it."""
+"""`stringline-demo`: the chain from demonstrations to a policy on emulated arms and a report."""
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 
 
 def main() -> None:
-    """The command `stringline-demo`."""
+    """Runs the command."""
     run("demo", _demo)
 
 
 def _demo(config: DictConfig) -> None:
-    # Imported here: processes that are spawned to simulate import this module, and have no use for
-    # torch.
+    # Imported here: spawned processes of simulations import this module, and must not import torch.
     from stringline.real_robot.showcase.demo_chain import DemoChain
+    from stringline.real_robot.showcase.demo_settings import DemoSettings
 
-    DemoChain(config).run()
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    DemoChain(DemoSettings.of({str(key): value for key, value in plain.items()})).run()

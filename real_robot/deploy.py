@@ -1,43 +1,48 @@
-"""`stringline-deploy`: runs a checkpoint, or a person with leaders, on arms behind the safety filter; or calibrates cameras."""
+"""`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
 
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
-from stringline.real_robot.deployment.modes import DeploymentMode
 from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
 
 NOT_DONE = 3
 
 
 def main() -> None:
-    """The command `stringline-deploy`; its exit code is 3 when what was to be done was not, or a fault stopped the arms."""
+    """Runs the command; its exit code is 3 after a fault, or if the task was not done."""
     run("deploy", _deploy, stopped="Stopped. Arms with torque hold where they are.")
 
 
 def _deploy(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    settings = {str(key): value for key, value in plain.items()}
     end_as_by_ctrl_c()
-    # Imported here: the device process, when it is spawned, imports this module, and torch has no
-    # place beside its loop.
-    mode = DeploymentMode.named(str(settings["mode"]))
-    if settings.get("calibration") is not None and mode is not DeploymentMode.CALIBRATE:
-        raise ValueError(f"calibration=... is for mode=calibrate; the mode is {mode}.")
-    if mode is DeploymentMode.TELEOP:
-        from stringline.real_robot.deployment.teleop_deployment import LedDeployment
-
-        done = LedDeployment(settings).run()
-    elif mode is DeploymentMode.CALIBRATE:
-        from stringline.real_robot.calibration.calibration_session import CalibrationDeployment
-
-        done = CalibrationDeployment(settings).run()
-    else:
-        from stringline.real_robot.deployment.policy_deployment import Deployment
-
-        done = Deployment(settings).run()
-    if not done:
+    if not _run({str(key): value for key, value in plain.items()}):
         raise SystemExit(NOT_DONE)
+
+
+def _run(plain: dict[str, object]) -> bool:
+    # Imported here: a spawned device process imports this module, and must not import torch.
+    from stringline.real_robot.deployment.deployment_settings import (
+        DeploymentMode,
+        DeploymentSettings,
+    )
+
+    settings = DeploymentSettings.of(plain)
+    if settings.mode is DeploymentMode.CALIBRATE:
+        from stringline.real_robot.calibration.calibration_session import CalibrationSession
+        from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
+
+        return CalibrationSession(settings, CalibrationSettings.of_deployment(plain)).run()
+    if plain.get("calibration") is not None:
+        raise ValueError(f"calibration=... is for mode=calibrate; the mode is {settings.mode}.")
+    if settings.mode is DeploymentMode.TELEOP:
+        from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
+
+        return TeleopDeployment(settings).run()
+    from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
+
+    return PolicyDeployment(settings).run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command `stringline-incident`: reads the log of an incident, and sends what is in it to emulated arms."""
+"""`stringline-incident`: prints the log of an incident, or replays it on emulated arms."""
 
 import sys
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_reader import Incident
 from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.replay.dynamixel_replay import replay
-from stringline.real_robot.robots.backends import arm_kind
+from stringline.real_robot.robots.backends import robot_backend
 
-_UNSEEN = 128  # Rows and columns of images that nobody looks at.
+_IMAGE_PX = 128  # Nothing looks at the images.
 
 
 def main() -> None:
-    """The command `stringline-incident`; its exit code is 3 when a replay is answered differently."""
+    """Runs the command; its exit code is 3 if the answers of a replay differ."""
     run("incident", show, stopped="Stopped.")
 
 
@@ -45,27 +45,31 @@ def _replay(incident: Incident) -> None:
             seed=int(configuration.get("seed", 0)),
             options=configuration.get("options"),
         )
-    sys.stdout.write(f"{result.sent} bytes sent, {result.equal} bytes answered as recorded.\n")
+    sys.stdout.write(f"{result.sent} bytes sent; {result.equal} answered bytes as recorded.\n")
     if result.difference:
         sys.stdout.write(f"The first difference: {result.difference}\n")
         raise SystemExit(3)
 
 
 def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
-    """Returns the emulator that a deployment's configuration describes, in lock-step and without cameras, not started yet.
+    """Builds the emulator of a deployment, in lock-step and without cameras.
 
-    Real arms have none; the simplest stands in for them, which answers alike only until the arms
+    For real arms it is an emulator without a task, whose answers are the same only until the arms
     move.
+
+    Args:
+        configuration: Configuration of the deployment in the header of its log.
     """
     robot = configuration.get("robot", {})
+    backend = robot_backend(
+        robot.get("transport"), str(robot.get("arms", "one")), robot.get("driver") or {}
+    )
     settings = robot.get("emulator")
-    kind = arm_kind({"driver": {}, **robot})
     if settings is not None:
-        chosen = {
-            key: value for key, value in settings.items() if key != "robot_model"
-        }  # Nobody looks.
-        return kind.emulator(lock_step=True, cameras=(), image_size=_UNSEEN, settings=chosen)
-    return kind.bare_emulator(["--lock-step"])
+        # The default appearance of the arms, since nothing looks at them.
+        chosen = {key: value for key, value in settings.items() if key != "robot_model"}
+        return backend.emulator(lock_step=True, cameras=(), image_size=_IMAGE_PX, **chosen)
+    return backend.bare_emulator(lock_step=True)
 
 
 if __name__ == "__main__":

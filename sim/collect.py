@@ -1,16 +1,18 @@
-"""Collecting demonstrations of a scripted expert, in parallel, into an episode store; the command `stringline-collect`.
+"""Collection of demonstrations by a scripted expert into an episode store: `stringline-collect`.
 
-An episode depends on its seed alone, so the store holds the same episodes whatever the number of
-workers, on one machine or on many that share the store's folder. Collection can be stopped at any
-time and goes on where it was. Neither this process nor the workers import torch.
+An episode depends on its seed alone, so the store holds the same episodes for any number of
+workers, on one machine or on many that share the store's folder. A stopped collection can be
+continued. Neither this process nor the workers import torch.
 """
 
 import logging
+from collections.abc import Collection as AnyCollection
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -22,19 +24,19 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
-from stringline.sim.rollout.cluster import Cluster, LocalCluster, WorkerFace
-from stringline.sim.rollout.messages import Lost, Returned
-from stringline.sim.rollout.retries import Losses
-from stringline.sim.rollout.rollout import Simulation
+from stringline.sim.rollout.cluster import Cluster, LocalCluster
+from stringline.sim.rollout.dispatch import dispatch
+from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
+from stringline.sim.rollout.rollout import Answer
 from stringline.sim.rollout.shared_folder import SharedFolder, shared
-from stringline.sim.rollout.world_interface import World
-from stringline.sim.worlds.world_registry import demand_task_settings, make_any_expert, open_world
+from stringline.sim.rollout.world_interface import Simulation, World
+from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_registry import make_any_expert, open_world
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_PER_EPISODE = 3
-# Compiled worlds and graphics cost more than an episode, so experts and stores are kept in a worker
-# as its world is.
+# A worker keeps experts and stores like its world: to open them takes longer than an episode.
 _expert_of = cache(make_any_expert)
 _store_at = cache(EpisodeStore.open)
 
@@ -48,30 +50,29 @@ def collect(
     first_seed: int = 0,
     cluster: Cluster | None = None,
 ) -> Collection:
-    """Fills a store with episodes of the seeds from `first_seed` on, until it holds that many.
+    """Fills a store with episodes of the seeds from `first_seed` on.
 
     Args:
-        recipe: What to record.
-        path: Of the store; it is made where there is none, and completed where there is one.
-        episodes: How many to have in the end.
-        workers: Worlds at a time; 0 takes one per processor.
-        first_seed: Evaluations count from another one.
+        recipe: Task, observations and disturbances of the episodes.
+        path: The store; it is created if necessary, and continued otherwise.
+        episodes: Number of episodes at the end.
+        workers: Number of parallel worlds; 0 takes one per processor.
+        first_seed: Seed of the first attempt; evaluations start at 1000000.
         cluster: Where the worlds run; by default in processes of this machine.
 
     Returns:
         All attempts.
 
     Raises:
-        ValueError: Something about the arguments, the expert fails too often, or a worker does not
-            see the store.
+        ValueError: An argument is wrong, the expert fails too often, or a worker does not see the
+            store.
     """
     COUNT.check(episodes=episodes)
     WHOLE.check(workers=workers, first_seed=first_seed)
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
+    # The expert and the world are built once here, to find wrong settings before any write.
     make_any_expert(recipe.task, varied=recipe.varied)
-    world = open_recipe_world(
-        recipe
-    )  # Unknown names and values are complained about here, before anything is written.
+    world = open_recipe_world(recipe)
     recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
     world.close()
     store = EpisodeStore.create(path)
@@ -85,7 +86,7 @@ def collect(
     ):
         for outcome in outcomes:
             progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
-    collection.remove_repeats()
+    collection.remove_duplicates()
     store.remove_leftovers()
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded.",
@@ -102,11 +103,9 @@ def open_recipe_world(recipe: Recipe) -> World:
     """Builds the world of a recipe.
 
     Raises:
-        ValueError: The recipe names something unknown, or a value is out of range.
+        ValueError: A setting of the recipe is unknown or out of range.
     """
-    COUNT.check(
-        image_size=recipe.image_size
-    )  # Rows and columns alike: policies are measured on square images.
+    COUNT.check(image_size=recipe.image_size)
     world = open_world(
         recipe.task,
         cameras=recipe.cameras,
@@ -125,23 +124,19 @@ def open_recipe_world(recipe: Recipe) -> World:
 
 
 def open_world_beside(folder: SharedFolder, recipe: Recipe) -> World:
-    """Builds the world of a recipe where the store can be written.
-
-    Raises:
-        ValueError: The folder is not there.
-    """
-    folder.require()
+    """Builds the world of a recipe on a machine that sees the folder of the store."""
+    folder.check()
     return open_recipe_world(recipe)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Has a world run the expert on one seed, and stores the episode when it is to be kept.
+    """Runs the expert on one seed and stores the episode.
 
     Attributes:
-        recipe: What to record.
-        path: Of the store.
-        seed: Which episode.
+        recipe: See `collect`.
+        path: The store.
+        seed: Seed of the episode.
     """
 
     recipe: Recipe
@@ -149,7 +144,7 @@ class Attempt:
     seed: int
 
     def run(self, world: Simulation) -> Outcome:
-        """Runs it."""
+        """Returns the outcome; a failed episode is stored only if the recipe keeps failures."""
         assert isinstance(world, World)
         recipe = self.recipe
         task = world.task
@@ -174,8 +169,75 @@ class Attempt:
             recording.success,
             recording.stage,
             len(recording.arrays["time"]),
-            recording.trouble,
+            recording.error,
         )
+
+
+class _Attempts:
+    """The attempts of a collection, for the dispatcher."""
+
+    def __init__(self, collection: Collection, episodes: int) -> None:
+        self._collection = collection
+        self._episodes = episodes
+        self._path = collection.store.path.absolute()
+
+    def waiting(self, running: AnyCollection[int]) -> list[int]:
+        collection = self._collection
+        waiting = [seed for seed in collection.next_seeds(self._episodes) if seed not in running]
+        if collection.tried > ATTEMPTS_PER_EPISODE * self._episodes + 10:
+            raise ValueError(
+                f"The expert succeeded in {collection.successes} of {collection.tried} attempts; "
+                f"giving up."
+            )
+        return waiting
+
+    def on_ready(self, message: WorkerReady) -> None:
+        """Every world of the recipe fits."""
+
+    def start(self, seed: int) -> Attempt:
+        return Attempt(self._collection.recipe, self._path, seed)
+
+    def plan(self, seed: int, request: PlanRequest) -> Answer:
+        raise AssertionError("An expert needs no plans.")
+
+    def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> Outcome:
+        assert isinstance(message, TaskResult)
+        assert isinstance(message.result, Outcome)
+        return self._collection.add(message.result)
+
+    def recover(self, seed: int) -> Outcome | None:
+        return self._collection.find_stored(seed)
+
+    def give_up(self, seed: int, reason: str) -> Outcome:
+        return self._collection.add(Outcome(seed, success=False, stage=0, steps=0, error=reason))
+
+
+def _outcomes(
+    collection: Collection, episodes: int, workers: int, cluster: Cluster
+) -> Generator[Outcome, None, None]:
+    """Runs the missing attempts and yields each outcome when its attempt ends."""
+    if not (missing := len(collection.next_seeds(episodes))):
+        return
+    with (
+        shared(collection.store.path.absolute()) as folder,
+        cluster.open(
+            partial(open_world_beside, folder, collection.recipe), workers, missing
+        ) as pool,
+    ):
+        yield from dispatch(pool, _Attempts(collection, episodes))
+
+
+def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
+    """Returns the recipe of a task, with other settings of `Recipe`."""
+    return Recipe(
+        task=task.name,
+        cameras=task.cameras,
+        image_size=task.image_size,
+        control_hz=task.control_hz,
+        frame_hz=task.frame_hz,
+        options=dict(task.options),
+        **{"time_limit_s": task.time_limit_s, **settings},
+    )
 
 
 def main() -> None:
@@ -184,19 +246,11 @@ def main() -> None:
 
 
 def _collect(config: DictConfig) -> None:
-    task = config.task
-    demand_task_settings(task)
-    recipe = Recipe(
-        task=task.name,
-        cameras=tuple(task.cameras),
-        image_size=task.image_size,
-        control_hz=task.control_hz,
-        frame_hz=task.frame_hz,
-        time_limit_s=task.time_limit_s,
+    recipe = task_recipe(
+        TaskSettings.of(config.task),
         noise_rad=config.noise_rad,
         keep_failures=config.keep_failures,
         varied=config.varied,
-        options={str(key): value for key, value in task.options.items()},
         robot_model=config.robot.model,
     )
     collect(
@@ -207,58 +261,3 @@ def _collect(config: DictConfig) -> None:
         first_seed=config.first_seed,
         cluster=instantiate(config.cluster),
     )
-
-
-def _outcomes(
-    collection: Collection, episodes: int, workers: int, cluster: Cluster
-) -> Generator[Outcome, None, None]:
-    """Makes the attempts that are missing, writes them down, and yields them as they end."""
-    recipe = collection.recipe
-    path = collection.store.path.absolute()
-    running = dict[WorkerFace, int]()
-    idle = set[WorkerFace]()
-    losses = Losses()
-    if not (missing := len(collection.next_seeds(episodes))):
-        return
-    with (
-        shared(path) as folder,
-        cluster.open(partial(open_world_beside, folder, recipe), workers, missing) as pool,
-    ):
-        for worker, message in pool.messages():
-            (idle.discard if isinstance(message, Lost) else idle.add)(worker)
-            if isinstance(message, Returned):
-                assert isinstance(message.result, Outcome)
-                yield collection.add(message.result)
-            seed = running.pop(worker, None)
-            if (
-                isinstance(message, Lost)
-                and seed is not None
-                and (outcome := _lost(collection, seed, message, losses))
-            ):
-                yield outcome
-            waiting = [
-                seed for seed in collection.next_seeds(episodes) if seed not in running.values()
-            ]
-            if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 10:
-                raise ValueError(
-                    f"The expert succeeded in {collection.successes} of {collection.tried} "
-                    f"attempts; giving up."
-                )
-            while (
-                waiting and idle
-            ):  # One that had nothing to do may take over from one that was lost.
-                free = idle.pop()
-                seed = waiting.pop(0)
-                running[free] = seed
-                free.send(Attempt(recipe, path, seed))
-            if not waiting and not running:
-                return
-
-
-def _lost(collection: Collection, seed: int, message: Lost, losses: Losses) -> Outcome | None:
-    """Returns how an attempt ended whose worker died, or None when it is to be made again."""
-    if (stored := collection.find_stored(seed)) is not None:
-        return stored  # The worker died between storing the episode and saying so.
-    if losses.again(seed, message.reason):
-        return None
-    return collection.add(Outcome(seed, success=False, stage=0, steps=0, trouble=message.reason))

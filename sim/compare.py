@@ -1,4 +1,4 @@
-"""`stringline-compare`: two or more policies on the same seeds, from finished evaluations or from checkpoints."""
+"""The command `stringline-compare`: compares evaluations or checkpoints on the same seeds."""
 
 import json
 import logging
@@ -18,16 +18,21 @@ from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
     INCOMPLETE,
-    checkpoint_evaluation,
     chosen_suite,
     evaluate_checkpoint,
+    evaluation_settings,
     plain_settings,
     with_suite_file,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import refuse_as_trained
+from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.comparison import Comparison
-from stringline.sim.evaluation.stored_evaluations import FinishedRun, is_finished, read_run
+from stringline.sim.evaluation.stored_evaluations import (
+    StoredEvaluation,
+    is_evaluation,
+    read_evaluation,
+)
 from stringline.sim.evaluation.suite_run import run_suite
+from stringline.sim.evaluation.suites import Suite
 
 logger = logging.getLogger(__name__)
 
@@ -46,54 +51,52 @@ _FLAGS_WITH_VALUE = (
 
 
 def main() -> None:
-    """The command `stringline-compare`; its exit code is 3 when an entry of a suite could not be evaluated.
+    """The command `stringline-compare`; the exit code is 3 if an entry of a suite failed.
 
-    Arguments without `=` are what is compared.
+    Arguments without `=` are the paths to compare.
     """
     sys.argv = with_compared(with_suite_file(sys.argv))
     run("compare", _compare)
 
 
 def with_compared(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line in which what is compared is the option `runs`."""
+    """Returns a command line with the paths to compare as the override `runs`."""
     named: list[str] = []
     rest = list(arguments[:1])
     for before, argument in pairwise(arguments):
-        belongs = (
+        is_path = (
             "=" not in argument and not argument.startswith("-") and before not in _FLAGS_WITH_VALUE
         )
-        (named if belongs else rest).append(argument)
+        (named if is_path else rest).append(argument)
     quoted = ",".join("'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in named)
     return [rest[0], f"runs=[{quoted}]", *rest[1:]] if named else rest
 
 
 def _compare(config: DictConfig) -> None:
-    settings = plain_settings(config)
+    plain = plain_settings(config)
     overrides = HydraConfig.get().overrides.task
-    refuse_as_trained(overrides)
-    given = [str(path) for path in settings["runs"]]
-    output = Path(str(settings["output"]))
-    names = [str(name) for name in settings["names"] or short_names(given)]
-    baseline = dict(zip(given, names, strict=False)).get(settings["baseline"], settings["baseline"])
-    if settings["checkpoint"] is not None:
+    check_overrides(overrides)
+    paths = [str(path) for path in plain["runs"]]
+    output = Path(str(plain["output"]))
+    names = [str(name) for name in plain["names"] or short_names(paths)]
+    baseline = dict(zip(paths, names, strict=False)).get(plain["baseline"], plain["baseline"])
+    if plain["checkpoint"] is not None:
         raise ValueError(
-            "checkpoint=... has no meaning here. Name checkpoints one after the other: "
-            "stringline-compare A B"
+            "checkpoint=... has no effect here. List the checkpoints: stringline-compare A B"
         )
-    if len(names) != len(given) or len(given) < 2:
+    if len(names) != len(paths) or len(paths) < 2:
         raise ValueError(
-            f"Got {len(given)} to compare and {len(names)} names; allowed: two or more, and as "
+            f"Got {len(paths)} paths and {len(names)} names; allowed: two or more paths, and as "
             f"many names."
         )
-    for path in given:
+    for path in paths:
         _check(path)
+    suite = chosen_suite(plain, overrides)
     output.mkdir(parents=True, exist_ok=True)
     with exclusive(output):
-        runs = [
-            _run(name, path, settings, overrides) for name, path in zip(names, given, strict=True)
-        ]
+        runs = [_stored(name, path, plain, suite) for name, path in zip(names, paths, strict=True)]
         comparison = Comparison.of(
-            [found for found, _ in runs], seeds=settings["seeds"], baseline=baseline
+            [stored for stored, _ in runs], seeds=plain["seeds"], baseline=baseline
         )
         write_file(output / "compare.json", json.dumps(comparison.to_dict(), indent=1).encode())
         write_file(output / "compare.html", comparison.section().encode())
@@ -105,7 +108,7 @@ def _compare(config: DictConfig) -> None:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Returns what tells paths apart: `a` and `b` for `runs/a/checkpoint` and `runs/b/checkpoint`."""
+    """Returns the different parts of paths: `a` and `b` of `runs/a/best` and `runs/b/best`."""
     parts = [[part for part in path.split("/") if part not in ("", ".")] for path in paths]
     while all(len(part) > 1 for part in parts) and len({part[0] for part in parts}) == 1:
         parts = [part[1:] for part in parts]
@@ -115,35 +118,36 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def _check(path: str) -> None:
-    """Refuses what is neither an evaluation nor a checkpoint, before anything is run."""
-    if is_finished(Path(path)):
+    """Checks that a path is an evaluation or a checkpoint, before any episode is run."""
+    if is_evaluation(Path(path)):
         return
     try:
         found = (find_checkpoint(path) / DESCRIPTION).is_file()
     except ValueError as error:
         raise ValueError(
-            f"{path} is no finished evaluation (a folder with results.jsonl, or such a file). "
-            f"{error}"
+            f"{path} is not an evaluation (a folder with results.jsonl, or such a file). {error}"
         ) from error
     if not found:
         raise ValueError(
-            f"{path} is neither a finished evaluation (results.jsonl) nor a checkpoint "
-            f"({DESCRIPTION})."
+            f"{path} is neither an evaluation (results.jsonl) nor a checkpoint ({DESCRIPTION})."
         )
 
 
-def _run(
-    name: str, path: str, settings: Mapping[str, Any], overrides: Sequence[str]
-) -> tuple[FinishedRun, bool]:
-    """Returns the results of an evaluation or of a checkpoint, which is measured now, and whether nothing failed."""
-    if is_finished(Path(path)):
-        return read_run(name, Path(path)), True
-    folder = Path(settings["output"]) / path.strip("/.").replace("/", "_")
-    chosen = {**settings, "checkpoint": path, "output": str(folder)}
-    suite = chosen_suite(settings, overrides)
-    logger.info("%s is a checkpoint; it is measured in %s.", name, folder)
+def _stored(
+    name: str, path: str, plain: Mapping[str, Any], suite: Suite | None
+) -> tuple[StoredEvaluation, bool]:
+    """Returns the results of an evaluation, or of a checkpoint after its evaluation.
+
+    The second value is whether all entries of the suite were evaluated.
+    """
+    if is_evaluation(Path(path)):
+        return read_evaluation(name, Path(path)), True
+    folder = Path(plain["output"]) / path.strip("/.").replace("/", "_")
+    chosen = {**plain, "checkpoint": path, "output": str(folder)}
+    settings = evaluation_settings(chosen)
+    logger.info("%s is a checkpoint; its evaluation is in %s.", name, folder)
     if suite is None:
-        evaluate_checkpoint(chosen)
-        return read_run(name, folder), True
-    outcomes = run_suite(suite, checkpoint_evaluation(chosen), folder, chosen)
-    return read_run(name, folder), not any(outcome.failure for outcome in outcomes)
+        evaluate_checkpoint(settings)
+        return read_evaluation(name, folder), True
+    outcomes = run_suite(suite, settings.open(), folder, chosen)
+    return read_evaluation(name, folder), not any(outcome.failure for outcome in outcomes)

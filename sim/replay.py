@@ -1,9 +1,9 @@
-"""The command `stringline-replay`: does in simulation again what a recorded episode did, and says whether the same came of it.
+"""The command `stringline-replay`: repeats a recorded episode in simulation.
 
-The world begins at the episode's seed and gets its actions. Physics is deterministic, so what a
-person steered goes the same way to the last bit on one machine. What was executed otherwise than it
-was recorded does not: scripted experts' targets are rounded to float32 when they are stored, and
-under `noise_rad` the disturbed ones were executed.
+The world begins at the episode's seed and executes its actions. Physics is deterministic, so a
+teleoperated episode is reproduced to the last bit on one machine. An episode whose executed actions
+differ from the recorded ones is not: targets of scripted experts are rounded to float32 when they
+are stored, and with `noise_rad` the disturbed targets were executed.
 """
 
 import sys
@@ -28,13 +28,13 @@ STATE = "sim/state"
 
 @dataclass(frozen=True)
 class EpisodeReplay:
-    """What came of an episode when it was done again.
+    """The outcome of a replayed episode.
 
     Attributes:
-        steps: Its length.
-        difference: Largest distance of any number of the physics' state from the recorded one, at
-            any step: m, rad, m/s, rad/s.
-        final_difference: The same at the last step.
+        steps: Number of control periods.
+        difference: Largest difference of the physics' state from the recorded one: m, rad, m/s,
+            rad/s.
+        final_difference: Largest difference at the last step.
         success: Whether the task was done at the end.
         stage: The furthest stage.
     """
@@ -47,23 +47,22 @@ class EpisodeReplay:
 
 
 def recorded_world(episode: StoredEpisode) -> Recipe:
-    """Returns what an episode says about the world that it was recorded in.
+    """Returns the recipe of the world in which an episode was recorded.
 
     Raises:
-        ValueError: It is not from one of our simulated worlds, or from that of another version.
+        ValueError: The episode does not describe its world, or another version recorded it.
     """
     recipe = episode.attributes.extra.get("recipe")
     if not isinstance(recipe, Mapping) or STATE not in episode.arrays:
         raise ValueError(
-            f"Episode {episode.name} (source {episode.attributes.source!r}) does not say in which "
-            f"simulated world it happened; "
-            "episodes of stringline-collect and stringline-teleop do."
+            f"Episode {episode.name} (source {episode.attributes.source!r}) does not describe its "
+            f"simulated world; episodes of stringline-collect and stringline-teleop do."
         )
     known = {field.name for field in fields(Recipe)}
     if unknown := sorted(set(recipe) - known):
         raise ValueError(
-            f"The world of episode {episode.name} has {', '.join(unknown)}, which this version "
-            f"does not know."
+            f"The world of episode {episode.name} has settings that this version does not know: "
+            f"{', '.join(unknown)}."
         )
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
@@ -71,11 +70,7 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
-    """Does an episode again in a world of its own, without images; so what the arms were drawn with is not needed.
-
-    Raises:
-        ValueError: It does not say in which world it happened.
-    """
+    """Repeats an episode in a world of its own, without images, so without meshes of the arms."""
     recipe = recorded_world(episode)
     world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
@@ -107,13 +102,12 @@ def _replay_stored(config: DictConfig) -> None:
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
     found = replay_episode(episode)
-    then = {True: "a success", False: "no success", None: "not judged"}[episode.attributes.success]
+    words = {True: "success", False: "failure", None: "unknown"}
     sys.stdout.write(
-        f"{episode.name}: {found.steps} steps again. The states differ by at most "
-        f"{found.difference:g}, by "
-        f"{found.final_difference:g} at the end. Now "
-        f"{'a success' if found.success else 'no success'} (stage {found.stage}), "
-        f"then {then}.\n"
+        f"{episode.name}: replayed {found.steps} steps. The states differ by at most "
+        f"{found.difference:g}, by {found.final_difference:g} at the end. Outcome: "
+        f"{words[found.success]} (stage {found.stage}); recorded: "
+        f"{words[episode.attributes.success]}.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""`stringline-train`: trains a policy on episode stores, and says beside the loss whether it sees where things are."""
+"""The command `stringline-train`: trains a policy on episode stores."""
 
 import logging
 import signal
@@ -21,18 +21,23 @@ from stringline.datasets.loading.mixture import Source
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides, Prepare, Probe, Validate
+from stringline.encoders.training.interfaces import Callbacks, Prepare, Probe, Validate
+from stringline.encoders.training.losses import ValidationLoss
 from stringline.encoders.training.monitor import LATEST
-from stringline.encoders.training.process_group import process_group
-from stringline.encoders.training.stopping import Stopped
+from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer
-from stringline.encoders.training.validation import ValidationLoss
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.probes.localisation import LocalisationProbe
-from stringline.sim.evaluation.checkpoint_evaluation import refuse_as_trained
-from stringline.sim.training.initialisation import Start, start_of
-from stringline.sim.training.run_directory import END, KeptCheckpoints, claim, leads, processes
+from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
+from stringline.sim.training.initialisation import Initialisation, initialisation_of
+from stringline.sim.training.run_directory import (
+    END,
+    RunCheckpoints,
+    check_run_directory,
+    is_main_process,
+    process_count,
+)
 from stringline.sim.training.training_data import (
     HeldOutBatches,
     TrainingData,
@@ -45,7 +50,7 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
 
-USUAL = TrainingSettings()
+DEFAULTS = TrainingSettings()
 
 
 def train_policy(
@@ -53,98 +58,107 @@ def train_policy(
     demonstrations: EpisodeStore | Sequence[Source],
     trainer: Trainer,
     directory: Path,
-    settings: TrainingSettings = USUAL,
+    settings: TrainingSettings = DEFAULTS,
 ) -> History:
     """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
 
-    Beside it stand `latest`, which is as new as the last resumable state, and `best`, the one with
-    the most success or else the smallest validation loss so far.
+    It also writes `latest`, the checkpoint of the last resumable state, and `best`, the checkpoint
+    with the largest success or else the smallest validation loss.
 
     Args:
-        model: Configuration of the policy, `_target_` included.
-        demonstrations: A store, or the stores of a mixture.
-        trainer: How to train.
-        directory: Of the run.
-        settings: What else is chosen.
+        model: Configuration of the policy with `_target_`.
+        demonstrations: A store, or the sources of a mixture.
+        trainer: Optimisation settings.
+        directory: Directory of the run.
+        settings: Data, initial weights and evaluation.
 
     Returns:
-        Losses and what was found beside them.
+        Losses and metrics of the run.
 
     Raises:
-        ValueError: A store is empty, stores cannot be mixed, the configuration or the weights to
-            begin with do not fit the data, or the directory holds another run.
+        ValueError: A store is empty, stores cannot be mixed, the configuration or the initial
+            weights do not fit the data, or the directory holds another run.
     """
     data = TrainingData(demonstrations, settings.held_out)
-    policy = _policy(model, data, trainer.seed, settings.start)
+    policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
-    record = _record(trainer, data, len(windows), settings.start)
-    millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
+    record = _record(trainer, data, len(windows), settings.initialisation)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
         record["episodes"],
-        millions,
+        sum(parameter.numel() for parameter in policy.parameters()) / 1e6,
     )
-    early_s = settings.early_s
-    early_factor = settings.early_factor
     batches = WindowBatches(
-        windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor
+        windows,
+        trainer.batch_size,
+        seed=trainer.seed,
+        early_s=settings.early_s,
+        early_factor=settings.early_factor,
     )
-    claim(
-        directory, _course(model, data, trainer) | settings.course()
-    )  # By now what is chosen can be run.
-    kept = KeptCheckpoints(directory, policy, model, record, trainer.steps)
-    asides = replace(
-        _asides(data, policy, trainer, settings), keep=kept.keep, describe=batches.describe
+    # Settings that cannot be run have failed before, so the directory is not created for them.
+    check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
+    checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
+    callbacks = replace(
+        _callbacks(data, policy, trainer, settings),
+        keep=checkpoints.keep,
+        describe=batches.describe,
     )
-    with exclusive(directory) if leads() else nullcontext():
-        return trainer.fit(policy, batches, directory, save_model=kept.end, asides=asides)
+    with exclusive(directory) if is_main_process() else nullcontext():
+        return trainer.fit(
+            policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
+        )
 
 
 def _policy(
-    model: Mapping[str, Any], data: TrainingData, seed: int, start: Start | None
+    model: Mapping[str, Any], data: TrainingData, seed: int, initialisation: Initialisation | None
 ) -> ChunkPolicy:
-    """Returns the policy with the weights that it begins with."""
-    statistics = start.statistics(data.contract, data.statistics()) if start else data.statistics()
+    """Returns the policy with its initial weights."""
+    statistics = data.statistics(model)
+    if initialisation:
+        statistics = initialisation.statistics(data.contract, statistics)
     torch.manual_seed(seed)
     policy = build_policy(model, data.contract, statistics)
-    if start:
-        start.fill(policy)
+    if initialisation:
+        initialisation.load(policy)
     return policy
 
 
-def _course(model: Mapping[str, Any], data: TrainingData, trainer: Trainer) -> dict[str, Any]:
-    """Returns what decides the course of a run: with any of it changed, its state and statistics would not belong together."""
+def _fingerprint(model: Mapping[str, Any], data: TrainingData, trainer: Trainer) -> dict[str, Any]:
     return {
         "model": dict(model),
-        "trainer": trainer.course(),
-        "processes": processes(),
+        "trainer": trainer.fingerprint(),
+        "processes": process_count(),
         **data.describe(),
     }
 
 
 def _record(
-    trainer: Trainer, data: TrainingData, windows: int, start: Start | None
+    trainer: Trainer, data: TrainingData, windows: int, initialisation: Initialisation | None
 ) -> dict[str, Any]:
-    """Returns what a checkpoint says of its training."""
-    record = {
+    """Returns the description of the training in a checkpoint."""
+    record: dict[str, Any] = {
         "episodes": sum(map(len, data.training)),
         "windows": windows,
         "steps": trainer.steps,
         "batch_size": trainer.batch_size,
         "seed": trainer.seed,
     }
-    drawn = {"robot_models": models} if (models := data.robot_models()) else {}
-    return record | drawn | ({"start": start.describe()} if start else {})
+    if models := data.robot_models():
+        record["robot_models"] = models
+    if initialisation:
+        record["initialisation"] = initialisation.describe()
+    return record
 
 
-def _asides(
+def _callbacks(
     data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings
-) -> Asides:
-    """Returns what is done besides training, as far as data and settings say so."""
-    augment = settings.augment()
-    probe, validate = _looks(data, policy, settings.validation_windows, trainer.batch_size)
-    return Asides(
+) -> Callbacks:
+    augment = settings.build_augmentation()
+    probe, validate = _held_out_callbacks(
+        data, policy, settings.validation_windows, trainer.batch_size
+    )
+    return Callbacks(
         probe=probe,
         validate=validate,
         evaluate=settings.evaluate,
@@ -154,23 +168,25 @@ def _asides(
     )
 
 
-def _looks(
+def _held_out_callbacks(
     data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: int
 ) -> tuple[Probe | None, Validate | None]:
-    """Returns what is found out with the episodes that are held out, as far as there are enough."""
-    if not all(data.probing):
+    """Returns probe and validation, if there are enough held-out episodes."""
+    if not all(data.held_out):
         return None, None
-    held = data.windows_for(policy, data.probing)
-    probe = (
-        LocalisationProbe(tensors(held, np.flatnonzero(held.step == 0))) if data.can_probe else None
-    )
-    return probe, ValidationLoss(
-        HeldOutBatches(held, batch_size, windows), weigh=actions_within
-    ) if windows else None
+    held_out = data.windows_for(policy, data.held_out)
+    probe: Probe | None = None
+    validate: Validate | None = None
+    if data.can_probe:
+        probe = LocalisationProbe(tensors(held_out, np.flatnonzero(held_out.step == 0)))
+    if windows:
+        batches = HeldOutBatches(held_out, batch_size, windows)
+        validate = ValidationLoss(batches, weigh=actions_within)
+    return probe, validate
 
 
 def actions_within(batch: Mapping[str, Tensor]) -> Tensor:
-    """Returns how many actions of a batch lie within their episodes: what the losses of our policies are means of."""
+    """Returns the number of actions within their episodes, over which the losses are means."""
     return batch["action_mask"].sum()
 
 
@@ -183,7 +199,7 @@ def _prepare(augment: Augmentation, policy: ChunkPolicy) -> Prepare:
 
 
 def main() -> None:
-    """The command `stringline-train`; stopped by SIGTERM its exit code is 143, by Ctrl-C 130."""
+    """The command `stringline-train`; the exit code is 143 after SIGTERM and 130 after Ctrl-C."""
     run("train", _train)
 
 
@@ -191,7 +207,7 @@ def _train(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
-    refuse_as_trained(HydraConfig.get().overrides.task)
+    check_overrides(HydraConfig.get().overrides.task)
     dataset = dict(settings["dataset"])
     output = Path(str(settings["output"]))
     mixture = dataset.pop("stores", None)
@@ -199,7 +215,7 @@ def _train(config: DictConfig) -> None:
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
         validation_windows=settings["validation_windows"],
-        start=start_of(settings),
+        initialisation=initialisation_of(settings),
         evaluate=training_evaluation(
             output,
             output / LATEST,

@@ -24,7 +24,7 @@ ONE_AFTER_THE_OTHER = (
     "tests/real_robot/",
     "tests/benchmarks/test_soak.py",
     "tests/sim/rollout/test_ray_cluster.py",
-    "tests/sim/rollout/test_retries.py",
+    "tests/sim/rollout/test_dispatch.py",
     "tests/sim/test_launchers.py",
 )
 # Long ones among these that only compute, or go in lock-step.
@@ -33,13 +33,14 @@ BESIDE_OTHERS = (
     "tests/real_robot/safety/test_filter_properties.py",
     "tests/real_robot/safety/test_keep_clear.py",
     "tests/real_robot/safety/test_filter.py",
+    "tests/real_robot/safety/test_robot_stages.py",
 )
 GIVES_WAY = 10
 
 
 @pytest.fixture(autouse=True)
 def logging_ends_with_its_test() -> Iterator[None]:
-    """A command logs to the standard error of its test, which is closed afterwards; threads that end later would find it so."""
+    """Removes log handlers after each test, since its standard error is closed then."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield
@@ -49,7 +50,7 @@ def logging_ends_with_its_test() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows what long tests have to say (`record_property("says", ...)`), in whichever process they ran."""
+    """Prints the results that long tests report by `record_property("says", ...)`."""
     for report in terminalreporter.getreports("passed"):
         for name, words in report.user_properties:
             if name == "says":
@@ -63,7 +64,7 @@ def goes_in_turn(nodeid: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` tests of a file stay together, as ever, and those in turn with one worker, so that nobody waits.
+    """Keeps tests of a file together with `--dist loadfile`, and sequential ones in one worker.
 
     Marks of groups would do, but with pytest 9.2 pytest-xdist 3.8 does not heed them (its issue
     1386).
@@ -81,7 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Makes tests that go in turn wait for each other, however they are distributed, and others give way for good."""
+    """Runs sequential tests one at a time, whatever the distribution; lowers others' priority."""
     if not goes_in_turn(item.nodeid):
         # The largest group, those in turn, comes first.
         if "PYTEST_XDIST_WORKER" in os.environ:

@@ -1,125 +1,165 @@
 """Stringline: robotics policies with 3D-position-encoded vision.
 
-The names below are the public API: what programs import and what YAML files and checkpoints name as `_target_`. They are
-imported on first use (PEP 562), so `import stringline` loads no library. All other modules are internal and may move.
+The names below are the public API: what programs import and what YAML files and checkpoints name as
+`_target_`. They are imported on first use (PEP 562), so `import stringline` loads no library. All
+other modules are internal and may move.
 """
 
 import warnings
 from importlib import import_module
 
-# dm_control looks for a screen when it is imported; this package renders without one, so its warning has no meaning here.
+# dm_control looks for a screen when it is imported; this package renders without one, so its
+# warning has no meaning here.
 warnings.filterwarnings("ignore", message=r".*The DISPLAY environment variable is missing")
 
-PUBLIC: dict[str, tuple[str, ...]] = {
-    # Data: the contract, the store and its windows, embodiments.
-    "datasets.contract.contract": ("Camera", "Contract"),
-    "datasets.embodiments.aloha": ("ALOHA",),
-    "datasets.embodiments.embodiment": ("CameraMount", "Chain", "Embodiment", "JointSpec", "Link", "Vector"),
-    "datasets.embodiments.fingers": ("FingerTravel",),
-    "datasets.embodiments.iiwa14": ("IIWA14", "IIWA14_BIMANUAL"),
-    "datasets.embodiments.inverse_kinematics": ("InverseKinematics",),
-    "datasets.embodiments.mjcf_parts": ("DRAWN", "PAD_CONTACT", "add_camera", "couple_fingers", "finger_bits"),
-    "datasets.embodiments.transforms": ("Matrix", "pose", "rotation_about"),
-    "datasets.loading.windows": ("Windows",),
-    "datasets.store.store": ("EpisodeStore",),
-    # Augmentation of training batches.
-    "datasets.augmentation.augment": ("Augmentation",),
-    "datasets.augmentation.crop_augmentation": ("CropAndResize",),
-    "datasets.augmentation.depth_augmentation": ("StereoDepth",),
-    "datasets.augmentation.light_augmentation": ("LightAugmentation",),
-    # Foreign formats.
-    "datasets.formats.act_hdf5": ("ActHdf5Reader", "ActHdf5Writer"),
-    "datasets.formats.body": ("AlohaLayout", "DescribedLayout", "NamedLayout"),
-    "datasets.formats.diffusion_policy": ("DiffusionPolicyReader", "DiffusionPolicyWriter"),
-    "datasets.formats.lerobot": ("LeRobotReader",),
-    "datasets.formats.lerobot_writer": ("LeRobotWriter",),
-    "datasets.formats.robomimic": ("RobomimicReader",),
-    "datasets.formats.umi": ("UmiReader",),
-    # Position encodings, and the parts that they consist of.
-    "encoders.positions.absolute": ("LearnedEncoding", "SinusoidalEncoding"),
-    "encoders.positions.bases": (
-        "ButterflyGivens",
-        "CayleyBasis",
-        "ExponentialBasis",
-        "FourierBasis",
-        "GivensBasis",
-        "HouseholderBasis",
-    ),
-    "encoders.positions.block_frequencies": ("CirculantFrequencies", "LinearlyDependentFrequencies"),
-    "encoders.positions.comrope": ("ComRopeAp", "ComRopeLd"),
-    "encoders.positions.encoding": ("PositionEncoding",),
-    "encoders.positions.frequencies": ("AxialFrequencies", "MixedFrequencies"),
-    "encoders.positions.lie": ("LieRE",),
-    "encoders.positions.presets": (
-        "CayleyString",
-        "CirculantString",
-        "LiereCommute",
-        "Rope",
-        "RopeInLearnedBasis",
-        "RopeMixed",
-        "VisionLlamaRope",
-    ),
-    "encoders.positions.rotary": ("NoEncoding", "RotaryEncoding"),
-    "encoders.positions.tensor_product": ("TensorProductString",),
-    # Coordinates of patches, and the encoders that use them.
-    "encoders.coordinates.canonical": ("CylindricalPlaces", "SphericalPlaces"),
-    "encoders.coordinates.coordinates": ("GridPlaces", "MetricPlaces", "PatchDepthPlaces"),
-    "encoders.coordinates.geometry": ("View",),
-    "encoders.pretrained.monocular_depth": ("MonocularDepth",),
-    "encoders.pretrained.resnet": ("ResNet",),
-    "encoders.pretrained.vision_transformer": ("PretrainedVisionTransformer",),
-    "encoders.vision.attention": ("PositionalAttention",),
-    "encoders.vision.depth_inputs": ("ColourOnly", "DepthChannel", "SurfaceNormals"),
-    "encoders.vision.linear_attention": ("LinearAttention",),
-    "encoders.vision.patches": ("ConvolutionalStem", "PatchProjection"),
-    "encoders.vision.rgbd": ("RgbdTokens",),
-    # Training.
-    "encoders.training.loggers": ("TensorBoard", "WeightsAndBiases"),
-    "encoders.training.trainer": ("Trainer",),
-    # Policies.
-    "policies.action_spaces.gripper_poses": ("GripperPoses",),
-    "policies.action_spaces.joints": ("RelativeJoints",),
-    "policies.algorithms.act": ("ActPolicy",),
-    "policies.algorithms.chunk_policy": ("ChunkPolicy",),
-    "policies.algorithms.diffusion": ("DiffusionPolicy",),
-    "policies.algorithms.energy": ("EnergyPolicy",),
-    "policies.algorithms.flow": ("FlowPolicy",),
-    "policies.checkpoints.load": ("load_policy", "open_policy"),
-    "policies.chunks.chunk": ("ActionChunk", "Policy", "Session"),
-    "policies.networks.denoiser": ("TransformerDenoiser",),
-    "policies.networks.unet": ("UnetDenoiser",),
-    "policies.observation.history": ("ObservationHistory",),
-    "policies.observation.image_encoders": ("FeatureMapEncoder", "KeypointEncoder", "PlainVisionEncoder"),
-    "policies.observation.instruction": ("TaskEmbedding", "TextEmbedding"),
-    "policies.observation.normaliser": ("MeanStdNormaliser", "MinMaxNormaliser", "QuantileNormaliser"),
-    "policies.observation.observation_encoder": ("ObservationEncoder",),
-    "policies.remote.client": ("RemotePolicy",),
-    "policies.remote.openpi": ("OpenpiPolicy",),
-    "policies.remote.server": ("serve",),
-    # Simulation: environments, and what a task of one's own is built from.
-    "sim.collection.demonstration": ("record_episode",),
-    "sim.environment.environment": ("TaskEnvironment",),
-    "sim.evaluation.runner": ("Evaluation",),
-    "sim.experts.grasps": ("Grasp", "both_ways", "gripper_pose"),
-    "sim.experts.scripted": ("ScriptedExpert",),
-    "sim.experts.skills": ("Skills",),
-    "sim.props.insertion_parts": ("Block",),
-    "sim.props.prop": ("FLAT_CONTACT", "Prop"),
-    "sim.robots.workcells": ("Workcell",),
-    "sim.rollout.cluster": ("LocalCluster",),
-    "sim.rollout.ray_cluster": ("RayCluster",),
-    "sim.tasks.goal_task": ("GoalTask",),
-    "sim.tasks.success": ("Touching",),
-    "sim.tasks.tabletop": ("TabletopTask",),
-    "sim.worlds.world_registry": ("open_world",),
-    # Robots.
-    "real_robot.driver_interface.driver": ("ArmDriver", "ArmState"),
-    "real_robot.safety.filter": ("SafetyFilter",),
-    "real_robot.safety.limits": ("SafetyLimits",),
+PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
+    "Data and embodiments": {
+        "datasets.contract.contract": ("Camera", "Contract"),
+        "datasets.embodiments.aloha": ("ALOHA",),
+        "datasets.embodiments.embodiment": (
+            "CameraMount",
+            "Chain",
+            "Embodiment",
+            "JointSpec",
+            "Link",
+            "Vector",
+        ),
+        "datasets.embodiments.fingers": ("FingerTravel",),
+        "datasets.embodiments.iiwa14": ("IIWA14", "IIWA14_BIMANUAL"),
+        "datasets.embodiments.inverse_kinematics": ("InverseKinematics",),
+        "datasets.embodiments.mjcf_parts": (
+            "DRAWN",
+            "PAD_CONTACT",
+            "add_camera",
+            "couple_fingers",
+            "finger_bits",
+        ),
+        "datasets.embodiments.transforms": ("Matrix", "pose", "rotation_about"),
+        "datasets.loading.windows": ("Windows",),
+        "datasets.store.store": ("EpisodeStore",),
+    },
+    "Augmentation": {
+        "datasets.augmentation.augment": ("Augmentation",),
+        "datasets.augmentation.crop_augmentation": ("CropAndResize",),
+        "datasets.augmentation.depth_augmentation": ("StereoDepth",),
+        "datasets.augmentation.light_augmentation": ("LightAugmentation",),
+    },
+    "Foreign formats": {
+        "datasets.formats.act_hdf5": ("ActHdf5Reader", "ActHdf5Writer"),
+        "datasets.formats.vector_layout": ("AlohaLayout", "DescribedLayout", "NamedLayout"),
+        "datasets.formats.diffusion_policy": ("DiffusionPolicyReader", "DiffusionPolicyWriter"),
+        "datasets.formats.lerobot": ("LeRobotReader",),
+        "datasets.formats.lerobot_writer": ("LeRobotWriter",),
+        "datasets.formats.robomimic": ("RobomimicReader",),
+        "datasets.formats.umi": ("UmiReader",),
+    },
+    "Position encodings": {
+        "encoders.positions.absolute": ("LearnedEncoding", "SinusoidalEncoding"),
+        "encoders.positions.bases": (
+            "ButterflyGivens",
+            "CayleyBasis",
+            "ExponentialBasis",
+            "FourierBasis",
+            "GivensBasis",
+            "HouseholderBasis",
+        ),
+        "encoders.positions.block_frequencies": (
+            "CirculantFrequencies",
+            "LinearlyDependentFrequencies",
+        ),
+        "encoders.positions.comrope": ("ComRopeAp", "ComRopeLd"),
+        "encoders.positions.encoding": ("PositionEncoding",),
+        "encoders.positions.frequencies": ("AxialFrequencies", "MixedFrequencies"),
+        "encoders.positions.lie": ("LieRE",),
+        "encoders.positions.presets": (
+            "CayleyString",
+            "CirculantString",
+            "LiereCommute",
+            "Rope",
+            "RopeInLearnedBasis",
+            "RopeMixed",
+            "VisionLlamaRope",
+        ),
+        "encoders.positions.rotary": ("NoEncoding", "RotaryEncoding"),
+        "encoders.positions.tensor_product": ("TensorProductString",),
+    },
+    "Coordinates and vision": {
+        "encoders.coordinates.canonical": ("CylindricalPlaces", "SphericalPlaces"),
+        "encoders.coordinates.coordinates": ("GridPlaces", "MetricPlaces", "PatchDepthPlaces"),
+        "encoders.coordinates.geometry": ("View",),
+        "encoders.pretrained.monocular_depth": ("MonocularDepth",),
+        "encoders.pretrained.resnet": ("ResNet",),
+        "encoders.pretrained.vision_transformer": ("PretrainedVisionTransformer",),
+        "encoders.vision.attention": ("PositionalAttention",),
+        "encoders.vision.depth_inputs": ("ColourOnly", "DepthChannel", "SurfaceNormals"),
+        "encoders.vision.linear_attention": ("LinearAttention",),
+        "encoders.vision.patches": ("ConvolutionalStem", "PatchProjection"),
+        "encoders.vision.rgbd": ("RgbdTokens",),
+    },
+    "Training": {
+        "encoders.training.loggers": ("TensorBoard", "WeightsAndBiases"),
+        "encoders.training.trainer": ("Trainer",),
+    },
+    "Policies": {
+        "policies.action_spaces.gripper_poses": ("GripperPoses",),
+        "policies.action_spaces.joints": ("RelativeJoints",),
+        "policies.algorithms.act": ("ActPolicy",),
+        "policies.algorithms.chunk_policy": ("ChunkPolicy",),
+        "policies.algorithms.diffusion": ("DiffusionPolicy",),
+        "policies.algorithms.energy": ("EnergyPolicy",),
+        "policies.algorithms.flow": ("FlowPolicy",),
+        "policies.checkpoints.load": ("load_policy", "open_policy"),
+        "policies.chunks.chunk": ("ActionChunk", "Policy", "Session"),
+        "policies.networks.denoiser": ("TransformerDenoiser",),
+        "policies.networks.unet": ("UnetDenoiser",),
+        "policies.observation.history": ("ObservationHistory",),
+        "policies.observation.image_encoders": (
+            "FeatureMapEncoder",
+            "KeypointEncoder",
+            "PlainVisionEncoder",
+        ),
+        "policies.observation.instruction": ("TaskEmbedding", "TextEmbedding"),
+        "policies.observation.normaliser": (
+            "MeanStdNormaliser",
+            "MinMaxNormaliser",
+            "QuantileNormaliser",
+        ),
+        "policies.observation.observation_encoder": ("ObservationEncoder",),
+        "policies.remote.client": ("RemotePolicy",),
+        "policies.remote.openpi": ("OpenpiPolicy",),
+        "policies.remote.server": ("serve",),
+    },
+    "Simulation": {
+        "sim.collection.demonstration": ("record_episode",),
+        "sim.environment.environment": ("TaskEnvironment",),
+        "sim.evaluation.runner": ("Evaluation",),
+        "sim.experts.grasps": ("Grasp", "both_ways", "gripper_pose"),
+        "sim.experts.scripted": ("ScriptedExpert",),
+        "sim.experts.skills": ("Skills",),
+        "sim.props.insertion_parts": ("Block",),
+        "sim.props.prop": ("FLAT_CONTACT", "Prop"),
+        "sim.robots.workcells": ("Workcell",),
+        "sim.rollout.cluster": ("LocalCluster",),
+        "sim.rollout.ray_cluster": ("RayCluster",),
+        "sim.tasks.goal_task": ("GoalTask",),
+        "sim.tasks.success": ("ContactState",),
+        "sim.tasks.tabletop": ("TabletopTask",),
+        "sim.worlds.world_registry": ("open_world",),
+    },
+    "Robots": {
+        "real_robot.driver_interface.driver": ("ArmDriver", "ArmState"),
+        "real_robot.safety.filter": ("SafetyFilter",),
+        "real_robot.safety.limits": ("SafetyLimits",),
+    },
 }
-"""The public names by the module that defines them."""
+"""The public names by subject and by the module that defines them."""
 
-HOME = {name: f"stringline.{module}" for module, names in PUBLIC.items() for name in names}
+HOME = {
+    name: f"stringline.{module}"
+    for subject in PUBLIC.values()
+    for module, names in subject.items()
+    for name in names
+}
 """The module of each public name."""
 
 __all__ = sorted(HOME)  # noqa: PLE0605  The list is computed, so that each name is written once.
@@ -132,7 +172,9 @@ def __getattr__(name: str) -> object:
         AttributeError: The name is not public.
     """
     if name not in HOME:
-        raise AttributeError(f"module 'stringline' has no public name {name!r}; docs/api.md lists them")
+        raise AttributeError(
+            f"module 'stringline' has no public name {name!r}; docs/api.md lists them"
+        )
     value: object = getattr(import_module(HOME[name]), name)
     globals()[name] = value
     return value

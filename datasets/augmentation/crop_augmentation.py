@@ -1,4 +1,4 @@
-"""Looking at a part of each image, as through another lens: intrinsics follow, so places in metres stay."""
+"""Random crops, as through another lens: intrinsics follow, so that positions in metres stay."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,30 +11,23 @@ from stringline.datasets.augmentation.augment import CameraBatch, Transform, che
 
 
 class CropAndResize(Transform):
-    """Cuts a window of the image's own shape out at a random place and enlarges it to the size of the image.
+    """Enlarges a random window with the aspect ratio of the image to the size of the image.
 
-    Window corners are not whole pixels. Colours are interpolated linearly; depth is that of the
-    nearest pixel, so no place between two surfaces appears, and a place is off by at most half an
-    old pixel across the ray. `T_base_camera` stays. Each camera and example has a window of its
-    own.
+    Corners of windows are not on whole pixels. Colours are interpolated linearly. Depth is that of
+    the nearest pixel, so that no points appear between two surfaces; a point is off by at most half
+    an old pixel across the ray. `T_base_camera` stays. Windows are independent for each camera and
+    example.
     """
 
     def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
-        """Sets the range.
-
-        Args:
-            scale: Of the sides of the window, as shares of those of the image; above 0, at most 1.
-
-        Raises:
-            ValueError: It is out of range.
-        """
+        """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 1."""
         super().__init__()
         self.scale = check_range("scale", scale, 0.05, 1.0)
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
     ) -> dict[str, CameraBatch]:
-        """Crops; see `Transform`."""
+        """Crops the images; see `Transform`."""
         return {name: self._camera(view, generator) for name, view in views.items()}
 
     def _camera(self, view: CameraBatch, generator: torch.Generator) -> CameraBatch:
@@ -50,15 +43,14 @@ def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraB
     """Enlarges a window to the size of the image.
 
     Args:
-        view: Of B examples.
+        view: Images of B examples.
         scale: (B,), sides of the window as shares of the sides of the image.
         left: (B,), left edge of the window, pixels.
         top: (B,), upper edge of the window, pixels.
     """
     height, width = view.rgb.shape[1:3]
-    columns = left[:, None] + scale[:, None] * (
-        torch.arange(width, device=left.device) + 0.5
-    )  # (B, W), pixels
+    # (B, W) and (B, H), pixels.
+    columns = left[:, None] + scale[:, None] * (torch.arange(width, device=left.device) + 0.5)
     rows = top[:, None] + scale[:, None] * (torch.arange(height, device=top.device) + 0.5)
     depth = None if view.depth is None else _nearest(view.depth, rows, columns)
     intrinsics = None if view.intrinsics is None else _cropped(view.intrinsics, scale, left, top)
@@ -66,7 +58,7 @@ def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraB
 
 
 def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns (B, H, W, 3) uint8 images at rows (B, H) and columns (B, W), the border repeated beyond its centres."""
+    """Samples images (B, H, W, 3) uint8 at rows (B, H) and columns (B, W); borders repeat."""
     height, width = images.shape[1:3]
     across = (2 * columns / width - 1)[:, None, :].expand(-1, height, -1)
     down = (2 * rows / height - 1)[:, :, None].expand(-1, -1, width)
@@ -79,19 +71,18 @@ def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _nearest(depth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns depth (B, H, W) at rows (B, H) and columns (B, W), whatever its type."""
+    """Samples depth (B, H, W) of any type at rows (B, H) and columns (B, W)."""
     batch, height, width = depth.shape
     down = rows.floor().long().clamp(0, height - 1)[:, :, None]
     across = columns.floor().long().clamp(0, width - 1)[:, None, :]
     example = torch.arange(batch, device=depth.device)[:, None, None]
-    # Torch can index few kinds of unsigned integers; as signed ones of the same size their bits are
-    # the same.
+    # Torch cannot index uint16; int16 has the same bits.
     signed = depth.view(torch.int16) if depth.dtype == torch.uint16 else depth
     return signed[example, down, across].view(depth.dtype)
 
 
 def _cropped(intrinsics: Tensor, scale: Tensor, left: Tensor, top: Tensor) -> Tensor:
-    """Returns A K, where A takes pixels of the old image to those of the new one."""
+    """Returns A K, where A maps pixels of the old image to those of the new one."""
     change = torch.eye(3, dtype=torch.float64, device=intrinsics.device).repeat(
         len(intrinsics), 1, 1
     )

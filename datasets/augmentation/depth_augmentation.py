@@ -1,4 +1,4 @@
-"""What a stereo camera would have measured where simulation knows the depth: noise, holes and counts."""
+"""A stereo depth camera model for simulated depth: noise, missing pixels and rounding."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,17 @@ from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE
 
 
 class StereoDepth(Transform):
-    """A model of a stereo depth camera.
+    """Simulates a stereo depth camera.
 
     Noise along the axis grows with the square of depth, sigma_z = z^2 subpixel / (focal_px
     baseline_m): an error of `subpixel` pixels of disparity d = focal_px baseline_m / z
     (Grunnet-Jepsen, Sweetser and Woodfill, Tuning depth cameras for best performance, Intel
-    RealSense, which gives this formula). The defaults are a D435 at 848x480: 50 mm between its
-    eyes, 90 degrees wide, 0.08 pixels as Intel measures on textured targets; 3.8 mm at 1 m. A D405
-    has 18 mm. Noise is independent from pixel to pixel, which that of a real camera is not quite.
+    RealSense). The defaults are a D435 at 848x480: baseline 50 mm, 90 degrees wide, 0.08 pixels,
+    Intel's value for textured targets; 3.8 mm at 1 m. A D405 has a baseline of 18 mm. Noise is
+    independent for each pixel, unlike that of a real camera.
 
-    Pixels are lost beside edges of depth, which one eye sees and the other does not, and on
-    surfaces seen at a grazing angle. Results are rounded to the unit in which depth is stored.
-    Without intrinsics nothing is known of angles and none is lost.
+    Pixels are lost beside depth edges, which only one of the two lenses sees, and on surfaces at a
+    grazing angle (only if the intrinsics are known). Results are rounded to the unit of the depth.
     """
 
     def __init__(
@@ -37,31 +36,24 @@ class StereoDepth(Transform):
         edge_step: float = 0.05,
         grazing_deg: Sequence[float] = (75.0, 85.0),
     ) -> None:
-        """Sets the camera and the ranges.
+        """Sets the parameters of the camera and the ranges of random numbers.
 
         Args:
-            focal_px: Focal length of the camera that is modelled, at its own resolution; above 0.
-            baseline_m: Distance between its eyes; above 0.
-            subpixel: Error of its disparity, pixels; at least 0.
+            focal_px: Focal length of the camera at its own resolution; above 0.
+            baseline_m: Distance between the lenses; above 0.
+            subpixel: Error of the disparity in pixels; at least 0.
             strength: Factor of sigma, drawn for each example and camera, 0 to 10.
-            edge_loss: Share of the pixels beside an edge that are lost, drawn likewise, 0 to 1.
-            edge_step: Difference to a neighbour that makes an edge, as a share of depth; above 0.
-            grazing_deg: Angles between ray and normal from which on pixels begin to be lost, and
-                from which on all are; between 0 and 90.
+            edge_loss: Share of lost pixels beside an edge, drawn likewise, 0 to 1.
+            edge_step: Depth difference between neighbours at an edge, as a share of depth; above 0.
+            grazing_deg: Angles between ray and normal at which the loss of pixels begins and is
+                complete; between 0 and 90.
 
         Raises:
             ValueError: A setting is out of range.
         """
         super().__init__()
-        for name, value in {
-            "focal_px": focal_px,
-            "baseline_m": baseline_m,
-            "edge_step": edge_step,
-        }.items():
-            if value not in POSITIVE:
-                raise ValueError(f"{name} is {value}; it must be positive.")
-        if subpixel not in NOT_NEGATIVE:
-            raise ValueError(f"subpixel is {subpixel}; allowed: 0 and above.")
+        POSITIVE.check(focal_px=focal_px, baseline_m=baseline_m, edge_step=edge_step)
+        NOT_NEGATIVE.check(subpixel=subpixel)
         self.noise_per_m = subpixel / (focal_px * baseline_m)
         self.strength = check_range("strength", strength, 0, 10)
         self.edge_loss = check_range("edge_loss", edge_loss, 0, 1)
@@ -71,7 +63,7 @@ class StereoDepth(Transform):
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
     ) -> dict[str, CameraBatch]:
-        """Measures; see `Transform`. Cameras without depth stay as they are."""
+        """Changes depth images; see `Transform`."""
         return {
             name: view if view.depth is None else self._camera(view, view.depth, generator)
             for name, view in views.items()
@@ -96,15 +88,15 @@ class StereoDepth(Transform):
         )
 
     def _grazing_loss(self, z: Tensor, steps: tuple[Tensor, Tensor], intrinsics: Tensor) -> Tensor:
-        """Returns the share (B, H, W) that the angle of the surface loses, linear in its cosine."""
+        """Returns the share (B, H, W) of pixels lost by the angle, linear in its cosine."""
         first, last = (math.cos(math.radians(angle)) for angle in self.grazing_deg)
         return ((first - _cosine(z, steps, intrinsics)) / max(first - last, 1e-6)).clamp_(0, 1)
 
 
 def _steps(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the differences to the neighbours along rows and along columns, (2, B, H, W) each, towards greater indices.
+    """Returns the differences (2, B, H, W) to both neighbours, along columns and along rows.
 
-    They are zero at the border and beside pixels without depth, of which nothing is known.
+    They are zero at the border and beside pixels without depth.
     """
     found = []
     known = z > 0
@@ -123,8 +115,8 @@ def _cosine(z: Tensor, steps: tuple[Tensor, Tensor], intrinsics: Tensor) -> Tens
     """Returns the cosine (B, H, W) between the normal of the surface and the ray to the camera.
 
     With the ray (x, y, 1) and slopes z_u and z_v in metres per pixel, the normal is along (-fx z_u,
-    -fy z_v, z + x fx z_u + y fy z_v), and its product with the ray is z. Of both neighbours the one
-    whose depth is nearer to the pixel's counts, so that surfaces beside an edge keep their own
+    -fy z_v, z + x fx z_u + y fy z_v), and its product with the ray is z. The slope is taken to the
+    neighbour with the smaller difference of depth, so that surfaces beside an edge keep their
     slope.
     """
     slopes = [torch.where(step[0].abs() < step[1].abs(), step[0], step[1]) for step in steps]
@@ -139,7 +131,7 @@ def _cosine(z: Tensor, steps: tuple[Tensor, Tensor], intrinsics: Tensor) -> Tens
 
 
 def _counted(measured: Tensor, kept: Tensor, dtype: torch.dtype, unit_m: float) -> Tensor:
-    """Rounds metres to counts; what is kept stays within what can be stored, above 0, and all else becomes 0."""
+    """Rounds metres to counts of at least 1; pixels that are not kept become 0."""
     largest = math.inf if dtype.is_floating_point else torch.iinfo(dtype).max
     counts = (measured / unit_m).round().clamp(1, largest)
     return torch.where(kept, counts, 0.0).to(dtype)

@@ -1,4 +1,4 @@
-"""Colour and lighting: all that a scene's light and a camera's settings do to an image, as one matrix per example."""
+"""Augmentation of colour and lighting by an affine map of colours per example."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from stringline.datasets.augmentation.augment import CameraBatch, Transform, check_range, uniform
 
-GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601, as JPEG and most colour jitters take it.
+GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in JPEG and most implementations of colour jitter.
 _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
 
 class LightAugmentation(Transform):
-    """Changes brightness, contrast, saturation and hue of a scene, the gains of each camera, and where the light comes from.
+    """Changes brightness, contrast, saturation, hue, camera gains, and the direction of light.
 
-    All but the last are one affine map of sRGB values. Hue turns the colour plane of YIQ.
-    Brightness, contrast, saturation, hue and the direction of the light are shared by the cameras
-    of an example, as the light in a room is; gains are not.
+    All except the direction of light are one affine map of sRGB values. Hue rotates the colour
+    plane of YIQ. All cameras of an example share the changes, as they share the light in a room,
+    except the gains.
     """
 
     def __init__(
@@ -34,16 +34,12 @@ class LightAugmentation(Transform):
 
         Args:
             brightness: Factor of all values, 0 to 4.
-            contrast: Factor of the distance from the image's mean grey, 0 to 4.
+            contrast: Factor of the distance from the mean grey of the image, 0 to 4.
             saturation: Factor of the distance from grey, 0 to 4.
-            hue_deg: Turn of the hue, -180 to 180 degrees.
-            gain: Factor of each colour channel of each camera, its exposure and white balance; 0 to
-                4.
-            falloff: How much brighter one side of the image is than its middle, 0 to 1, from a
+            hue_deg: Rotation of the hue, -180 to 180 degrees.
+            gain: Factor of each colour channel of each camera (exposure and white balance), 0 to 4.
+            falloff: Relative brightness of one side of the image above its middle, 0 to 1, in a
                 random direction.
-
-        Raises:
-            ValueError: A range is out of bounds.
         """
         super().__init__()
         self.brightness = check_range("brightness", brightness, 0, 4)
@@ -56,7 +52,7 @@ class LightAugmentation(Transform):
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
     ) -> dict[str, CameraBatch]:
-        """Relights; see `Transform`."""
+        """Changes colours and light; see `Transform`."""
         if not views:
             return {}
         batch = len(next(iter(views.values())).rgb)
@@ -95,17 +91,17 @@ class LightAugmentation(Transform):
 def relight(
     images: Tensor, colour: Tensor, contrast: Tensor, slope: Tensor | None = None
 ) -> Tensor:
-    """Applies a colour matrix, then contrast about the mean grey, then light that changes across the image.
+    """Applies a colour matrix, then contrast about the mean grey, then a gradient of light.
 
     Args:
         images: (B, H, W, 3) uint8.
-        colour: (B, 3, 3), to sRGB values from sRGB values.
+        colour: (B, 3, 3) matrices of sRGB values.
         contrast: (B,).
-        slope: (B, 2), how much the light grows from the middle to the right and to the lower edge,
-            as a share; None: nowhere.
+        slope: (B, 2), relative increase of the light from the middle to the right and to the lower
+            edge; None for uniform light.
 
     Returns:
-        (B, H, W, 3), cut off at 0 and 255 and rounded.
+        (B, H, W, 3), clipped to 0 and 255 and rounded.
     """
     batch, height, width = images.shape[:3]
     mean = images.flatten(1, 2).float().mean(dim=1)

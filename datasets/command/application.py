@@ -1,8 +1,8 @@
-"""What every command does around its work: reads its configuration through Hydra, and answers a user's mistake in one line.
+"""The entry point of every command: configuration through Hydra, help, and user errors in one line.
 
-A command neither changes the working directory nor makes Hydra's `outputs/` folder; what it writes
-is for its task to say. With `--multirun` Hydra keeps what it was asked for, and the logs of a
-cluster's jobs, in `multirun/<date>/<time>`.
+A command neither changes the working directory nor makes Hydra's `outputs/` folder. With
+`--multirun` Hydra writes its configuration and the logs of cluster jobs to
+`multirun/<date>/<time>`.
 """
 
 import logging
@@ -22,8 +22,8 @@ from stringline.datasets.command.user_errors import explain
 
 Task = Callable[[DictConfig], object]
 
-MISTAKE = 2
-DEFECT = 1
+USER_ERROR = 2
+PROGRAM_ERROR = 1
 INTERRUPTED = 130
 STOPPED = "Stopped. Run the same command to continue."
 
@@ -42,21 +42,17 @@ _log = logging.getLogger("stringline")
 def run(
     config_name: str, task: Task, *, folder: Path | None = None, stopped: str = STOPPED
 ) -> None:
-    """Runs a command: `task` gets the configuration that the command line asks for.
+    """Runs a command: composes the configuration of the command line and passes it to `task`.
 
-    Beside Hydra's flags there are `--help`, which explains the command from the comment that opens
-    its configuration file, and `--debug` (or HYDRA_FULL_ERROR=1), which shows where an error came
-    from.
+    Further flags are `--help`, which prints the opening comment of the configuration file, and
+    `--debug` (or HYDRA_FULL_ERROR=1), which prints the traceback of an error. The process exits
+    with 2 after a user error, 1 after an error of the program, 130 after Ctrl-C.
 
     Args:
         config_name: The primary configuration, without `.yaml`.
-        task: The work.
-        folder: Where the configuration files are; `stringline/configs` by default.
-        stopped: What to say after Ctrl-C.
-
-    Raises:
-        SystemExit: With 2 after a user's mistake, 1 after a defect of the program, 130 after
-            Ctrl-C.
+        task: The work of the command.
+        folder: Folder of the configuration files; `stringline/configs` by default.
+        stopped: Message after Ctrl-C.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
@@ -77,10 +73,10 @@ def run(
 
 
 def start_logging(level: int) -> None:
-    """Sends the log to standard error, a short line per message; other libraries speak from warnings on.
+    """Sends the log to standard error, a line per message; other libraries log from WARNING on.
 
     Args:
-        level: From which level on this package speaks.
+        level: Lowest level of the messages of this package.
     """
     logging.basicConfig(
         level=logging.WARNING,
@@ -88,16 +84,13 @@ def start_logging(level: int) -> None:
         datefmt="%H:%M:%S",
         force=True,
     )
-    for name in (
-        "stringline",
-        "__main__",
-    ):  # The latter is a command's own module under `python -m`.
+    for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
         logging.getLogger(name).setLevel(level)
 
 
 @dataclass(frozen=True)
 class _Command:
-    """A command line that is being carried out."""
+    """A command line and its execution."""
 
     configuration: Configuration
     arguments: Sequence[str]
@@ -106,7 +99,7 @@ class _Command:
 
     @property
     def overrides(self) -> list[str]:
-        """Its `key=value` arguments."""
+        """The `key=value` arguments."""
         return [
             argument
             for argument in self.arguments
@@ -114,13 +107,12 @@ class _Command:
         ]
 
     def start_logging(self) -> None:
-        """Sends the log to standard error."""
+        """Starts logging at the level of the command line."""
         start_logging(logging.DEBUG if self.debug else logging.INFO)
 
     def through_hydra(self, task: Task) -> None:
-        """Lets Hydra read the configuration and call the task; errors are answered before it prints its own words."""
-        # Hydra's parser wants all values in one piece, so flags such as --multirun come behind
-        # them.
+        """Composes the configuration by Hydra and calls the task."""
+        # Hydra's parser expects flags such as --multirun behind all values.
         values = [
             argument
             for argument in self.arguments
@@ -128,21 +120,19 @@ class _Command:
         ]
         flags = [argument for argument in self.arguments if argument not in values]
         sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
-        asked = os.environ.get(FULL_ERROR)
+        requested = os.environ.get(FULL_ERROR)
         configuration = self.configuration
         configuration.check_kinds(values)
 
         def guarded_task(settings: DictConfig) -> None:
-            if (
-                logging.getLogger("stringline").level == logging.NOTSET
-            ):  # In a job of a cluster this is a new process.
+            # A job of a cluster runs in a new process, without a log so far.
+            if logging.getLogger("stringline").level == logging.NOTSET:
                 self.start_logging()
-            with _environment(FULL_ERROR, asked):
+            with _environment(FULL_ERROR, requested):
                 self.guarded(lambda: task(settings))
 
-        with _environment(
-            FULL_ERROR, "1"
-        ):  # Else Hydra prints what is wrong with a configuration and ends the process.
+        # Otherwise Hydra prints configuration errors itself and exits.
+        with _environment(FULL_ERROR, "1"):
             hydra.main(
                 version_base="1.3",
                 config_path=str(configuration.folder),
@@ -150,7 +140,7 @@ class _Command:
             )(guarded_task)()
 
     def guarded(self, work: Callable[[], object]) -> None:
-        """Does the work, and ends the process with a clear message where it fails."""
+        """Calls `work` and exits with a message if it fails."""
         try:
             work()
         except KeyboardInterrupt:
@@ -162,12 +152,12 @@ class _Command:
                 _log.exception("The trace of the error:")
             if message is not None:
                 sys.stderr.write(f"{self.configuration.command}: {message}\n")
-            raise SystemExit(DEFECT if message is None else MISTAKE) from None
+            raise SystemExit(PROGRAM_ERROR if message is None else USER_ERROR) from None
 
 
 @contextmanager
 def _environment(name: str, value: str | None) -> Iterator[None]:
-    """Gives an environment variable a value, or none, for a while."""
+    """Sets or removes an environment variable within a block."""
     before = os.environ.pop(name, None)
     if value is not None:
         os.environ[name] = value

@@ -1,6 +1,7 @@
-"""A command's configuration as its user meets it: what can be chosen, and what `--help` says."""
+"""The configuration of a command: its choices and options, their checks, and the `--help` text."""
 
 import difflib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,14 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 Result = TypeVar("Result")
 
 WORDS_TOO = ("execution.delay_s", "leave")
-"""Options with a number or a list as default that take words too, and say themselves which."""
+"""Options with a number or a list as default that also take words; their commands check them."""
 
 FLAGS = """\
 Flags:
   --help        this text
-  --cfg job     print the configuration that a command line leads to, and stop
+  --cfg job     print the composed configuration and exit
   --multirun    run once for every combination of key=value,value
-  --debug       log more, and show where an error came from"""
+  --debug       log more, and print the traceback of an error"""
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Configuration:
     """The configuration files of one command.
 
     Attributes:
-        folder: Where they are, absolute.
-        name: The primary one, without `.yaml`.
-        command: What the user typed to start it.
+        folder: Absolute path of the files.
+        name: Name of the primary file, without `.yaml`.
+        command: Name of the command in messages.
     """
 
     folder: Path
@@ -44,7 +45,7 @@ class Configuration:
     command: str
 
     def groups(self) -> dict[str, list[str]]:
-        """Returns the names that each group offers, of the groups that this command chooses from."""
+        """Returns the choices of each configuration group of this command."""
 
         def ask(loader: ConfigLoader) -> dict[str, list[str]]:
             chosen = compose(self.name, return_hydra_config=True).hydra.runtime.choices
@@ -62,34 +63,30 @@ class Configuration:
         return self._with_hydra(lambda _: compose(self.name, overrides=list(overrides)))
 
     def options(self, overrides: Sequence[str] = ()) -> list[str]:
-        """Returns the full names of all options, once the groups are chosen as the overrides say.
-
-        Args:
-            overrides: A command line; the values that it sets are left out, they may be mistaken.
-        """
+        """Returns the full names of all options under the choices of a command line."""
         return list(_keys(self.composed(self.choices(overrides))))
 
     def choices(self, overrides: Sequence[str]) -> list[str]:
-        """Returns those of the overrides that choose from a group something that is there."""
+        """Returns the overrides that make a valid choice from a group."""
         named = [override.partition("=")[::2] for override in overrides]
+        # Each group is a folder; listing the groups by Hydra takes as long as composing all of it.
         if not any((self.folder / key).is_dir() for key, _ in named):
-            # To ask Hydra takes as long as to compose all of it, and each group is a folder.
             return []
         groups = self.groups()
         return [f"{key}={value}" for key, value in named if value in groups.get(key, [])]
 
     def unknown_option(self, key: str, overrides: Sequence[str] = ()) -> str:
-        """Returns what to answer to an option that does not exist.
+        """Returns the message for an option that does not exist.
 
         Args:
             key: The option as the user wrote it.
-            overrides: The command line that it came with.
+            overrides: The command line of the option.
         """
         groups = self.groups()
         options = self.options(overrides)
         if key in options:
             return (
-                f"The option {key!r} is there already; leave the + away: {key}=... All options: "
+                f"The option {key!r} exists already; omit the +: {key}=... All options: "
                 f"{self.command} --help"
             )
         if key in groups:
@@ -102,14 +99,14 @@ class Configuration:
         near = list(
             dict.fromkeys([*difflib.get_close_matches(key, known, n=2, cutoff=0.6), *moved])
         )[:3]
+        # `_target_` and the like are not options.
         beside = [
             name
             for name in known
-            if "." in key and name.rpartition(".")[0] == key.rpartition(".")[0]
+            if "." in key
+            and name.rpartition(".")[0] == key.rpartition(".")[0]
+            and not _last(name).startswith("_")
         ]
-        beside = [
-            name for name in beside if not _last(name).startswith("_")
-        ]  # `_target_` and the like are no choice.
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         listed = f" Allowed there: {', '.join(beside)}." if beside else ""
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
@@ -117,63 +114,56 @@ class Configuration:
     def _no_options_below(
         self, group: str, names: Sequence[str], options: Sequence[str], overrides: Sequence[str]
     ) -> str:
-        """Returns what to answer to an option of a group whose files set options elsewhere."""
-        asked = {_last(one.partition("=")[0]) for one in overrides if one.startswith(f"{group}.")}
-        near = [name for name in options if _last(name) in asked][:3]
+        """Returns the message for an option of a group whose files set options elsewhere."""
+        given = {_last(one.partition("=")[0]) for one in overrides if one.startswith(f"{group}.")}
+        near = [name for name in options if _last(name) in given][:3]
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-        choices = f"It is a choice, {group}=NAME: {', '.join(names)}."
+        choices = f"{group!r} is a choice, {group}=NAME: {', '.join(names)}."
         return (
             f"There are no options below {group!r}.{hint} {choices} All options: {self.command} "
-            f"--help"
+            "--help"
         )
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
-        """Refuses words in the place of numbers, of lists, and of true or false, before anything is begun with them.
+        """Checks that no option with a number, list or truth value as default is a word.
 
         Args:
-            overrides: The command line. What cannot be read in it, and options that do not exist,
-                are for Hydra to refuse.
-
-        Raises:
-            ValueError: It names the option, and its default value.
+            overrides: The command line; syntax errors and unknown options are left to Hydra.
         """
         given = {key: value for key, value in _values(overrides).items() if key not in WORDS_TOO}
         usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
         for key, value in given.items():
             default = _value_at(usual, key)
             if allowed := _allowed(default, value):
-                usually = f"It is {_as_typed(default)} if it is not given."
                 raise ValueError(
-                    f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. {usually}"
+                    f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. The default "
+                    f"is {_as_typed(default)}."
                 )
 
     def help(self, overrides: Sequence[str] = ()) -> str:
-        """Returns the text of `--help`: the comment that opens the primary file, the choices, the options and their values."""
+        """Returns the `--help` text: opening comment of the primary file, choices, options."""
         choices = "".join(
             f"\n  {group:<12}  {', '.join(names)}" for group, names in self.groups().items()
         )
         options = OmegaConf.to_yaml(self.composed(overrides)).rstrip().replace("\n", "\n  ")
-        return "\n\n".join(
-            (
-                f"{self.command} [group=name ...] [key=value ...]",
-                self.introduction(),
-                f"Choices, group=name:{choices or ' none'}",
-                (
-                    f"Options, key=value (below another with a dot: key.key=value), and what they "
-                    f"are "
-                    f"now:\n  {options}"
-                ),
-                FLAGS,
-            )
+        parts = (
+            f"{self.command} [group=name ...] [key=value ...]",
+            self.introduction(),
+            f"Choices, group=name:{choices or ' none'}",
+            f"Options, key=value (nested: key.key=value), with their values:\n  {options}",
+            FLAGS,
         )
+        return "\n\n".join(parts)
 
     def introduction(self) -> str:
-        """Returns the comment that opens the primary file."""
+        """Returns the opening comment of the primary file, without Hydra's `@package` line."""
         lines = (self.folder / f"{self.name}.yaml").read_text(encoding="utf-8").splitlines()
-        end = next(
-            (number for number, line in enumerate(lines) if not line.startswith("#")), len(lines)
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        return "\n".join(
+            line.removeprefix("#").removeprefix(" ")
+            for line in comment
+            if not line.startswith("# @package")
         )
-        return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:end])
 
     def _with_hydra(self, ask: Callable[[ConfigLoader], Result]) -> Result:
         GlobalHydra.instance().clear()
@@ -182,7 +172,7 @@ class Configuration:
 
 
 def _values(overrides: Sequence[str]) -> dict[str, object]:
-    """Returns the values of a command line that are no numbers, by option, as Hydra reads them; not those of several runs."""
+    """Returns the words, truth values and NaN of a command line by option, sweeps excluded."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except OverrideParseException:
@@ -201,23 +191,22 @@ def _values(overrides: Sequence[str]) -> dict[str, object]:
 
 
 def _value_at(settings: DictConfig, key: str) -> object:
-    """Returns an option's value, None where there is no such option."""
+    """Returns the value of an option; None for an unknown option."""
     with suppress(OmegaConfBaseException):
         return OmegaConf.select(settings, key, throw_on_resolution_failure=False)
     return None
 
 
 def _as_typed(value: object) -> str:
-    """Returns a value as it stands on a command line, words in quotation marks."""
+    """Returns a value as on a command line, words in quotation marks."""
     if isinstance(value, ListConfig):
         return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _is_word(value: object) -> bool:
-    return (
-        isinstance(value, str) and "${" not in value
-    )  # What refers to another option is of its kind.
+    # An interpolation has the kind of the option that it refers to.
+    return isinstance(value, str) and "${" not in value
 
 
 def _is_nan(value: object) -> bool:
@@ -225,7 +214,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _allowed(default: object, value: object) -> str:
-    """Returns what is allowed in the place of a value that is no number, given the option's default; empty: just that."""
+    """Returns the kind of value that the default demands; empty if the value has this kind."""
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else "true and false"
     if isinstance(default, ListConfig):
@@ -234,7 +223,7 @@ def _allowed(default: object, value: object) -> str:
 
 
 def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Yields the full names of the options in a configuration, those that have others below them included."""
+    """Yields the full names of all options in a configuration, parents included."""
     for key, value in settings.items_ex(resolve=False):
         name = f"{prefix}{key!s}"
         yield name

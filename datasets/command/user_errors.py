@@ -1,4 +1,4 @@
-"""Which errors are a user's, and what to answer to each: one line that says what was got and what would do."""
+"""User errors and their one-line messages: what was got, and what is allowed."""
 
 import errno
 import re
@@ -16,58 +16,70 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.arguments import unknown_name, unknown_public_name
 
 _PACKAGE = f"{Path(stringline.__file__).parent}"
+_CONFIGURATION_ERRORS = (
+    MissingConfigException,
+    OverrideParseException,
+    ConfigCompositionException,
+    MissingMandatoryValue,
+)
 
 OUT_OF_MEMORY = (
-    "Out of memory ({reason}). Take smaller batches or images, or fewer workers; "
-    "a run that keeps checkpoints continues from its last one."
+    "Out of memory ({reason}). Use smaller batches or images, or fewer workers; a run with "
+    "checkpoints continues from the last one."
 )
 
 
 def explain(
     error: Exception, configuration: Configuration, overrides: Sequence[str] = ()
 ) -> str | None:
-    """Returns the answer to an error that its user can mend, or None when the error is a defect of the program.
+    """Returns the message for a user error, or None for an error of the program.
 
-    A ValueError or RuntimeError counts as the user's only where this package raised it on purpose:
-    from within other libraries it means that they were used wrongly.
+    A ValueError or RuntimeError is a user error only if this package raised it: from within another
+    library it means that the program used the library wrongly.
 
     Args:
-        error: What was raised.
-        configuration: What the command was configured from.
-        overrides: The command line's `key=value` arguments.
+        error: The error.
+        configuration: The configuration of the command.
+        overrides: The `key=value` arguments of the command line.
     """
+    if isinstance(error, InstantiationException) and (target := _missing_target(error)):
+        return target
     cause = _cause(error)
-    if isinstance(
-        cause,
-        (
-            MissingConfigException,
-            OverrideParseException,
-            ConfigCompositionException,
-            MissingMandatoryValue,
-        ),
-    ):
+    if isinstance(cause, _CONFIGURATION_ERRORS):
         return _explain_configuration(cause, configuration, overrides)
     if isinstance(cause, MemoryError) or type(cause).__name__ == "OutOfMemoryError":
         return OUT_OF_MEMORY.format(reason=str(cause).partition("\n")[0] or type(cause).__name__)
     if isinstance(cause, OSError) and cause.errno is not None:
         return _explain_system(cause)
-    return (
-        str(cause)
-        if isinstance(cause, (ValueError, RuntimeError, OSError)) and _raised_here(cause)
-        else None
-    )
+    if isinstance(cause, (ValueError, RuntimeError, OSError)) and _raised_here(cause):
+        return str(cause)
+    return None
+
+
+def _missing_target(error: InstantiationException) -> str | None:
+    """Returns the message for a `_target_` that Hydra cannot import."""
+    found = re.match(r"Error locating target '([^']+)'", str(error))
+    if found is None or error.__cause__ is None:
+        return None
+    target = found[1]
+    ours = target.startswith("stringline.")
+    if ours and target.removeprefix("stringline.") not in stringline.HOME:
+        return str(unknown_public_name(target))
+    reason = error.__cause__.__cause__ or error.__cause__
+    # A public name of this package may need a library that is not installed.
+    if ours and not isinstance(reason, ModuleNotFoundError):
+        return None
+    return f"{target!r} cannot be imported: {reason}."
 
 
 def _cause(error: Exception) -> Exception:
-    """Returns what a constructor raised where Hydra built an object, else the error itself."""
-    return (
-        error.__cause__
-        if isinstance(error, InstantiationException) and isinstance(error.__cause__, Exception)
-        else error
-    )
+    """Returns the error of a constructor that Hydra called, or the error itself."""
+    if isinstance(error, InstantiationException) and isinstance(error.__cause__, Exception):
+        return error.__cause__
+    return error
 
 
 def _explain_configuration(
@@ -77,45 +89,41 @@ def _explain_configuration(
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         return (
             f"{unknown_name(group, name, error.options)} All choices: {configuration.command} "
-            f"--help"
+            "--help"
         )
     if isinstance(error, OverrideParseException):
         return (
-            f"Cannot read {error.override!r}. Options are written key=value; quote a value that "
-            f"holds = , [ or a space."
+            f"Cannot parse {error.override!r}. Options are written key=value; quote a value that "
+            "contains = , [ or a space."
         )
     if isinstance(error, MissingMandatoryValue):
         return (
-            f"The option {error.full_key!r} has no value. Give it one: {configuration.command} "
+            f"The option {error.full_key!r} needs a value: {configuration.command} "
             f"{error.full_key}=..."
         )
     if isinstance(error.__cause__, (ConfigKeyError, AttributeError)):
         return configuration.unknown_option(
             str(getattr(error.__cause__, "full_key", "")), overrides
         )
-    named = re.search(
-        r"'([^']+)'", str(error)
-    )  # A group that the command does not choose from; Hydra names it in its text only.
-    return (
-        configuration.unknown_option(named[1], overrides)
-        if named
-        else str(error).partition("\n")[0]
-    )
+    # Hydra names a group that is not in the defaults only in the text of the error.
+    if named := re.search(r"'([^']+)'", str(error)):
+        return configuration.unknown_option(named[1], overrides)
+    return str(error).partition("\n")[0]
 
 
 def _explain_system(error: OSError) -> str:
-    """Says what the system refused; a full disk and a missing file are the common ones."""
+    """Returns the message for an error of the operating system."""
     at = f": {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"The disk is full{at}. Nothing half-written is kept; make room and run the same "
-            f"command to continue."
+            f"The disk is full{at}. Partial files were removed; make room and run the same command "
+            "again to continue."
         )
     return f"{error.strerror}{at}."
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Whether a `raise` of this package made the error, in this process or in a worker whose trace came along as text."""
+    """Returns whether a `raise` of this package made the error, here or in a worker process."""
     if "RemoteTraceback" in type(error.__cause__).__name__:
         trace = [line.strip() for line in str(error.__cause__).splitlines()]
         places = [number for number, line in enumerate(trace) if line.startswith('File "')]

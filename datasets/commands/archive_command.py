@@ -7,35 +7,35 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from stringline.datasets.editing.archive import Remote, archive, estimated_size, expand
-from stringline.datasets.store.sizes import mebibytes, store_size
+from stringline.datasets.store.sizes import format_size, store_size
 from stringline.datasets.store.store import EpisodeStore
 
 
 def archive_store(config: DictConfig) -> None:
-    """Makes or completes an archive of a store."""
+    """Creates or completes an archive of a store."""
     store = EpisodeStore.open(config.store)
     whole = store_size(store)
     sys.stdout.write(
-        f"{store.path}: {len(store)} episodes, {mebibytes(whole)}; archived about "
-        f"{mebibytes(estimated_size(store))}.\n"
+        f"{store.path}: {len(store)} episodes, {format_size(whole)}; compressed about "
+        f"{format_size(estimated_size(store))}.\n"
     )
     added = archive(store, str(config.output), workers=config.workers or os.cpu_count() or 1)
     sizes = Remote.at(str(config.output)).sizes()
     total = sum(sizes[name] for name in store.names())
     share = f", {total / whole:.0%} of the store" if whole else ""
     sys.stdout.write(
-        f"{config.output}: {len(added)} episodes added; all of the store take {mebibytes(total)} "
-        f"there{share}.\n"
+        f"{config.output}: {len(added)} episodes added; the archive of the store has "
+        f"{format_size(total)}{share}.\n"
     )
 
 
 def expand_archive(config: DictConfig) -> None:
-    """Makes or completes a store from an archive."""
+    """Creates or completes a store from an archive."""
     sizes = Remote.at(str(config.archive)).sizes()
     sys.stdout.write(
-        f"{config.archive}: {len(sizes)} episodes, {mebibytes(sum(sizes.values()))}.\n"
+        f"{config.archive}: {len(sizes)} episodes, {format_size(sum(sizes.values()))}.\n"
     )
     store = expand(
         str(config.archive), Path(config.output), workers=config.workers or os.cpu_count() or 1
     )
-    sys.stdout.write(f"{store.path}: {len(store)} episodes, {mebibytes(store_size(store))}.\n")
+    sys.stdout.write(f"{store.path}: {len(store)} episodes, {format_size(store_size(store))}.\n")

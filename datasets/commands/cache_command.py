@@ -8,20 +8,20 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from stringline.datasets.editing.training_copy import Resolution, cache
-from stringline.datasets.store.sizes import mebibytes, store_size
+from stringline.datasets.store.sizes import format_size, store_size
 from stringline.datasets.store.store import EpisodeStore
 
 
 def cache_store(config: DictConfig) -> None:
-    """Makes or completes the training copy of a store."""
+    """Creates or completes the training copy of a store."""
     store = EpisodeStore.open(config.store)
     cameras = None if config.cameras is None else list(config.cameras)
     resolution = Resolution(config.height, config.width, cameras, config.depth)
     expected = sum(resolution.size(episode) for episode in store.episodes())
-    whole = mebibytes(store_size(store))
+    whole = format_size(store_size(store))
     sys.stdout.write(
         f"{store.path}: {len(store)} episodes, {whole}; the training copy will take "
-        f"{mebibytes(expected)}.\n"
+        f"{format_size(expected)}.\n"
     )
     start = time.perf_counter()
     copy = cache(
@@ -29,6 +29,5 @@ def cache_store(config: DictConfig) -> None:
     )
     seconds = time.perf_counter() - start
     sys.stdout.write(
-        f"{copy.path}: {len(copy)} episodes, {mebibytes(store_size(copy))}, after {seconds:.1f} "
-        f"s.\n"
+        f"{copy.path}: {len(copy)} episodes, {format_size(store_size(copy))}, in {seconds:.1f} s.\n"
     )

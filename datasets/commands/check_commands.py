@@ -23,22 +23,22 @@ def migrate_store(config: DictConfig) -> None:
 
 
 def verify(config: DictConfig) -> None:
-    """Says what is damaged in a store, and sets it aside where that is asked for.
+    """Reports the damage of a store, and sets damaged episodes aside if configured.
 
     Raises:
-        ValueError: Something is.
+        ValueError: An episode is damaged.
     """
     store = EpisodeStore.open(config.store)
     damage = verify_store(store)
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):
         sys.stdout.write(f"{sentence}\n")
     for left in store.leftovers():
-        sys.stdout.write(f"{describe_leftover(left)} The next recording clears it away.\n")
+        sys.stdout.write(f"{describe_leftover(left)} The next recording removes it.\n")
     if damage and config.set_aside:
         delete(store, list(damage))
         raise ValueError(
-            f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole "
-            f"ones are left."
+            f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} intact "
+            "episodes remain."
         )
     if damage:
         advice = f"Set them aside: stringline-data verify store={store.path} set_aside=true"
@@ -47,9 +47,9 @@ def verify(config: DictConfig) -> None:
             f"be used. {advice}"
         )
     old = sum(episode.version < FORMAT_VERSION for episode in store.episodes())
-    sys.stdout.write(f"All {len(store)} episodes in {store.path} are as they were written.\n")
+    sys.stdout.write(f"All {len(store)} episodes in {store.path} are intact.\n")
     if old or store.version < FORMAT_VERSION:
         sys.stdout.write(
-            f"{old} of them are of an older format without checksums of metadata: stringline-data "
-            f"migrate store={store.path}\n"
+            f"{old} of them have an older format without checksums of metadata. Migrate them: "
+            f"stringline-data migrate store={store.path}\n"
         )

@@ -11,23 +11,22 @@ from omegaconf import DictConfig
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.editing.depth_estimation import DepthEstimation, estimate_depth
-from stringline.datasets.store.sizes import mebibytes
+from stringline.datasets.store.sizes import format_size
 from stringline.datasets.store.store import EpisodeStore
 
 
 def estimate_depth_of_store(config: DictConfig) -> None:
-    """Makes or completes a copy of a store with estimated depth."""
+    """Creates or completes a copy of a store with estimated depth."""
     store = EpisodeStore.open(config.store)
     cameras = None if config.cameras is None else [str(name) for name in config.cameras]
     settings = {
         key: config[key] for key in ("replace_depth", "depth_unit_m", "farthest_m", "batch")
     }
+    # Checks the settings before a model is loaded.
     planned = DepthEstimation(_not_yet, str(config.model), cameras, **settings)
-    expected = sum(
-        planned.size(episode) for episode in store.episodes()
-    )  # Refuses before a model is loaded.
+    expected = sum(planned.size(episode) for episode in store.episodes())
     sys.stdout.write(
-        f"{store.path}: {len(store)} episodes; their depth will take {mebibytes(expected)}.\n"
+        f"{store.path}: {len(store)} episodes; their depth will take {format_size(expected)}.\n"
     )
     estimation = DepthEstimation(
         instantiate(config.estimator), str(config.model), cameras, **settings

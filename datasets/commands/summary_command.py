@@ -13,7 +13,7 @@ def summarise_store(config: DictConfig) -> None:
     """Writes the summary of a store as an HTML page."""
     store = EpisodeStore.open(config.store)
     page = Path(config.output) if config.output is not None else Path(f"{store.path}_summary.html")
-    summary = summarise(store, looked_at=config.looked_at)
+    summary = summarise(store, sample_size=config.sample_size)
     write_summary(page, summary)
     found = ", ".join(
         f"{KINDS[kind].lower()} {len(each)}" for kind, each in summary.by_kind().items()

@@ -11,22 +11,17 @@ from stringline.datasets.store.store import EpisodeStore
 
 
 def export_store(config: DictConfig) -> None:
-    """Writes the episodes of a store in a foreign format.
-
-    Raises:
-        ValueError: The format cannot hold them, or there is something at the path.
-        NoSpaceError: The disk is full.
-    """
+    """Writes the episodes of a store in a foreign format."""
     store = EpisodeStore.open(config.store)
     instantiate(config.target, _convert_="all").write(store, Path(config.path))
     sys.stdout.write(f"{len(store)} episodes exported to {config.path}.\n")
 
 
 def import_foreign(config: DictConfig) -> None:
-    """Takes a foreign data set over into a store and says what became of its episodes.
+    """Imports a foreign data set into a store and reports the result.
 
     Raises:
-        ValueError: Some were left out; the others are in the store.
+        ValueError: Some episodes were left out; the others are in the store.
     """
     reader = instantiate(config.format, _convert_="all")
     path = Path(config.path)
@@ -37,7 +32,7 @@ def import_foreign(config: DictConfig) -> None:
     )
     sys.stdout.write(
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
-        f"already.\n"
+        "already.\n"
     )
     for name, reason in outcome.refused.items():
         sys.stdout.write(f"Left out: {name}: {reason}\n")

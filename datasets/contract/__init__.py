@@ -1,1 +1,1 @@
-"""The data contract: keys, shapes, units and frames of observations, actions and episodes, and their validation."""
+"""The data contract of observations, actions and episodes, and its checks."""

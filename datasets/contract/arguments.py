@@ -1,4 +1,4 @@
-"""Checks of arguments: unknown names with the nearest valid ones, and numbers outside their range."""
+"""Checks of arguments: unknown names with the nearest valid ones, and ranges of numbers."""
 
 import difflib
 import math
@@ -6,36 +6,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 
+import stringline
+
 
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
     """Returns the error for a name that does not exist.
 
     Args:
-        kind: What was looked for, as a reader would say it ("camera", "task").
+        kind: Noun for the name in the message ("camera", "task").
         got: The name as the user wrote it.
-        allowed: Every valid name.
+        allowed: All valid names.
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(
-        str(got), names, n=3, cutoff=0.4
-    )  # A command line may have a number in its place.
+    # On a command line `got` may be a number.
+    near = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ValueError(f"There is no {kind} {got!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
 
 
+def unknown_public_name(target: str) -> ValueError:
+    """Returns the error for a `_target_` that is not in the public API of this package."""
+    near = difflib.get_close_matches(target.rpartition(".")[2], stringline.HOME, n=1, cutoff=0.4)
+    hint = f" Did you mean 'stringline.{near[0]}'?" if near else ""
+    return ValueError(
+        f"There is no public name {target!r}.{hint} docs/api.md lists all public names."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Finite numbers between two ends, each of which may be open or not there.
+    """An interval of finite numbers with closed, open or missing ends.
 
-    NaN is in no range. That has to be said, for a check that asks whether a number is too small
-    lets NaN through: it is neither smaller nor larger than any number.
+    NaN lies in no range, although every comparison of NaN with a bound is false.
 
     Attributes:
-        least: The smallest number of the range.
-        above: In place of it, what every number of the range is above.
-        most: The largest number of the range.
-        below: In place of it, what every number of the range is below.
-        whole: Whether only whole numbers belong to it.
+        least: Closed lower bound.
+        above: Open lower bound, in place of `least`.
+        most: Closed upper bound.
+        below: Open upper bound, in place of `most`.
+        whole: Whether only whole numbers are allowed.
     """
 
     least: float | None = None
@@ -45,7 +54,7 @@ class Range:
     whole: bool = False
 
     def __contains__(self, number: object) -> bool:
-        """Says whether a number lies in the range; what is no number does not, nor do truth values."""
+        """Returns whether a value is a number (not a bool) in the range."""
         if isinstance(number, bool) or not isinstance(number, Integral if self.whole else Real):
             return False
         value: float = int(number) if isinstance(number, Integral) else float(number)
@@ -58,7 +67,7 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """Says what is allowed, as the end of a message does."""
+        """Returns the range in words, for the end of an error message."""
         words = "whole numbers " if self.whole else ""
         if self.above is not None:
             end = "" if self.most is None else f", up to {self.most:g}"
@@ -79,10 +88,10 @@ class Range:
         return "whole numbers" if self.whole else "finite numbers"
 
     def check(self, **numbers: object) -> None:
-        """Refuses numbers outside of the range, by name.
+        """Checks numbers, given by name.
 
         Raises:
-            ValueError: With the first of them, and what is allowed.
+            ValueError: A number lies outside of the range.
         """
         for name, number in numbers.items():
             if number not in self:
@@ -93,8 +102,8 @@ FINITE = Range()
 POSITIVE = Range(above=0)
 NOT_NEGATIVE = Range(least=0)
 SHARE = Range(least=0, below=1)
-"""Of a whole that must not be used up, such as the share of examples that something is hidden from."""
+"""A share below 1, such as the share of examples in which an input is masked."""
 WHOLE = Range(least=0, whole=True)
 COUNT = Range(least=1, whole=True)
 PORTS = Range(least=0, most=65535, whole=True)
-"""Where a server may listen; 0 is any that is free."""
+"""Ports of a server; 0 takes any free port."""

@@ -1,33 +1,32 @@
-"""What an observation, an action and an episode are: keys, shapes, units and frames.
+"""The data contract: keys, shapes, units and frames of observations, actions and episodes.
 
-`validation.py` checks them.
+Simulation, teleoperation, importers and the hardware bridge produce these keys, policies consume
+them, `validation.py` checks them. An observation is a flat mapping from key to array; an episode
+has time as the leading axis:
 
-Simulation, teleoperation, importers and the hardware bridge all produce these keys, and policies
-consume them. An observation is a flat mapping from key to array, an episode the same with time as
-the leading axis:
+    key                   observation      episode           unit, frame
+    rgb/<camera>          (H, W, 3) uint8  (F, H, W, 3)      sRGB, at the rate of the camera
+    depth/<camera>        (H, W) uint16    (F, H, W)         `depth_unit_m`; 0 = no return
+    frame/<camera>        -                (T,) int32        which of the F frames step t saw
+    time/<camera>         () float64       (F,)              s, capture times
+    intrinsics/<camera>   (3, 3) float32   (3, 3)            pixels of the stored resolution
+    T_base_camera/<camera>  (4, 4) float32 (4, 4), (F, 4, 4) camera to base
+    joints/position       (J,) float32     (T, J)            rad; grippers 0 (closed) to 1 (open)
+    joints/velocity       (J,) float32     (T, J)            rad/s; grippers 1/s
+    joints/effort         (J,) float32     (T, J)            Nm; grippers N
+    T_base_gripper/<arm>  (4, 4) float32   (T, 4, 4)         gripper (TCP) to base
+    action                -                (T, A) float32    see `ActionDimension`
+    time                  () float64       (T,)              s, one monotonic clock
+    reward, stage, sim/state  -            (T, ...)          optional
+    instruction           (L,) uint8       an attribute      text in UTF-8; optional
 
-    key                          one observation      an episode          unit, frame
-    rgb/<camera>                 (H, W, 3) uint8      (F, H, W, 3)        sRGB, at the camera's own rate
-    depth/<camera>               (H, W) uint16        (F, H, W)           `depth_unit_m`, along the optical axis; 0 = no return
-    frame/<camera>               -                    (T,) int32          which of the F frames step t saw
-    time/<camera>                () float64           (F,)                s, capture times
-    intrinsics/<camera>          (3, 3) float32       (3, 3)              pixels of the stored resolution
-    T_base_camera/<camera>       (4, 4) float32       (4, 4) or (F, 4, 4) camera (x right, y down, z forward) to base
-    joints/position              (J,) float32         (T, J)              rad; grippers 0 (closed) to 1 (open)
-    joints/velocity              (J,) float32         (T, J)              rad/s; grippers 1/s
-    joints/effort                (J,) float32         (T, J)              Nm; grippers N
-    T_base_gripper/<arm>         (4, 4) float32       (T, 4, 4)           gripper (TCP) to base
-    action                       -                    (T, A) float32      each dimension described by the contract
-    time                         () float64           (T,)                s, one monotonic clock
-    reward, stage, sim/state     -                    (T, ...)            optional
-    instruction                  (L,) uint8           an attribute        what is asked for, UTF-8; optional
-
-Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b
-to a. This module imports without torch and without MuJoCo.
+The camera frame is x right, y down, z forward; depth is along its z axis. Pixel (0, 0) is the
+upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b to a. This module
+imports neither torch nor MuJoCo.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from numpy.typing import NDArray
@@ -51,11 +50,11 @@ class Camera:
         name: The part of the key after `rgb/`.
         height: Rows of the stored images.
         width: Columns of the stored images.
-        depth: Where its depth comes from, or None when it has none.
+        depth: Source of the depth images; None without depth.
         depth_unit_m: Metres per count of the stored depth, 0.001 or finer.
         has_geometry: Whether intrinsics and `T_base_camera` are known.
-        distortion_model: `none`, or the name of the model that `distortion` belongs to.
-        distortion: Coefficients of that model.
+        distortion_model: `none`, or the name of the distortion model.
+        distortion: Coefficients of the distortion model.
     """
 
     name: str
@@ -68,7 +67,6 @@ class Camera:
     distortion: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what no reader could interpret."""
         if self.height < 1 or self.width < 1:
             raise ValueError(
                 f"Camera {self.name!r} has size {self.height}x{self.width}; both must be positive."
@@ -76,21 +74,21 @@ class Camera:
         if self.depth is not None and not 0 < self.depth_unit_m <= 0.001:
             raise ValueError(
                 f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and "
-                f"at most 0.001 m."
+                "at most 0.001 m."
             )
 
 
 @dataclass(frozen=True)
 class ActionDimension:
-    """One number of an action.
+    """One dimension of an action.
 
     Attributes:
-        name: Unique, such as `left/waist`.
-        arm: The arm it moves.
-        kind: What it commands.
+        name: Unique name, such as `left/waist`.
+        arm: Name of the arm that moves.
+        kind: Kind of the command.
         mode: Absolute target, or relative to the measured state.
         unit: `rad`, `m`, `opening` (gripper, 0 closed to 1 open).
-        frame: `joint`, or the frame that a Cartesian dimension is expressed in.
+        frame: `joint`, or the reference frame of a Cartesian dimension.
     """
 
     name: str
@@ -103,14 +101,14 @@ class ActionDimension:
 
 @dataclass(frozen=True)
 class Contract:
-    """What every observation and action of a data set, task or robot looks like.
+    """The contract of all observations and actions of a data set, task or robot.
 
     Attributes:
-        embodiment: Name of the body, such as `aloha`.
-        base_frame: The frame that every `T_base_*` refers to, in words.
+        embodiment: Name of the embodiment, such as `aloha`.
+        base_frame: Description of the frame that every `T_base_*` refers to.
         control_hz: Actions per second.
         cameras: Cameras in a fixed order.
-        joints: Names of the entries of `joints/*`; empty when the data has no joint state.
+        joints: Names of the entries of `joints/*`; empty for data without joint state.
         arms: Names of the arms that have a `T_base_gripper/<arm>`.
         action: One entry per dimension of `action`.
     """
@@ -124,7 +122,6 @@ class Contract:
     action: tuple[ActionDimension, ...]
 
     def __post_init__(self) -> None:
-        """Refuses contracts that describe nothing or say one thing twice."""
         if not self.control_hz > 0:
             raise ValueError(f"control_hz is {self.control_hz}; it must be positive.")
         if not self.action:
@@ -142,10 +139,10 @@ class Contract:
                 raise ValueError(f"The {kind} {twice[0]!r} occurs more than once in the contract.")
 
     def camera(self, name: str) -> Camera:
-        """Returns the camera of that name.
+        """Returns a camera by name.
 
         Raises:
-            ValueError: It does not exist; the message names the nearest ones.
+            ValueError: The camera does not exist; the message lists the nearest names.
         """
         for camera in self.cameras:
             if camera.name == name:
@@ -153,19 +150,11 @@ class Contract:
         raise unknown_name("camera", name, [camera.name for camera in self.cameras])
 
     def with_cameras(self, *cameras: Camera) -> Self:
-        """Returns the same contract over other cameras."""
-        return type(self)(
-            self.embodiment,
-            self.base_frame,
-            self.control_hz,
-            cameras,
-            self.joints,
-            self.arms,
-            self.action,
-        )
+        """Returns the same contract with other cameras."""
+        return replace(self, cameras=cameras)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain lists, strings and numbers, fit for JSON and YAML."""
+        """Returns the contract as plain lists, strings and numbers for JSON and YAML."""
         plain = asdict(self)
         plain["cameras"] = [
             dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]
@@ -174,7 +163,7 @@ class Contract:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds the contract that `to_dict` wrote.
+        """Builds a contract from the result of `to_dict`.
 
         Raises:
             ValueError: A field is missing or unknown.
@@ -189,30 +178,30 @@ class Contract:
             rest |= {key: tuple(rest[key]) for key in ("joints", "arms")}
             return cls(cameras=cameras, action=action, **rest)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"This is no contract: {error}.") from error
+            raise ValueError(f"The contract is invalid: {error}.") from error
 
-    def misfits(self, offered: "Contract") -> list[str]:
-        """Says why something that was made for this contract cannot run on what `offered` describes.
+    def incompatibilities(self, offered: "Contract") -> list[str]:
+        """Lists the reasons why a policy for this contract cannot run on another one.
 
-        Cameras beyond those asked for are welcome; everything else must agree.
+        Additional cameras are allowed; everything else must agree.
 
         Returns:
-            One sentence per disagreement, none when it fits.
+            One sentence per disagreement.
         """
         found = []
         for field in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
-            asked = getattr(self, field)
+            required = getattr(self, field)
             got = getattr(offered, field)
-            if asked != got:
-                found.append(f"{field}: {_brief(asked)} is asked for, {_brief(got)} is offered.")
+            if required != got:
+                found.append(f"{field}: {_brief(required)} is required, {_brief(got)} is offered.")
         available = {camera.name: camera for camera in offered.cameras}
         for camera in self.cameras:
             if camera.name not in available:
                 found.append(str(unknown_name("camera", camera.name, available)))
             elif (camera.depth is not None) and available[camera.name].depth is None:
-                found.append(f"camera {camera.name!r}: depth is asked for, none is offered.")
+                found.append(f"camera {camera.name!r}: depth is required, but not offered.")
             elif camera.has_geometry and not available[camera.name].has_geometry:
-                found.append(f"camera {camera.name!r}: its geometry is asked for, none is offered.")
+                found.append(f"camera {camera.name!r}: geometry is required, but not offered.")
         return found
 
 

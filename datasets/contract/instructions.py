@@ -1,7 +1,4 @@
-"""What was asked for, in words: as an array, so that it travels with an observation, and as a number, so that it batches.
-
-Imports without torch.
-"""
+"""Instructions in words: as bytes in an observation, and as a number in a batch."""
 
 import hashlib
 
@@ -16,15 +13,15 @@ NOTHING_SAID = 0
 
 
 def instruction_array(text: str) -> NDArray[np.uint8]:
-    """Returns a text as the key `instruction` of an observation has it: its UTF-8 bytes, (L,)."""
+    """Returns the UTF-8 bytes (L,) of a text, the value of the key `instruction`."""
     return np.frombuffer(text.encode(), np.uint8)
 
 
 def instruction_of(observation: Observation) -> str | None:
-    """Returns the text that an observation brings, or None where it brings none.
+    """Returns the instruction of an observation, or None.
 
     Raises:
-        ValueError: What it brings is no text.
+        ValueError: The instruction is not UTF-8 text.
     """
     if KEY not in observation:
         return None
@@ -33,16 +30,16 @@ def instruction_of(observation: Observation) -> str | None:
         if array.ndim != 1 or array.dtype != np.uint8:
             raise ValueError(f"got shape {array.shape} of {array.dtype}")
         return array.tobytes().decode()
-    except ValueError as error:  # Bytes that are no UTF-8 as well.
+    except ValueError as error:  # UnicodeDecodeError is a ValueError.
         raise ValueError(
-            f"{KEY} is no text ({error}); allowed: its UTF-8 bytes, (L,) uint8."
+            f"{KEY} is not text ({error}); allowed: UTF-8 bytes, (L,) uint8."
         ) from error
 
 
 def instruction_number(text: str) -> int:
-    """Returns what stands for a text in a batch: 63 bits of its SHA-256, the same everywhere; 0 for no text.
+    """Returns the number of a text in a batch: 63 bits of its SHA-256, or 0 for an empty text.
 
-    Two of a million different texts share a number with a chance of 1 in 18 million.
+    Two of a million different texts have the same number with a probability of 1 in 18 million.
     """
     if not text:
         return NOTHING_SAID

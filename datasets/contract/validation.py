@@ -1,7 +1,4 @@
-"""Checks at the border: does this observation, action or episode fit its contract?
-
-Imports without torch and without MuJoCo.
-"""
+"""Checks of observations, actions and episodes against their contract."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,15 +46,15 @@ def _state_arrays(contract: Contract) -> Iterator[_Expected]:
         yield _Expected(f"T_base_gripper/{arm}", (4, 4), "float32")
 
 
-def validate_observation(
+def check_observation(
     observation: Observation, contract: Contract, *, cameras: bool = True
 ) -> None:
-    """Checks one observation against the contract.
+    """Checks one observation, arrays without a time axis, against the contract.
 
     Args:
-        observation: Arrays by key, without a time axis.
-        contract: What they must fit.
-        cameras: False where only the state is looked at.
+        observation: Arrays by key.
+        contract: The contract.
+        cameras: Whether images are checked too, or only the state.
 
     Raises:
         ValueError: A key is missing, or has another shape or type, or is not finite.
@@ -72,7 +69,7 @@ def validate_observation(
             raise unknown_name("observation key", entry.key, observation)
 
 
-def validate_action(action: Array, contract: Contract) -> None:
+def check_action(action: Array, contract: Contract) -> None:
     """Checks one action or a sequence of them, (..., A), against the contract.
 
     Raises:
@@ -88,7 +85,7 @@ def validate_action(action: Array, contract: Contract) -> None:
         raise ValueError(f"The action is not finite at {bad!r}.")
 
 
-def validate_episode(arrays: EpisodeArrays, contract: Contract) -> None:
+def check_episode(arrays: EpisodeArrays, contract: Contract) -> None:
     """Checks a whole episode against the contract.
 
     Raises:
@@ -101,17 +98,17 @@ def validate_episode(arrays: EpisodeArrays, contract: Contract) -> None:
         _check_series(arrays, entry, (steps,))
     _check_series(arrays, _Expected("action", (len(contract.action),), "float32"), (steps,))
     for camera in contract.cameras:
-        _validate_camera_series(arrays, camera, steps)
+        _check_camera_series(arrays, camera, steps)
     for key in OPTIONAL_STEP_KEYS:
         if key in arrays and len(arrays[key]) != steps:
             raise ValueError(f"{key} has {len(arrays[key])} steps, time has {steps}.")
     if (np.diff(arrays["time"]) <= 0).any():
         raise ValueError(
-            f"time does not grow at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}."
+            f"time does not increase at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}."
         )
 
 
-def _validate_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> None:
+def _check_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> None:
     frames = len(arrays.get(f"rgb/{camera.name}", ()))
     if not frames:
         raise unknown_name("episode key", f"rgb/{camera.name}", arrays)

@@ -1,1 +1,1 @@
-"""Editing: changes to a store, and new stores made from others."""
+"""Editing of stores, and new stores derived from others."""

@@ -1,8 +1,8 @@
-"""Archives: compressed copies of a store for keeping, on a disk or in object storage, and their way back.
+"""Archives: compressed copies of a store on a disk or in object storage, and their expansion.
 
-An archive is a folder of files `<episode>.zarr.zip`, one per episode (`packing.py`). Each appears
-when it is complete: on a disk by renaming, in object storage because an upload does. So both
-directions go on where they were stopped.
+An archive is a folder of files `<episode>.zarr.zip`, one per episode (`packing.py`). Each file
+appears when it is complete: on a disk by renaming, in object storage by the upload. So both
+directions can be interrupted and repeated.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from stringline.datasets.editing.packing import (
     packed_size,
     unpack,
 )
-from stringline.datasets.files.atomic import NoSpaceError, explained_full_disk, require_space, sync
+from stringline.datasets.files.atomic import NoSpaceError, check_space, explained_full_disk, sync
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import EpisodeWriter
@@ -39,12 +39,12 @@ _FETCHED = ".fetch-"
 
 @dataclass(frozen=True)
 class Remote:
-    """A folder that fsspec can reach.
+    """A folder in a file system of fsspec.
 
     Attributes:
-        url: As the user wrote it, such as `s3://bucket/bananas`, or a path.
-        files: Its file system.
-        path: The folder within it.
+        url: The address as the user wrote it, such as `s3://bucket/bananas`, or a path.
+        files: The file system.
+        path: The folder in the file system.
     """
 
     url: str
@@ -53,11 +53,7 @@ class Remote:
 
     @classmethod
     def at(cls, url: str) -> "Remote":
-        """Resolves an address.
-
-        Raises:
-            ValueError: Nothing that is installed can reach it.
-        """
+        """Resolves an address."""
         try:
             files, path = url_to_fs(url)
         except (ImportError, ValueError) as error:
@@ -69,11 +65,11 @@ class Remote:
 
     @property
     def local(self) -> Path | None:
-        """The folder on this machine's disks, if it is there."""
+        """The folder if it is on a local disk."""
         return Path(self.path) if isinstance(self.files, LocalFileSystem) else None
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of each archived episode by name, in order; none where nothing is."""
+        """Returns the size of each archived episode in bytes by name, sorted."""
         with _explained(self.url):
             self.files.invalidate_cache()
             try:
@@ -92,29 +88,29 @@ class Remote:
         }
 
     def put(self, file: Path, name: str) -> None:
-        """Stores a complete file; it appears when all of it is there."""
+        """Uploads a file."""
         with _explained(self.url):
             self.files.put_file(str(file), f"{self.path}/{name}{SUFFIX}")
 
     def get(self, name: str, file: Path) -> None:
-        """Fetches a file."""
+        """Downloads a file."""
         with _explained(self.url), explained_full_disk(file):
             self.files.get_file(f"{self.path}/{name}{SUFFIX}", str(file))
 
 
 @contextlib.contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Says which address failed; the libraries below name a bucket at best."""
+    """Adds the address to errors, which the libraries omit."""
     try:
         yield
     except NoSpaceError:
         raise
-    except Exception as error:  # Each protocol has errors of its own, and few of them are OSErrors.
+    except Exception as error:  # Each protocol has its own errors; few of them are OSErrors.
         raise OSError(f"{url}: {type(error).__name__}: {error}") from error
 
 
 def estimated_size(store: EpisodeStore) -> int:
-    """Returns about how many bytes the archive of a store will take, from its first and its middle episode."""
+    """Estimates the size of the archive of a store in bytes from its first and middle episode."""
     episodes = store.episodes()
     sample = [episodes[index] for index in sorted({0, len(episodes) // 2})] if episodes else []
     share = sum(packed_size(episode) for episode in sample) / max(
@@ -124,20 +120,15 @@ def estimated_size(store: EpisodeStore) -> int:
 
 
 def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
-    """Copies the episodes that an archive lacks into it.
+    """Copies the missing episodes of a store to an archive.
 
     Args:
         store: The data.
-        url: A folder, or an address that fsspec knows; it is made where it does not exist.
-        workers: Episodes that are compressed at a time.
+        url: A folder or an address for fsspec; it is created if necessary.
+        workers: Number of parallel episodes.
 
     Returns:
-        The episodes that were added.
-
-    Raises:
-        ValueError: An episode is damaged (all others are archived), or nothing can reach the
-            address.
-        OSError: It refuses.
+        The names of the added episodes.
     """
     remote = Remote.at(url)
     if remote.local is not None:
@@ -146,8 +137,7 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
     missing = [name for name in store.names() if name not in present]
 
     def copy(name: str) -> None:
-        # On a disk the file is written beside its place and renamed; elsewhere it is made here and
-        # uploaded.
+        # On a local disk the file is renamed to its place, otherwise it is uploaded.
         with (
             tempfile.TemporaryDirectory(prefix=".archive-", dir=remote.local) as folder,
             explained_full_disk(Path(folder)),
@@ -167,19 +157,12 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
 
 
 def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
-    """Makes a store from an archive, or completes it; episodes that are there are not fetched again.
+    """Creates a store from an archive, or downloads its missing episodes.
 
     Args:
-        url: Of the archive.
-        path: Of the store.
-        workers: Episodes that are fetched at a time.
-
-    Returns:
-        The store, with all episodes of the archive.
-
-    Raises:
-        ValueError: There is no archive, or an episode of it is damaged; the others are there.
-        NoSpaceError: The disk is too full.
+        url: Address of the archive.
+        path: Folder of the store.
+        workers: Number of parallel episodes.
     """
     remote = Remote.at(url)
     if not (present := remote.sizes()):
@@ -191,7 +174,7 @@ def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
             shutil.rmtree(left)
         there = set(store.names())
         missing = [name for name in present if name not in there]
-        require_space(store.path, sum(present[name] for name in missing))
+        check_space(store.path, sum(present[name] for name in missing))
         for_each_episode(
             lambda name: _expand_one(remote, name, store.path), missing, workers, "expand"
         )

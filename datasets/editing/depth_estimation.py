@@ -1,7 +1,6 @@
-"""A copy of a store whose depth is estimated from its colour images, for data that was recorded without a depth camera.
+"""Copies of a store with depth estimated from colour images, for data without a depth camera.
 
-Such depth is marked `estimated` in the contract. It looks better than it is: nothing may take it
-for a measurement.
+The contract marks such depth as `estimated`, since it must not be taken for a measurement.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,30 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.files.atomic import require_space
+from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
-# Takes images (N, H, W, 3) uint8, returns depth (N, H, W) in metres along the optical axis; not
-# finite where unknown.
+# Function of images (N, H, W, 3) uint8 that returns depth (N, H, W) in metres along the optical
+# axis; not finite if unknown.
 Estimator = Callable[[Array], NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
 class DepthEstimation:
-    """What is estimated, and by what.
+    """Settings of a depth estimation.
 
     Attributes:
-        estimator: From images to metres.
-        model: Its name, as the episodes will say it.
-        cameras: Which get depth; None takes all.
-        replace_depth: Whether depth that is there may be replaced.
-        depth_unit_m: Metres per count of what is stored.
-        farthest_m: Estimates beyond are no return.
-        batch: Images at a time.
+        estimator: The estimator.
+        model: Name of the model in the attributes of the episodes.
+        cameras: Names of the cameras; None for all.
+        replace_depth: Whether existing depth may be replaced.
+        depth_unit_m: Metres per count of the stored depth.
+        farthest_m: Largest depth; larger estimates become 0 (no return).
+        batch: Number of images per call of the estimator.
     """
 
     estimator: Estimator
@@ -47,7 +46,6 @@ class DepthEstimation:
     batch: int = 8
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be stored."""
         if self.batch < 1:
             raise ValueError(f"batch is {self.batch}; allowed: 1 and above.")
         if not 0 < self.farthest_m <= 65535 * self.depth_unit_m:
@@ -58,10 +56,10 @@ class DepthEstimation:
             )
 
     def chosen(self, contract: Contract) -> list[str]:
-        """Returns the cameras that get depth.
+        """Returns the names of the cameras that get depth.
 
         Raises:
-            ValueError: One does not exist, or has depth that may not be replaced.
+            ValueError: A camera does not exist, or has depth that may not be replaced.
         """
         names = (
             [camera.name for camera in contract.cameras]
@@ -72,22 +70,15 @@ class DepthEstimation:
         for camera in cameras:
             if camera.depth is not None and not self.replace_depth:
                 bare = [other.name for other in contract.cameras if other.depth is None]
-                others = (
-                    f"choose the cameras without, cameras=[{','.join(bare)}], or " if bare else ""
-                )
+                others = f"set cameras=[{','.join(bare)}], or " if bare else ""
                 raise ValueError(
                     f"Camera {camera.name!r} has {camera.depth} depth already, which an estimate "
-                    f"would replace; {others}"
-                    "say replace_depth=true."
+                    f"would replace; {others}set replace_depth=true."
                 )
         return names
 
     def contract(self, contract: Contract) -> Contract:
-        """Returns what the episodes of the copy look like.
-
-        Raises:
-            ValueError: As `chosen`.
-        """
+        """Returns the contract of the copy."""
         names = set(self.chosen(contract))
         return contract.with_cameras(
             *(
@@ -106,8 +97,7 @@ class DepthEstimation:
             images: (N, H, W, 3) uint8.
 
         Returns:
-            (N, H, W) in `depth_unit_m`; 0 where the estimate is not finite, not positive or too
-            far.
+            (N, H, W) in `depth_unit_m`; 0 if the estimate is not finite, not positive or too large.
 
         Raises:
             ValueError: The estimator returns another shape.
@@ -122,11 +112,7 @@ class DepthEstimation:
         return np.rint(np.where(known, metres, 0.0) / self.depth_unit_m).astype(np.uint16)
 
     def size(self, episode: StoredEpisode) -> int:
-        """Returns how many bytes of depth an episode gets.
-
-        Raises:
-            ValueError: As `chosen`.
-        """
+        """Returns the size of the new depth of an episode in bytes."""
         shapes = (
             episode.entries[f"rgb/{name}"].shape
             for name in self.chosen(episode.attributes.contract)
@@ -135,24 +121,17 @@ class DepthEstimation:
 
 
 def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation) -> EpisodeStore:
-    """Makes a copy of a store with estimated depth, or completes it; all other arrays are shared where the disk is the same.
+    """Creates or completes a copy of a store with estimated depth.
+
+    On the same disk the other arrays are shared.
 
     Args:
-        store: The data; it stays as it is.
-        path: Of the copy.
-        estimation: What is estimated.
-
-    Returns:
-        The copy.
-
-    Raises:
-        ValueError: A camera does not exist or has depth already, the copy was made by another
-            model, or an episode is damaged (all others are done).
-        NoSpaceError: The disk is too full.
+        store: The data, which stays unchanged.
+        path: Folder of the copy.
+        estimation: Settings of the estimation.
     """
-    size = sum(
-        estimation.size(episode) for episode in store.episodes()
-    )  # Refuses before anything is written.
+    # Checks the cameras before anything is written.
+    size = sum(estimation.size(episode) for episode in store.episodes())
     copy = EpisodeStore.create(path)
     with exclusive(copy.path):
         copy.remove_leftovers()
@@ -160,8 +139,8 @@ def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation)
         for name in sorted(there):
             _check_same(copy.episode(name), estimation)
         missing = [name for name in store.names() if name not in there]
-        require_space(copy.path, size if missing else 0)
-        # One at a time: the model uses all there is.
+        check_space(copy.path, size if missing else 0)
+        # One at a time, since the model uses the whole device.
         for_each_episode(
             lambda name: _estimate(store.episode(name), copy.path, estimation), missing, 1, "depth"
         )
@@ -172,14 +151,13 @@ def _check_same(episode: StoredEpisode, estimation: DepthEstimation) -> None:
     made = episode.attributes.extra.get("estimated_depth", {}).get("model")
     if made != estimation.model:
         raise ValueError(
-            f"{episode.path.parent} holds episodes whose depth is by {made or 'no model'}, not by "
-            f"{estimation.model}. "
-            "Choose another folder."
+            f"{episode.path.parent} has episodes with depth by {made or 'no model'}, not by "
+            f"{estimation.model}. Choose another folder."
         )
 
 
 def _estimate(episode: StoredEpisode, root: Path, estimation: DepthEstimation) -> None:
-    episode.require_whole()
+    episode.check_undamaged()
     old = episode.attributes
     names = estimation.chosen(old.contract)
     extra = {

@@ -1,8 +1,7 @@
-"""Changes to the episodes of a store: trim, split, relabel, delete.
+"""Edits of the episodes of a store: trim, split, relabel, delete.
 
-No byte of an episode is changed in place. What an edit makes is a new episode; arrays that stay the
-same are not copied but get a second name on the disk. Episodes that are replaced or deleted go to
-the folder `<store>.trash` (see `journal.py`).
+No byte of an episode is changed in place: an edit makes new episodes, and unchanged arrays become
+hard links. Replaced or deleted episodes go to the folder `<store>.trash` (see `transactions.py`).
 """
 
 import fnmatch
@@ -18,16 +17,16 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore, episode_name
-from stringline.datasets.store.transactions import changing
+from stringline.datasets.store.transactions import transaction
 
 _OF_CAMERA = ("rgb", "depth", "time", "T_base_camera", "intrinsics")
 
 
 def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:
-    """Returns episodes by name; `*` stands for anything.
+    """Returns the names of episodes that match any of the patterns, in which `*` matches anything.
 
     Raises:
-        ValueError: A pattern fits no episode.
+        ValueError: A pattern matches no episode.
     """
     names = store.names()
     chosen = set[str]()
@@ -40,8 +39,8 @@ def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:
 
 
 def delete(store: EpisodeStore, names: Sequence[str]) -> None:
-    """Moves episodes to the trash, all at one moment."""
-    with changing(store.path, [], names):
+    """Moves episodes to the trash in one transaction."""
+    with transaction(store.path, [], names):
         pass
 
 
@@ -52,27 +51,24 @@ def trim(
 
     Args:
         store: The data.
-        names: The episodes.
+        names: Names of the episodes.
         from_s: Seconds from the beginning of each episode.
-        to_s: Seconds from its beginning, or, where negative, from its end; None keeps the end.
+        to_s: Seconds from the beginning, or, if negative, from the end; None keeps the end.
 
     Returns:
         The names of the new episodes.
-
-    Raises:
-        ValueError: Nothing is left of an episode, or one is damaged; nothing is changed.
     """
     parts = {name: [_steps_between(store.episode(name), from_s, to_s)] for name in names}
     return _replace_by_parts(store, parts)
 
 
 def split_episode(store: EpisodeStore, name: str, at_s: Sequence[float]) -> list[str]:
-    """Replaces an episode by several, divided at some times.
+    """Replaces an episode by several parts.
 
     Args:
         store: The data.
-        name: The episode.
-        at_s: Seconds from its beginning, where a new part begins.
+        name: Name of the episode.
+        at_s: Beginnings of the parts after the first one, in s from the beginning of the episode.
 
     Returns:
         The names of the new episodes.
@@ -81,16 +77,16 @@ def split_episode(store: EpisodeStore, name: str, at_s: Sequence[float]) -> list
         ValueError: A part would be empty, or the episode is damaged; nothing is changed.
     """
     if not at_s:
-        raise ValueError("Say where the episode is to be divided, in seconds from its beginning.")
+        raise ValueError("Set at_s, the times of the splits in seconds from the beginning.")
     episode = store.episode(name)
     places = [0.0, *sorted(at_s)]
-    # A part ends just before the next begins.
+    # A part ends one step before the next one begins.
     first = [_steps_between(episode, place, None)[0] for place in places]
     stops = [*first[1:], episode.steps]
     if any(start >= stop for start, stop in zip(first, stops, strict=True)):
         raise ValueError(
-            f"Episode {name} lasts {duration_s(episode):.2f} s; divided at {list(at_s)} a part "
-            f"would be empty."
+            f"Episode {name} lasts {duration_s(episode):.2f} s; a split at {list(at_s)} leaves an "
+            "empty part."
         )
     return _replace_by_parts(store, {name: list(zip(first, stops, strict=True))})
 
@@ -104,33 +100,33 @@ def relabel(
     task: str | None = None,
     source: str | None = None,
 ) -> list[str]:
-    """Replaces what episodes say about themselves; what is None stays.
+    """Replaces attributes of episodes, except those that are None.
 
     Returns:
         The names of the new episodes.
 
     Raises:
-        ValueError: Nothing is to be changed.
+        ValueError: All attributes are None.
     """
     asked = {"success": success, "instruction": instruction, "task": task, "source": source}
     labels: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     if not labels:
         raise ValueError(f"Nothing to change: give one of {', '.join(asked)}.")
     episodes = [store.episode(name) for name in names]
-    # The new name is made first: `changing` needs it, and an unknown label would be refused here.
+    # `transaction` needs the new names. An invalid label raises here, before any change.
     new = [
         replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels}))
         for episode in episodes
     ]
     new_names = [episode_name(attributes.task, attributes.seed) for attributes in new]
-    with changing(store.path, new_names, names):
+    with transaction(store.path, new_names, names):
         for name, attributes, episode in zip(new_names, new, episodes, strict=True):
             take_over(episode, store.path, name, attributes)
     return new_names
 
 
 def part_of(episode: StoredEpisode, start: int, stop: int) -> dict[str, Array]:
-    """Returns the arrays of steps `start` to `stop`, that one left out, with the images that they saw."""
+    """Returns the arrays of the steps from `start` to before `stop`, with their images."""
     arrays = episode.arrays
     cameras = {camera.name for camera in episode.attributes.contract.cameras}
     frames = {}
@@ -160,8 +156,7 @@ def duration_s(episode: StoredEpisode) -> float:
 def _steps_between(episode: StoredEpisode, from_s: float, to_s: float | None) -> tuple[int, int]:
     time = episode.arrays["time"] - episode.arrays["time"][0]
     end = time[-1] if to_s is None else to_s if to_s >= 0 else time[-1] + to_s
-    # Half a microsecond of grace: 0.3 s should include the step that a clock calls
-    # 0.30000000000000004.
+    # A tolerance of half a microsecond: 0.3 s includes the step at 0.30000000000000004.
     start, stop = np.searchsorted(time, [from_s - 5e-7, end + 5e-7])
     if from_s < 0 or start >= stop:
         raise ValueError(
@@ -176,12 +171,12 @@ def _replace_by_parts(
 ) -> list[str]:
     episodes = {name: store.episode(name) for name in parts}
     for episode in episodes.values():
-        episode.require_whole()
+        episode.check_undamaged()
     jobs = [(episodes[name], steps) for name, ranges in parts.items() for steps in ranges]
     new_names = [
         episode_name(episode.attributes.task, episode.attributes.seed) for episode, _ in jobs
     ]
-    with changing(store.path, new_names, list(parts)):
+    with transaction(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
             attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
             arrays = part_of(episode, *steps)
@@ -198,13 +193,13 @@ def _replace_by_parts(
 
 
 def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an episode's `extra` with a note of where it came from."""
+    """Returns `extra` of an episode with a record of the edit."""
     extra = dict(episode.attributes.extra)
     return extra | {"edits": [*extra.get("edits", []), {"of": episode.name, **what}]}
 
 
 def take_over(episode: StoredEpisode, root: Path, name: str, attributes: EpisodeAttributes) -> None:
-    """Gives an episode a second place, in the store at `root`, with what is said there about it."""
+    """Adds an episode to the store at `root`, with other attributes and shared arrays."""
     with EpisodeWriter(root, name, attributes) as writer:
         writer.take_over(episode, episode.entries)
         writer.commit()

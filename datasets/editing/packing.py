@@ -1,9 +1,8 @@
-"""An episode as one compressed file: a zip that holds a zarr 3 group, so that any zarr reads it through its `ZipStore`.
+"""An episode as one compressed file: a zip with a zarr 3 group, which zarr's `ZipStore` reads.
 
-Arrays are divided along time into chunks of some MB and compressed by zstd. Images of a scene that
-stands still repeat themselves, and zstd finds that across the frames of a chunk: on simulated RGB-D
-it was ahead of Blosc with either shuffle, and of differences between frames. The bytes depend on
-the episode alone, not on when or where it was packed.
+Arrays are divided along time into chunks of some MB and compressed by zstd, which finds the
+repetitions in images of a static scene: on simulated RGB-D it was ahead of Blosc with either
+shuffle, and of differences between frames. The bytes depend on the episode only.
 """
 
 import io
@@ -32,11 +31,7 @@ CHUNK_BYTES = 32 * 2**20
 
 
 def pack(episode: StoredEpisode, file: IO[bytes]) -> None:
-    """Writes an episode as a zip of a zarr 3 group.
-
-    Raises:
-        ValueError: An array is damaged; the message names episode and key.
-    """
+    """Writes an episode as a zip of a zarr 3 group."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
         packed.writestr(_member("zarr.json"), episode_metadata(episode.attributes, episode.entries))
         for key, entry in episode.entries.items():
@@ -57,11 +52,7 @@ def pack(episode: StoredEpisode, file: IO[bytes]) -> None:
 def packed_attributes(
     packed: zipfile.ZipFile, name: str
 ) -> tuple[EpisodeAttributes, dict[str, ArrayEntry]]:
-    """Returns what an archived episode says of itself and of its arrays.
-
-    Raises:
-        ValueError: Its metadata is damaged, or a newer version wrote it.
-    """
+    """Returns the attributes of an archived episode and its arrays' entries."""
     plain, _ = read_group(
         _read(packed, "zarr.json", name), f"The archived episode {name}", EPISODE_KEY
     )
@@ -71,11 +62,7 @@ def packed_attributes(
 def unpack(
     packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry]
 ) -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of an archived episode by key.
-
-    Raises:
-        ValueError: One is not as it was written; the message names episode and key.
-    """
+    """Yields the arrays of an archived episode by key."""
     for key, entry in entries.items():
         array = np.empty(entry.shape, np.dtype(entry.dtype).newbyteorder("<"))
         rows = _rows_per_chunk(entry)
@@ -100,7 +87,7 @@ def unpack(
 
 
 def packed_size(episode: StoredEpisode) -> int:
-    """Returns how many bytes an episode takes when it is packed."""
+    """Returns the compressed size of an episode in bytes."""
     file = io.BytesIO()
     pack(episode, file)
     return file.tell()
@@ -110,13 +97,13 @@ def open_packed(path: Path) -> zipfile.ZipFile:
     """Opens a packed episode.
 
     Raises:
-        ValueError: It is cut short, or no zip.
+        ValueError: The file is truncated, or not a zip file.
     """
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
         raise ValueError(
-            f"The archived episode {path.name} is damaged or cut short ({error})."
+            f"The archived episode {path.name} is damaged or truncated ({error})."
         ) from error
 
 
@@ -130,7 +117,7 @@ def _read(packed: zipfile.ZipFile, member: str, name: str) -> bytes:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name)  # Dated 1980, as every zip without a clock.
+    return zipfile.ZipInfo(name)  # Without a time stamp (1980).
 
 
 def _rows_per_chunk(entry: ArrayEntry) -> int:
@@ -150,7 +137,7 @@ def _chunk_name(key: str, entry: ArrayEntry, number: int) -> str:
 
 
 def _chunks(array: Array, rows: int) -> Iterator[Array]:
-    """Yields the chunks of an array; the last one is filled up with zeros, as zarr wants it."""
+    """Yields the chunks of an array; the last one is padded with zeros, as in zarr."""
     if not array.size:
         return
     if not array.ndim:

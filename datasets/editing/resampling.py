@@ -1,7 +1,7 @@
-"""Images and depth at another resolution, and the intrinsics that go with them.
+"""Resampling of images, depth and intrinsics.
 
-Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so a change of size scales
-places and nothing is shifted.
+Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so that a change of size
+scales pixel coordinates without a shift.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,7 @@ _LEAST_VALID = 0.5
 
 
 def resample_colour(images: Array, height: int, width: int) -> NDArray[np.uint8]:
-    """Returns images at another size, each pixel the mean over the area that it covers.
-
-    The mean is taken over sRGB values as they are stored, as other loaders do.
+    """Resizes images by area averaging of the stored sRGB values.
 
     Args:
         images: (F, H, W, 3) uint8.
@@ -43,15 +41,15 @@ def resample_colour(images: Array, height: int, width: int) -> NDArray[np.uint8]
 def resample_depth(
     depth: Array, height: int, width: int, how: DepthResampling = "valid_mean"
 ) -> NDArray[np.uint16]:
-    """Returns depth at another size; 0, no return, is never averaged in.
+    """Resizes depth; 0 (no return) is excluded from averages.
 
     Args:
         depth: (F, H, W) uint16.
         height: Rows.
         width: Columns.
-        how: `valid_mean` takes the mean of the valid pixels in the area, 0 where less than half of
-            it is valid: the mean depth of a patch stays what it was. `nearest` takes the pixel at
-            the centre: no place between two surfaces appears.
+        how: `valid_mean` takes the mean of the valid pixels in the area, 0 if less than half of
+            them are valid, and preserves the mean depth of a patch. `nearest` takes the pixel at
+            the centre, so that no points appear between two surfaces.
 
     Returns:
         (F, height, width) uint16.
@@ -66,7 +64,7 @@ def resample_depth(
     def smaller(part: Array) -> Array:
         share = _area_mean((part > 0).astype(np.float32), height, width)
         total = _area_mean(part.astype(np.float32), height, width)
-        # A hair below one half, so that rounding does not decide where exactly half is valid.
+        # Slightly below one half, so that rounding does not matter if exactly half is valid.
         return np.where(
             share > _LEAST_VALID - 1e-4,
             np.floor(total / np.maximum(share, 1e-6) + np.float32(0.5)),
@@ -89,7 +87,7 @@ def resample_intrinsics(intrinsics: Array, old: tuple[int, int], new: tuple[int,
 
 
 def _by_parts(frames: Array, smaller: Callable[[Array], Array], shape: tuple[int, ...]) -> Array:
-    """Resamples some frames at a time, so that memory does not grow with the length of an episode."""
+    """Resamples a few frames at a time, so that memory does not grow with the episode."""
     result = np.empty((len(frames), *shape), frames.dtype)
     for start in range(0, len(frames), _FRAMES_AT_A_TIME):
         result[start : start + _FRAMES_AT_A_TIME] = smaller(
@@ -104,8 +102,7 @@ def _area_mean(frames: Floats, height: int, width: int) -> Floats:
     columns = _shares(width, frames.shape[2])
     count, _, old_width, *channels = frames.shape
     narrow = (rows @ frames.reshape(*frames.shape[:2], -1)).reshape(count, height, old_width, -1)
-    # Channels go before columns: one product of large matrices is some times faster than many with
-    # three columns.
+    # Channels before columns: one product of large matrices is faster than many with 3 columns.
     small = (np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T).astype(
         np.float32, copy=False
     )
@@ -117,7 +114,7 @@ def _area_mean(frames: Floats, height: int, width: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def _shares(new: int, old: int) -> Floats:
-    """Returns (new, old): how much of each new pixel is covered by each old one; rows sum to 1."""
+    """Returns (new, old): the share of each new pixel covered by each old one; rows sum to 1."""
     edges = np.arange(new + 1) * (old / new)
     pixels = np.arange(old)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
@@ -126,5 +123,5 @@ def _shares(new: int, old: int) -> Floats:
 
 
 def _nearest(new: int, old: int) -> NDArray[np.int64]:
-    """Returns (new,): the old pixel in which the centre of each new one lies."""
+    """Returns (new,): the old pixel at the centre of each new one."""
     return ((np.arange(new) + 0.5) * (old / new)).astype(np.int64)

@@ -1,7 +1,6 @@
-"""New stores of the episodes of others: filter, merge, split. The others stay as they are.
+"""New stores from the episodes of others: filter, merge, split. The others stay unchanged.
 
-On one disk nothing is copied: an array gets a second name, and its bytes are freed when the last
-name is gone.
+On the same disk arrays are hard links, so that nothing is copied.
 """
 
 import fnmatch
@@ -21,15 +20,15 @@ from stringline.datasets.store.store import EpisodeStore
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which episodes a filter keeps; what is None does not matter.
+class Conditions:
+    """The conditions of a filter; None accepts all episodes.
 
     Attributes:
-        success: Whether the task was achieved; episodes that nobody judged fit neither.
-        task: Its name; `*` stands for anything.
-        source: Who acted; `*` stands for anything.
-        shortest_s: Least duration.
-        longest_s: Greatest duration.
+        success: Whether the task was achieved; episodes with unknown success never fit.
+        task: Name of the task; `*` matches anything.
+        source: Source of the actions; `*` matches anything.
+        shortest_s: Smallest duration.
+        longest_s: Largest duration.
     """
 
     success: bool | None = None
@@ -39,7 +38,7 @@ class Wanted:
     longest_s: float | None = None
 
     def fits(self, episode: StoredEpisode) -> bool:
-        """Says whether an episode is kept."""
+        """Returns whether an episode meets the conditions."""
         attributes = episode.attributes
         if self.success is not None and attributes.success is not self.success:
             return False
@@ -57,29 +56,29 @@ class Wanted:
         )
 
 
-def filter_store(store: EpisodeStore, output: Path, wanted: Wanted) -> EpisodeStore:
-    """Makes a store of the episodes that are wanted, or completes it; nothing is copied on the same disk.
+def filter_store(store: EpisodeStore, output: Path, wanted: Conditions) -> EpisodeStore:
+    """Creates or completes a store of the episodes that meet the conditions.
 
     Raises:
-        ValueError: No episode is wanted.
+        ValueError: No episode meets the conditions.
     """
     kept = [episode for episode in store.episodes() if wanted.fits(episode)]
     if not kept:
-        raise ValueError(f"None of the {len(store)} episodes in {store.path} fits {wanted}.")
+        raise ValueError(f"None of the {len(store)} episodes in {store.path} meets {wanted}.")
     return _collect(kept, output)
 
 
 def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
-    """Makes a store of the episodes of several, or completes it; nothing is copied on the same disk.
+    """Creates or completes a store of the episodes of several stores.
 
     Raises:
-        ValueError: Their contracts differ; the message says in what.
+        ValueError: There are no episodes, or their contracts differ.
     """
     episodes = [episode for store in stores for episode in store.episodes()]
     if not episodes:
         raise ValueError(
-            f"There is no episode in "
-            f"{', '.join(str(store.path) for store in stores) or 'no store at all'}."
+            "There are no episodes to merge in: "
+            f"{', '.join(str(store.path) for store in stores) or 'no stores'}."
         )
     first = episodes[0]
     for episode in episodes:
@@ -90,21 +89,20 @@ def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
 def split_store(
     store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int = 0
 ) -> list[EpisodeStore]:
-    """Divides the episodes of a store at random among new stores; nothing is copied on the same disk.
+    """Splits the episodes of a store randomly into new stores.
 
     Args:
-        store: The data; it stays as it is.
-        outputs: The share of each new store; together 1.
-        seed: Of the order in which episodes are dealt.
+        store: The data, which stays unchanged.
+        outputs: Share of each new store; the sum is 1.
+        seed: Seed of the random order.
 
     Raises:
-        ValueError: The shares are not all positive or do not add up to 1, or one is too small to
-            get an episode.
+        ValueError: A share is not positive or too small for an episode, or the sum is not 1.
     """
     shares = np.array(list(outputs.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
-            f"The shares are {list(outputs.values())}; allowed: positive ones that add up to 1."
+            f"The shares are {list(outputs.values())}; allowed: positive numbers with the sum 1."
         )
     episodes = store.episodes()
     edges = [0, *np.rint(np.cumsum(shares) * len(episodes)).astype(int).tolist()]
@@ -122,7 +120,7 @@ def split_store(
 
 
 def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
-    """Gives episodes a place in another store, under their names; what is there already stays."""
+    """Adds episodes under their names to another store, except those that it has already."""
     store = EpisodeStore.create(path)
     with exclusive(store.path):
         store.remove_leftovers()
@@ -130,7 +128,7 @@ def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
         for episode in episodes:
             if episode.name not in there:
                 take_over(episode, store.path, episode.name, episode.attributes)
-                there.add(episode.name)  # It may be in several of the stores.
+                there.add(episode.name)  # Several stores may contain the episode.
     return store
 
 
@@ -148,7 +146,7 @@ def _differences(wanted: Contract, offered: Contract) -> list[str]:
     pairs = zip(wanted.cameras, offered.cameras, strict=False)
     cameras = [f"{one} and {other}." for one, other in pairs if one != other]
     return (
-        wanted.misfits(offered)
+        wanted.incompatibilities(offered)
         or cameras
         or [f"There are {len(wanted.cameras)} and {len(offered.cameras)} cameras."]
     )

@@ -1,7 +1,7 @@
-"""The training copy of a store: the same episodes with images at the resolution that is trained on.
+"""Training copies of a store: the same episodes with images at the training resolution.
 
-Everything else is copied as it is; intrinsics follow the images. Episodes keep their names, so that
-a copy can be completed.
+Intrinsics follow the images; all other arrays are copied unchanged. Episodes keep their names, so
+that a copy can be completed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from stringline.datasets.editing.resampling import (
     resample_depth,
     resample_intrinsics,
 )
-from stringline.datasets.files.atomic import require_space
+from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_pool import for_each_episode
@@ -29,13 +29,13 @@ _OF_CAMERA = ("rgb", "depth", "frame", "time", "intrinsics", "T_base_camera")
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a training copy looks like.
+    """The resolution of a training copy.
 
     Attributes:
-        height: Rows of its images.
-        width: Columns.
-        cameras: Which are kept, by default all.
-        depth: How depth is resampled.
+        height: Rows of the images.
+        width: Columns of the images.
+        cameras: Names of the cameras to keep; by default all.
+        depth: Method of resampling depth.
     """
 
     height: int
@@ -44,20 +44,15 @@ class Resolution:
     depth: DepthResampling = "valid_mean"
 
     def __post_init__(self) -> None:
-        """Refuses what no image can have."""
         if self.height < 1 or self.width < 1:
             raise ValueError(
-                f"The training resolution is {self.height}x{self.width}; both must be positive."
+                f"The training resolution is {self.height}x{self.width}; allowed: positive numbers."
             )
         if self.depth not in ("valid_mean", "nearest"):
             raise unknown_name("way to resample depth", self.depth, ("valid_mean", "nearest"))
 
     def contract(self, contract: Contract) -> Contract:
-        """Returns what the episodes of the copy look like.
-
-        Raises:
-            ValueError: A camera does not exist, or its images are smaller.
-        """
+        """Returns the contract of the copy."""
         names = (
             [camera.name for camera in contract.cameras] if self.cameras is None else self.cameras
         )
@@ -66,19 +61,14 @@ class Resolution:
     def _smaller(self, camera: Camera) -> Camera:
         if camera.height < self.height or camera.width < self.width:
             raise ValueError(
-                f"Camera {camera.name!r} was recorded at {camera.height}x{camera.width}; a "
-                f"training copy at "
-                f"{self.height}x{self.width} would only repeat pixels. Choose at most the "
-                f"recorded size."
+                f"Camera {camera.name!r} was recorded at {camera.height}x{camera.width}, smaller "
+                f"than a training copy at {self.height}x{self.width}. Choose at most the recorded "
+                "size."
             )
         return replace(camera, height=self.height, width=self.width)
 
     def arrays(self, episode: StoredEpisode) -> dict[str, Array]:
-        """Returns the arrays of the copy of an episode.
-
-        Raises:
-            ValueError: A camera does not exist, its images are smaller, or an array is damaged.
-        """
+        """Returns the arrays of the copy of an episode."""
         old = episode.attributes.contract
         new = self.contract(episode.attributes.contract)
         dropped = {camera.name for camera in old.cameras} - {camera.name for camera in new.cameras}
@@ -101,11 +91,7 @@ class Resolution:
         return arrays[key]
 
     def size(self, episode: StoredEpisode) -> int:
-        """Returns how many bytes the copy of an episode will take, known before it is made.
-
-        Raises:
-            ValueError: A camera does not exist, or its images are smaller.
-        """
+        """Returns the size of the copy of an episode in bytes."""
         old = episode.attributes.contract
         new = self.contract(episode.attributes.contract)
         sizes = {camera.name: camera.height * camera.width for camera in old.cameras}
@@ -123,7 +109,7 @@ class Resolution:
 
 
 def _belongs(key: str, cameras: set[str]) -> bool:
-    """Says whether an array belongs to one of these cameras."""
+    """Returns whether an array belongs to one of the cameras."""
     kind, _, name = key.partition("/")
     return kind in _OF_CAMERA and name in cameras
 
@@ -131,21 +117,13 @@ def _belongs(key: str, cameras: set[str]) -> bool:
 def cache(
     store: EpisodeStore, path: Path, resolution: Resolution, *, workers: int = 2
 ) -> EpisodeStore:
-    """Makes a training copy, or completes it.
+    """Creates or completes a training copy.
 
     Args:
         store: The recordings.
-        path: Of the copy.
-        resolution: What it looks like.
-        workers: Episodes at a time.
-
-    Returns:
-        The copy.
-
-    Raises:
-        ValueError: A camera does not exist or is smaller, the copy has another resolution, or an
-            episode is damaged (all others are copied).
-        NoSpaceError: The disk is too full.
+        path: Folder of the copy.
+        resolution: Resolution and cameras of the copy.
+        workers: Number of parallel episodes.
     """
     copy = EpisodeStore.create(path)
     with exclusive(copy.path):
@@ -154,7 +132,7 @@ def cache(
         for name in there[:1]:
             _check_same(store, copy, name, resolution)
         missing = [name for name in store.names() if name not in set(there)]
-        require_space(copy.path, sum(resolution.size(store.episode(name)) for name in missing))
+        check_space(copy.path, sum(resolution.size(store.episode(name)) for name in missing))
         for_each_episode(
             lambda name: _copy(store.episode(name), copy.path, resolution),
             missing,
@@ -167,8 +145,8 @@ def cache(
 def _check_same(store: EpisodeStore, copy: EpisodeStore, name: str, resolution: Resolution) -> None:
     if name not in store.names():
         raise ValueError(
-            f"{copy.path} is no training copy of {store.path}: episode {name} is not there. "
-            f"Choose another folder."
+            f"{copy.path} is not a training copy of {store.path}, which has no episode {name}. "
+            "Choose another folder."
         )
     wanted = resolution.contract(store.episode(name).attributes.contract)
     got = copy.episode(name).attributes.contract
@@ -178,12 +156,12 @@ def _check_same(store: EpisodeStore, copy: EpisodeStore, name: str, resolution: 
             for each in (got, wanted)
         ]
         raise ValueError(
-            f"{copy.path} holds {sizes[0]}; asked for is {sizes[1]}. Choose another folder."
+            f"{copy.path} has images of {sizes[0]}; requested: {sizes[1]}. Choose another folder."
         )
 
 
 def _copy(episode: StoredEpisode, root: Path, resolution: Resolution) -> None:
-    episode.require_whole()
+    episode.check_undamaged()
     made = {
         "of": episode.name,
         "height": resolution.height,

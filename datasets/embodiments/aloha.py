@@ -1,9 +1,9 @@
-"""ALOHA 2: two ViperX 300 arms face to face over a table, with its gripper units and cameras.
+"""ALOHA 2: two ViperX 300 arms that face each other over a table, with grippers and cameras.
 
 Lengths and limits are those of the published ALOHA 2 model (MuJoCo Menagerie `aloha`, sites of its
 `mink` derivative), with the origin moved to the midpoint of the two arm bases on the table plane.
-Cameras are RealSense D405, whose vertical field of view is 58 degrees; the overhead image is the
-centre crop of 498 of its 720 rows, hence 42 degrees.
+The cameras are RealSense D405 with a vertical field of view of 58 degrees; the overhead image is
+the centre crop of 498 of 720 rows, hence 42 degrees.
 """
 
 from dataclasses import dataclass
@@ -54,14 +54,14 @@ FINGERS = FingerTravel(FINGER_CLOSED, FINGER_OPEN)
 
 @dataclass(frozen=True)
 class GripperServo:
-    """A gripper moved by a servo's crank and a rod to each finger, and where its users call it closed and open.
+    """A gripper with a servo, a crank and a rod to each finger, and a convention for its opening.
 
     Half the distance between the fingers is r sin(a) + sqrt(L^2 - (r cos(a))^2) at the servo angle
     a.
 
     Attributes:
-        radius: Of the crank, r, in metres.
-        rod: Length L in metres.
+        radius: Radius r of the crank in metres.
+        rod: Length L of the rod in metres.
         closed: Servo angle in rad at opening 0.
         opened: Servo angle in rad at opening 1.
     """
@@ -72,7 +72,7 @@ class GripperServo:
     opened: float
 
     def half_distance(self, angle: ArrayLike) -> NDArray[np.float64]:
-        """Returns half the distance between the fingers (...) in metres at servo angles (...) in rad."""
+        """Returns half the distance of the fingers (...) in metres at servo angles (...) in rad."""
         angle = np.asarray(angle, dtype=np.float64)
         return np.asarray(
             self.radius * np.sin(angle) + np.sqrt(self.rod**2 - (self.radius * np.cos(angle)) ** 2)
@@ -85,7 +85,7 @@ class GripperServo:
         return np.asarray((self.half_distance(angle) - low) / (high - low))
 
     def angle(self, opening: ArrayLike) -> NDArray[np.float64]:
-        """Returns servo angles (...) in rad, at most pi/2, at openings (...) that the linkage can reach."""
+        """Returns servo angles (...) in rad, at most pi/2, at reachable openings (...)."""
         low = self.half_distance(self.closed)
         high = self.half_distance(self.opened)
         half = low + np.asarray(opening, dtype=np.float64) * (high - low)
@@ -93,8 +93,7 @@ class GripperServo:
         return np.asarray(np.pi / 2 - np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
-# The conventions in use. `FOLLOWER` is the one whose travel equals that of the fingers of the
-# model.
+# The travel of `FOLLOWER` equals that of the fingers of the model.
 FOLLOWER = GripperServo(0.022, 0.036, closed=-0.06135, opened=1.5155)
 GRIPPER_SERVOS: dict[str, GripperServo] = {
     "follower": FOLLOWER,
@@ -105,19 +104,8 @@ GRIPPER_SERVOS: dict[str, GripperServo] = {
 }
 
 
-def finger_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
-    """Returns one finger's travel (...) in metres at openings (...)."""
-    return FINGERS.travel(opening)
-
-
-def opening_of_finger(finger: ArrayLike) -> NDArray[np.float64]:
-    """Returns openings (...) at one finger's travel (...) in metres."""
-    return FINGERS.opening(finger)
-
-
-def gap_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
-    """Returns the gap between the pads (...) in metres at openings (...)."""
-    return FINGERS.gap(opening)
+finger_of_opening = FINGERS.travel
+opening_of_finger = FINGERS.opening
 
 
 def _joints(arm: str) -> list[JointSpec]:
@@ -137,47 +125,35 @@ def _chain(arm: str) -> Chain:
 
 
 def _looking(position: tuple[float, float, float], tilt_deg: float) -> Matrix:
-    """Returns a camera at `position` that looks along +y, tilted down by `tilt_deg`, with its right along +x."""
+    """Returns a camera that looks along +y, tilted down by `tilt_deg`, with its x axis along +x."""
     level = np.stack([X, -Z, Y], axis=1)
     return pose(position, rotation_about(X, np.radians(-tilt_deg)) @ level)
 
 
 def _wrist_mount(arm: str) -> CameraMount:
-    """On the gripper's back, looking forward and 25 degrees down."""
+    """Returns the mount on the back of the gripper, 25 degrees below the forward direction."""
     level = np.stack([-Y, -Z, X], axis=1)
     T_link_camera = pose((0.0254045, 0.011, 0.0814748), rotation_about(Y, np.radians(25.0)) @ level)
     return CameraMount(f"wrist_{arm}", arm, inverse(T_LINK_GRIPPER) @ T_link_camera, 58.0)
 
 
-def _capsule(
-    link: int,
-    start: ArrayLike,
-    end: ArrayLike,
-    radius: float,
-    per_opening: ArrayLike = (0.0, 0.0, 0.0),
-) -> CapsuleMount:
-    return CapsuleMount(
-        link,
-        np.asarray(start, float),
-        np.asarray(end, float),
-        radius,
-        np.asarray(per_opening, float),
-    )
-
-
 def _capsules() -> tuple[CapsuleMount, ...]:
     travel = FINGER_OPEN - FINGER_CLOSED
     return (
-        _capsule(-1, (-0.11, 0.0, 0.04), (0.03, 0.0, 0.04), 0.075),
-        _capsule(0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.05), 0.062),
-        _capsule(1, (0.02, 0.0, 0.02), (0.04, 0.0, 0.29), 0.052),
-        _capsule(2, (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), 0.045),
-        _capsule(3, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0), 0.042),
-        _capsule(4, (0.0, 0.0, 0.0), (0.06, 0.0, 0.008), 0.035),
-        _capsule(5, (0.02, -0.045, 0.0), (0.02, 0.045, 0.0), 0.04),
-        _capsule(5, (0.02, 0.0, 0.03), (0.02, 0.0, 0.09), 0.03),
-        _capsule(5, (0.06, 0.0125, 0.0), (0.132, 0.0125, -0.003), 0.0145, (0.0, travel, 0.0)),
-        _capsule(5, (0.06, -0.0125, 0.0), (0.132, -0.0125, -0.003), 0.0145, (0.0, -travel, 0.0)),
+        CapsuleMount.of(-1, (-0.11, 0.0, 0.04), (0.03, 0.0, 0.04), 0.075),
+        CapsuleMount.of(0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.05), 0.062),
+        CapsuleMount.of(1, (0.02, 0.0, 0.02), (0.04, 0.0, 0.29), 0.052),
+        CapsuleMount.of(2, (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), 0.045),
+        CapsuleMount.of(3, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0), 0.042),
+        CapsuleMount.of(4, (0.0, 0.0, 0.0), (0.06, 0.0, 0.008), 0.035),
+        CapsuleMount.of(5, (0.02, -0.045, 0.0), (0.02, 0.045, 0.0), 0.04),
+        CapsuleMount.of(5, (0.02, 0.0, 0.03), (0.02, 0.0, 0.09), 0.03),
+        CapsuleMount.of(
+            5, (0.06, 0.0125, 0.0), (0.132, 0.0125, -0.003), 0.0145, (0.0, travel, 0.0)
+        ),
+        CapsuleMount.of(
+            5, (0.06, -0.0125, 0.0), (0.132, -0.0125, -0.003), 0.0145, (0.0, -travel, 0.0)
+        ),
     )
 
 
@@ -200,3 +176,4 @@ ALOHA = Embodiment(
     capsule_mounts=_capsules(),
     home=START_POSE,
 )
+"""ALOHA 2: two ViperX 300 arms on a table, with four cameras."""

@@ -1,8 +1,8 @@
-"""The bare ALOHA 2 arms as MJCF, from primitives: true kinematics, masses and gains of the published model, no meshes.
+"""The ALOHA 2 arms as MJCF from primitives: kinematics, masses and gains of the published model.
 
-Differences from the published model: gravity of the arms is compensated (its gains sag by 2 cm at
-the fingertip, which the real servos' integral term removes), shapes are boxes and capsules, and an
-arm does not collide with itself.
+Differences from the published model: gravity of the arms is compensated (with its gains the
+fingertip sags by 2 cm, which the integral term of the real servos removes), shapes are boxes and
+capsules, and an arm does not collide with itself.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ METAL = (0.25, 0.26, 0.28, 1.0)
 DARK = (0.11, 0.11, 0.12, 1.0)
 PAD = (0.05, 0.05, 0.06, 1.0)
 FINGER_ORIGIN = (0.0562, 0.0191, 0.0142)  # In the gripper link, at zero travel.
-# From the finger's origin inwards to the pad's face, so that the pads meet at `FINGER_CLOSED`.
+# From the origin of the finger inwards to the face of the pad; the pads meet at `FINGER_CLOSED`.
 PAD_FACE = FINGER_ORIGIN[1] + FINGER_CLOSED
 
 
@@ -108,7 +108,7 @@ DRIVES = {
     "wrist_angle": _Drive(37, 6.28, 0.008, 0),
     "wrist_rotate": _Drive(10.4, 1.2, 0, 0),
 }
-# What is drawn: centre and half size of boxes in the link's frame.
+# Visible boxes: centre and half size in the frame of the link, and colour.
 BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
     "base_link": (
         ((-0.048, 0, 0.025), (0.15, 0.075, 0.025), DARK),
@@ -131,11 +131,11 @@ BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
 
 
 def bare_arms_mjcf() -> mjcf.RootElement:
-    """Returns both arms and all cameras in the base frame; elements are named like the joints, `left/waist`.
+    """Returns both arms and all cameras in the base frame; elements are named like the joints.
 
-    Actuators are in the order of the embodiment's joints. A hinge's control is its target in rad, a
-    gripper's is the finger travel in metres (`finger_of_opening`). The sites `left/gripper` and
-    `right/gripper` are the gripper frames (TCP).
+    Actuators are in the order of the joints of the embodiment. The control of a hinge is its target
+    in rad, that of a gripper is the finger travel in metres (`finger_of_opening`). The sites
+    `left/gripper` and `right/gripper` are the gripper frames (TCP).
     """
     root = mjcf.RootElement(model="aloha")
     root.compiler.angle = "radian"
@@ -202,19 +202,11 @@ def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
     for mount in ALOHA.capsule_mounts:
         if not mount.per_opening.any():
             ends = (*mount.start, *mount.end)
-            # Foot and shoulder stand beside the table, and below its top when that is raised.
-            bits = {
-                "contype": ARM_BIT[arm],
-                "conaffinity": other_arms(arm) | (SCENERY if mount.link > 0 else 0),
-            }
+            # Base and shoulder stand beside the table, below the top of a raised table.
+            met = other_arms(arm) | (SCENERY if mount.link > 0 else 0)
+            bits = {"contype": ARM_BIT[arm], "conaffinity": met, "group": HIDDEN, "mass": 0}
             bodies[mount.link + 1].add(
-                "geom",
-                type="capsule",
-                fromto=ends,
-                size=(mount.radius,),
-                group=HIDDEN,
-                mass=0,
-                **bits,
+                "geom", type="capsule", fromto=ends, size=(mount.radius,), **bits
             )
 
 
@@ -277,8 +269,9 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
 
 
 def _base_quat() -> Numbers:
-    """Turns to the axes of the published `gripper_base`, in which its inertia is given: x = -y, y = -z, z = x of its link."""
-    return [
-        float(value)
-        for value in quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
-    ]
+    """Returns the rotation to the axes of the published `gripper_base` and of its inertia.
+
+    Its x, y and z axes are -y, -z and x of the link.
+    """
+    axes = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    return [float(value) for value in quaternion(axes)]

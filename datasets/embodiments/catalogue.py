@@ -1,4 +1,4 @@
-"""The bodies whose kinematics are known, by the name that contracts give them."""
+"""The embodiments with known kinematics, by their name in contracts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,6 +8,6 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.gym_aloha import GYM_ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 
-BODIES: Mapping[str, Embodiment] = MappingProxyType(
+EMBODIMENTS: Mapping[str, Embodiment] = MappingProxyType(
     {body.name: body for body in (ALOHA, GYM_ALOHA, IIWA14, IIWA14_BIMANUAL)}
 )

@@ -1,36 +1,37 @@
-"""What a body is: arms as chains of hinges, grippers, cameras and the capsules that enclose its links.
+"""Embodiments: arms as chains of hinges, grippers, cameras, and capsules that enclose the links.
 
-Everything is in the embodiment's base frame, metres and radians; grippers count as opening from 0
-(closed) to 1 (open).
+Units are metres and radians in the base frame of the embodiment; the position of a gripper is its
+opening from 0 (closed) to 1 (open).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 
 Vector = NDArray[np.float64]
+"""A one-dimensional array of float64."""
 
 
 @dataclass(frozen=True)
 class JointSpec:
-    """One entry of the joint vector, and of the action.
+    """One entry of the joint vector and of the action.
 
     Attributes:
-        name: Unique, such as `left/waist`.
-        arm: The arm it belongs to.
+        name: Unique name, such as `left/waist`.
+        arm: Name of the arm.
         kind: `hinge` (rad) or `gripper` (opening, 0 to 1).
-        lower: Smallest position.
-        upper: Largest position.
-        velocity: Largest speed, rad/s or openings/s.
-        effort: Largest torque in Nm; force in N of a gripper.
+        lower: Lower position limit.
+        upper: Upper position limit.
+        velocity: Speed limit, rad/s or openings/s.
+        effort: Torque limit in Nm; force limit in N for a gripper.
     """
 
     name: str
@@ -44,12 +45,12 @@ class JointSpec:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """A link that turns by one hinge.
+    """A link with the hinge that moves it.
 
     Attributes:
-        name: Such as `upper_arm`.
-        T_parent_link: Pose (4, 4) in the link before it, at angle 0.
-        axis: Unit vector (3,) of the hinge, in the link's frame.
+        name: Name, such as `upper_arm`.
+        T_parent_link: Pose (4, 4) in the frame of the parent link, at angle 0.
+        axis: Unit vector (3,) of the hinge, in the frame of the link.
     """
 
     name: str
@@ -59,14 +60,14 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """An arm: links in order, one for each hinge of that arm in the joint vector.
+    """An arm as a chain of links, one for each hinge of the arm in the joint vector.
 
     Attributes:
         arm: Name.
-        T_base_root: Pose (4, 4) of its foot in the base frame.
-        links: From the foot to the hand.
-        T_last_gripper: Pose (4, 4) of the gripper (TCP, between the pads, x forward) in the last
-            link.
+        T_base_root: Pose (4, 4) of the root in the base frame.
+        links: Links from the root to the hand.
+        T_last_gripper: Pose (4, 4) of the gripper (TCP, between the pads, x forward) in the frame
+            of the last link.
     """
 
     arm: str
@@ -76,24 +77,23 @@ class Chain:
 
     @cached_property
     def axes(self) -> Vector:
-        """Unit vectors (links, 3) of the hinges, each in its link's frame."""
+        """Unit vectors (links, 3) of the hinges in the frames of their links."""
         return np.stack([link.axis for link in self.links])
 
     @cached_property
     def T_parent_link(self) -> Matrix:
-        """Poses (links, 4, 4) of the links in those before them, at angle 0."""
+        """Poses (links, 4, 4) of the links in the frames of their parents, at angle 0."""
         return np.stack([link.T_parent_link for link in self.links])
 
 
 @dataclass(frozen=True, eq=False)
 class CameraMount:
-    """Where a camera sits.
+    """The mount of a camera.
 
     Attributes:
-        name: As in the contract.
-        parent: `world`, or the arm whose gripper (TCP) frame carries it.
-        T_parent_camera: Pose (4, 4) of the camera (x right, y down, z forward) in the parent's
-            frame.
+        name: Name in the contract.
+        parent: `world`, or the arm whose gripper (TCP) frame carries the camera.
+        T_parent_camera: Pose (4, 4) of the camera (x right, y down, z forward) in the parent frame.
         fovy_deg: Vertical field of view of the stored image.
     """
 
@@ -108,11 +108,11 @@ class CapsuleMount:
     """A capsule fixed to a link of every arm.
 
     Attributes:
-        link: Index of the link; -1 is the foot.
-        start: One end (3,) of the axis in the link's frame.
-        end: The other end.
-        radius: In metres.
-        per_opening: How far (3,) both ends move while the gripper goes from closed to open.
+        link: Index of the link; -1 is the root.
+        start: First end (3,) of the axis in the frame of the link.
+        end: Second end (3,).
+        radius: Radius in metres.
+        per_opening: Displacement (3,) of both ends from a closed to an open gripper.
     """
 
     link: int
@@ -120,6 +120,19 @@ class CapsuleMount:
     end: Vector
     radius: float
     per_opening: Vector
+
+    @classmethod
+    def of(
+        cls,
+        link: int,
+        start: ArrayLike,
+        end: ArrayLike,
+        radius: float,
+        per_opening: ArrayLike = (0.0, 0.0, 0.0),
+    ) -> Self:
+        """Builds a capsule from sequences of numbers."""
+        vectors = [np.asarray(vector, float) for vector in (start, end, per_opening)]
+        return cls(link, vectors[0], vectors[1], radius, vectors[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,16 +147,16 @@ class Capsule:
 
 @dataclass(frozen=True, eq=False)
 class Embodiment:
-    """A body with its kinematics; the order of `joints` is the order of states and actions.
+    """A robot with its kinematics; the order of `joints` is the order of states and actions.
 
     Attributes:
-        name: Such as `aloha`.
-        base_frame: In words.
-        joints: J entries, hinges of an arm in the order of its links.
-        chains: One for each arm.
+        name: Name, such as `aloha`.
+        base_frame: Description of the base frame.
+        joints: J entries; the hinges of an arm are in the order of its links.
+        chains: One chain for each arm.
         cameras: Mounts of all cameras.
-        capsule_mounts: Enclose the links of each arm.
-        home: Joint vector (J,) to start from.
+        capsule_mounts: Capsules that enclose the links of each arm.
+        home: Initial joint vector (J,).
     """
 
     name: str
@@ -161,59 +174,47 @@ class Embodiment:
 
     @cached_property
     def lower(self) -> Vector:
-        """Smallest joint positions (J,)."""
+        """Lower joint limits (J,)."""
         return np.array([joint.lower for joint in self.joints])
 
     @cached_property
     def upper(self) -> Vector:
-        """Largest joint positions (J,)."""
+        """Upper joint limits (J,)."""
         return np.array([joint.upper for joint in self.joints])
 
     @cached_property
     def velocity_limits(self) -> Vector:
-        """Largest joint speeds (J,)."""
+        """Speed limits of the joints (J,)."""
         return np.array([joint.velocity for joint in self.joints])
 
     @cached_property
     def hinges(self) -> Mapping[str, NDArray[np.int64]]:
-        """For each arm the places of its hinges in the joint vector."""
-        return {
-            arm: np.array(
-                [
-                    i
-                    for i, joint in enumerate(self.joints)
-                    if joint.arm == arm and joint.kind == "hinge"
-                ]
-            )
-            for arm in self.arms
-        }
+        """Indices of the hinges of each arm in the joint vector."""
+        found: dict[str, list[int]] = {arm: [] for arm in self.arms}
+        for index, joint in enumerate(self.joints):
+            if joint.kind == "hinge" and joint.arm in found:
+                found[joint.arm].append(index)
+        return {arm: np.array(indices) for arm, indices in found.items()}
 
     @cached_property
     def grippers(self) -> Mapping[str, int]:
-        """For each arm the place of its gripper in the joint vector."""
+        """Index of the gripper of each arm in the joint vector."""
         return {joint.arm: i for i, joint in enumerate(self.joints) if joint.kind == "gripper"}
 
     def forward_kinematics(self, q: Vector) -> dict[str, Matrix]:
-        """Returns for each arm the pose of its gripper in the base frame.
-
-        Args:
-            q: Joint positions (..., J).
-
-        Returns:
-            `T_base_gripper` (..., 4, 4), float64, by arm.
-        """
+        """Returns `T_base_gripper` (..., 4, 4) of each arm at joint positions `q` (..., J)."""
         return {
             chain.arm: self._link_poses(chain, q)[-1] @ chain.T_last_gripper
             for chain in self.chains
         }
 
     def camera_poses(self, q: Vector) -> dict[str, Matrix]:
-        """Returns `T_base_camera` (4, 4) of each camera for the joint vector `q` (J,)."""
+        """Returns `T_base_camera` (4, 4) of each camera at joint positions `q` (J,)."""
         parents: dict[str, Matrix] = {"world": np.eye(4), **self.forward_kinematics(q)}
         return {mount.name: parents[mount.parent] @ mount.T_parent_camera for mount in self.cameras}
 
     def capsules(self, q: Vector) -> list[Capsule]:
-        """Returns the capsules that enclose the links at the joint vector `q` (J,), in the base frame."""
+        """Returns the capsules around the links at joint positions `q` (J,), in the base frame."""
         return [
             Capsule(arm, start, end, mount.radius)
             for arm, axes in zip(self.arms, self.capsule_axes(q), strict=True)
@@ -221,7 +222,7 @@ class Embodiment:
         ]
 
     def capsule_axes(self, q: Vector) -> Vector:
-        """Returns the two ends (..., arms, mounts, 2, 3) of every capsule's axis in the base frame.
+        """Returns the ends (..., arms, mounts, 2, 3) of the axes of all capsules in the base frame.
 
         Args:
             q: Joint positions (..., J).
@@ -242,24 +243,17 @@ class Embodiment:
 
     @cached_property
     def _mounted(self) -> tuple[Vector, Vector, NDArray[np.int64]]:
-        """Ends (mounts, 2, 3) and their way per opening (mounts, 1, 3) in the frames of links, and those; the foot is 0."""
-        ends = np.array([(mount.start, mount.end) for mount in self.capsule_mounts]).reshape(
-            -1, 2, 3
-        )
-        per_opening = np.array([mount.per_opening for mount in self.capsule_mounts]).reshape(
-            -1, 1, 3
-        )
-        return (
-            ends,
-            per_opening,
-            np.array([mount.link + 1 for mount in self.capsule_mounts], dtype=np.int64),
-        )
+        """Ends (mounts, 2, 3), displacements per opening (mounts, 1, 3), and links (0: root)."""
+        mounts = self.capsule_mounts
+        ends = np.array([(mount.start, mount.end) for mount in mounts]).reshape(-1, 2, 3)
+        per_opening = np.array([mount.per_opening for mount in mounts]).reshape(-1, 1, 3)
+        return ends, per_opening, np.array([mount.link + 1 for mount in mounts], dtype=np.int64)
 
     def contract(self, cameras: Sequence[Camera], control_hz: float) -> Contract:
-        """Returns the contract of absolute joint targets on this body.
+        """Returns the contract of absolute joint targets for this embodiment.
 
         Raises:
-            ValueError: The body has no camera of such a name.
+            ValueError: A camera does not exist.
         """
         known = [mount.name for mount in self.cameras]
         for camera in cameras:
@@ -267,13 +261,9 @@ class Embodiment:
                 raise unknown_name("camera", camera.name, known)
         names = tuple(joint.name for joint in self.joints)
         action = tuple(
-            ActionDimension(
-                joint.name,
-                joint.arm,
-                "gripper" if joint.kind == "gripper" else "joint",
-                "absolute",
-                _unit(joint),
-            )
+            ActionDimension(joint.name, joint.arm, "gripper", "absolute", "opening")
+            if joint.kind == "gripper"
+            else ActionDimension(joint.name, joint.arm, "joint", "absolute", "rad")
             for joint in self.joints
         )
         return Contract(
@@ -281,7 +271,7 @@ class Embodiment:
         )
 
     def _link_poses(self, chain: Chain, q: Vector) -> list[Matrix]:
-        """Returns the poses (..., 4, 4) of the foot and of every link in the base frame."""
+        """Returns the poses (..., 4, 4) of the root and of every link in the base frame."""
         q = np.asarray(q, dtype=np.float64)
         if q.shape[-1] != len(self.joints):
             raise ValueError(
@@ -296,7 +286,3 @@ class Embodiment:
         for index in range(len(chain.links)):
             poses.append(poses[-1] @ steps[..., index, :, :])
         return poses
-
-
-def _unit(joint: JointSpec) -> str:
-    return "opening" if joint.kind == "gripper" else "rad"

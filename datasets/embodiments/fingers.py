@@ -1,4 +1,4 @@
-"""Two fingers that slide: how their travel, the gap between their pads and the opening of the contract belong together."""
+"""Parallel grippers: conversions between finger travel, gap of the pads, and opening."""
 
 from dataclasses import dataclass
 
@@ -8,24 +8,24 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class FingerTravel:
-    """Where a finger's slide stands when its gripper is closed and open; an opening is linear between them, so in the gap.
+    """The range of a finger; the opening is linear in the travel, and so in the gap.
 
     Attributes:
-        closed: One finger's travel in metres at opening 0, where the pads meet.
-        opened: The same at opening 1.
+        closed: Travel of one finger in metres at opening 0, where the pads meet.
+        opened: Travel of one finger in metres at opening 1.
     """
 
     closed: float
     opened: float
 
     def travel(self, opening: ArrayLike) -> NDArray[np.float64]:
-        """Returns one finger's travel (...) in metres at openings (...)."""
+        """Returns the travel (...) of one finger in metres at openings (...)."""
         return np.asarray(
             self.closed + (self.opened - self.closed) * np.asarray(opening, dtype=np.float64)
         )
 
     def opening(self, travel: ArrayLike) -> NDArray[np.float64]:
-        """Returns openings (...) at one finger's travel (...) in metres."""
+        """Returns openings (...) at the travel (...) of one finger in metres."""
         return np.asarray(
             (np.asarray(travel, dtype=np.float64) - self.closed) / (self.opened - self.closed)
         )
@@ -36,5 +36,5 @@ class FingerTravel:
 
     @property
     def openings_per_metre(self) -> float:
-        """How much the opening changes by a metre of one finger's travel."""
+        """Change of the opening per metre of travel of one finger."""
         return float(self.opening(1.0) - self.opening(0.0))

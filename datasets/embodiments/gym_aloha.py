@@ -1,4 +1,4 @@
-"""The ALOHA 1 of gym-aloha: the arms of `aloha.py` at another table, with longer fingers that open wider.
+"""The ALOHA 1 of gym-aloha: the arms of `aloha.py` at another table, with longer, wider fingers.
 
 Lengths are those of gym-aloha 0.1.3 (`vx300s_left.xml`, `scene.xml`), with the origin moved to the
 midpoint of the two arm bases, which stand on the table top.
@@ -21,14 +21,12 @@ ROOTS: dict[str, Matrix] = {
 }
 T_LINK_GRIPPER = pose((0.13, 0.0, 0.0))  # Between the pads, which end at 0.154 m.
 
-# One finger's travel in metres, as the gap between the pads has it, and as gym-aloha counts from 0
-# to 1: over a range that is wider than what the fingers can do (ACT's
-# `PUPPET_GRIPPER_POSITION_CLOSE` and `_OPEN`).
+# Travel of one finger in metres: the physical range, and the wider range that gym-aloha counts from
+# 0 to 1 (ACT's `PUPPET_GRIPPER_POSITION_CLOSE` and `_OPEN`).
 FINGERS = FingerTravel(0.0224, 0.057)
 NORMALISED = FingerTravel(0.01844, 0.05800)
 
-# Cameras that stand still, and all look at the table's middle: where, and their vertical field of
-# view.
+# Positions of the fixed cameras, which all look at the middle of the table.
 LOOKS_AT = (0.0, 0.1, 0.0)
 FOVY_DEG = 78.0
 STANDING: dict[str, tuple[float, float, float]] = {
@@ -40,17 +38,12 @@ STANDING: dict[str, tuple[float, float, float]] = {
 
 
 def normalised_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
-    """Returns what gym-aloha calls openings (...): 0.10 for closed pads, 0.97 for the widest."""
+    """Returns openings (...) in gym-aloha's count: 0.10 for closed pads, 0.97 for open ones."""
     return NORMALISED.opening(FINGERS.travel(opening))
 
 
-def opening_of_normalised(normalised: ArrayLike) -> NDArray[np.float64]:
-    """Returns the openings (...) of gym-aloha's gripper positions (...); below 0 where the fingers press on each other."""
-    return FINGERS.opening(NORMALISED.travel(normalised))
-
-
-# Cameras that follow something (two wrists and one in front) turn in ways that no mount says, so
-# they have none; and no safety filter watches this body, so it has no capsules.
+# The cameras of gym-aloha that track an object (wrists and front) cannot be described by a mount.
+# There are no capsules, since no safety filter uses this embodiment.
 GYM_ALOHA = replace(
     ALOHA,
     name="gym_aloha",

@@ -1,8 +1,8 @@
-"""The bare iiwa 14 as MJCF, alone or two of them, from primitives: true kinematics, masses and torques, no meshes.
+"""One or two iiwa 14 arms as MJCF from primitives: published kinematics, masses and torques.
 
-Differences from the published model: gains are ours; gravity of the arm is compensated, as by the
-real controller; torques are bounded by those of the axes; links are capsules that span its
-collision spheres, and an arm does not collide with itself.
+Differences from the published model: own gains; gravity of the arm is compensated, as by the real
+controller; torques are limited to those of the axes; links are capsules that enclose its collision
+spheres, and an arm does not collide with itself.
 """
 
 from dm_control import mjcf
@@ -39,14 +39,15 @@ ORANGE = (0.96, 0.44, 0.10, 1.0)
 DARK = (0.16, 0.16, 0.18, 1.0)
 METAL = (0.55, 0.56, 0.58, 1.0)
 PAD = (0.05, 0.05, 0.06, 1.0)
-# Of each axis, Nm/rad and Nm s/rad. The published 2000 and 200 chatter where the wrist is at the
-# limit of its torque.
+# Of each axis, Nm/rad and Nm s/rad. The published 2000 and 200 chatter at the wrist's torque limit.
 GAINS = ((4000, 250), (4000, 250), (3000, 150), (3000, 150), (1000, 40), (1000, 40), (1000, 40))
-# Nm s/rad; kg m^2, as of rotors behind gears; both of every axis.
+# Of every axis: Nm s/rad; kg m^2, the inertia of the rotor behind the gear.
 DAMPING = 0.5
 ARMATURE = 0.1
 FINGER_KP = 2500.0
 FINGER_KV = 150.0
+# Attributes of visible geoms without mass and collisions.
+SHAPE = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
 UPRIGHT = (0, 0, 1, 1)
 SIDEWAYS = (1, 1, 0, 0)
 
@@ -60,54 +61,46 @@ INERTIAS: tuple[Inertia, ...] = (
     Inertia(1.8, (0, 0.0006, 0.0004), (0.0049, 0.0047, 0.0036), SIDEWAYS),
     Inertia(1.2, (0, 0, 0.02), (0.001, 0.001, 0.001)),
 )
-# A box of 50 x 146 x 73 mm and of 1.2 kg, and two bars of 80 g.
+# The hand is a box of 50 x 146 x 73 mm and 1.2 kg; a finger is a bar of 80 g.
 HAND_HALF = (0.025, 0.073, HAND_LENGTH / 2)
 HAND_INERTIA = Inertia(1.2, (0, 0, FLANGE_Z + HAND_LENGTH / 2), (0.00266, 0.00078, 0.00238))
 FINGER_INERTIA = Inertia(0.08, (0, 0, 0.04), (5e-5, 5e-5, 5e-6))
 FINGER_HALF = (0.012, 0.005, 0.043)
 PAD_HALF = (0.013, 0.004, 0.018)
-ORANGE_CAPSULES = (3, 5, 7)  # Of the capsules: the covers of the joints between the long links.
+ORANGE_CAPSULES = (3, 5, 7)  # The covers of the joints between the long links.
 
 
-def bare_arms_mjcf(body: Embodiment) -> mjcf.RootElement:
-    """Returns the arms and cameras of a body in its base frame; elements are named like the joints, `arm/a1`.
+def bare_arms_mjcf(embodiment: Embodiment) -> mjcf.RootElement:
+    """Returns the arms and cameras in the base frame; elements are named like the joints.
 
-    Actuators are in the order of the body's joints. A hinge's control is its target in rad, a
-    gripper's is the travel of each finger in metres (`FINGERS`). Sites such as `arm/gripper` are
-    the gripper frames (TCP).
+    Actuators are in the order of the joints of the embodiment. The control of a hinge is its target
+    in rad, that of a gripper is the travel of each finger in metres (`FINGERS`). Sites such as
+    `arm/gripper` are the gripper frames (TCP).
     """
-    root = mjcf.RootElement(model=body.name)
+    root = mjcf.RootElement(model=embodiment.name)
     root.compiler.angle = "radian"
     root.compiler.autolimits = True
-    root.option.integrator = "implicitfast"  # Others do not see that the drives damp, and blow up.
-    for chain in body.chains:
-        frame = root.attach(_arm(body, chain))
+    # Other integrators do not include the damping of the drives and become unstable.
+    root.option.integrator = "implicitfast"
+    for chain in embodiment.chains:
+        frame = root.attach(_arm(embodiment, chain))
         frame.pos = chain.T_base_root[:3, 3]
         frame.quat = quaternion(chain.T_base_root[:3, :3])
-    for mount in body.cameras:
+    for mount in embodiment.cameras:
         if mount.parent == "world":
             add_camera(root.worldbody, mount, pose())
     return root
 
 
-def _arm(body: Embodiment, chain: Chain) -> mjcf.RootElement:
+def _arm(embodiment: Embodiment, chain: Chain) -> mjcf.RootElement:
     model = mjcf.RootElement(model=chain.arm)
     link = model.worldbody.add("body", name=FOOT)
     add_inertia(link, INERTIAS[0])
-    stand = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
-    link.add(
-        "geom",
-        name=STAND,
-        type="cylinder",
-        size=(0.11, 0.25),
-        pos=(0, 0, -0.25),
-        rgba=DARK,
-        **stand,
-    )
-    hinges = [body.joints[place] for place in body.hinges[chain.arm]]
-    for part, hinge, inertia, (kp, kv) in zip(
-        chain.links, hinges, INERTIAS[1:], GAINS, strict=True
-    ):
+    size = (0.11, 0.25)
+    link.add("geom", name=STAND, type="cylinder", size=size, pos=(0, 0, -0.25), rgba=DARK, **SHAPE)
+    hinges = [embodiment.joints[index] for index in embodiment.hinges[chain.arm]]
+    parts = zip(chain.links, hinges, INERTIAS[1:], GAINS, strict=True)
+    for part, hinge, inertia, (kp, kv) in parts:
         T = part.T_parent_link
         link = link.add(
             "body", name=part.name, pos=T[:3, 3], quat=quaternion(T[:3, :3]), gravcomp=1
@@ -115,33 +108,29 @@ def _arm(body: Embodiment, chain: Chain) -> mjcf.RootElement:
         add_inertia(link, inertia)
         name = hinge.name.split("/")[-1]
         limits = (hinge.lower, hinge.upper)
-        link.add(
-            "joint",
-            name=name,
-            type="hinge",
-            axis=part.axis,
-            range=limits,
-            damping=DAMPING,
-            armature=ARMATURE,
-        )
+        drive = {"range": limits, "damping": DAMPING, "armature": ARMATURE}
+        link.add("joint", name=name, type="hinge", axis=part.axis, **drive)
         force = (-hinge.effort, hinge.effort)
         model.actuator.add(
             "position", name=name, joint=name, kp=kp, kv=kv, ctrlrange=limits, forcerange=force
         )
-    for number, mount in enumerate(body.capsule_mounts):
+    for number, mount in enumerate(embodiment.capsule_mounts):
         if not mount.per_opening.any():
             _add_capsule(model, mount, chain.arm, ORANGE if number in ORANGE_CAPSULES else SILVER)
-    _add_gripper(model, link, chain, body)
+    _add_gripper(model, link, chain, embodiment)
     return model
 
 
 def _add_capsule(
     model: mjcf.RootElement, mount: CapsuleMount, arm: str, colour: tuple[float, ...]
 ) -> None:
-    """Adds a capsule that keeps a link off the table and off the other arm; that of the hand is hidden, and meets props too."""
+    """Adds a capsule that collides with the table and the other arm.
+
+    The capsule of the hand is hidden and collides with props as well.
+    """
     link = model.find("body", FOOT if mount.link < 0 else f"link_{mount.link + 1}")
     hand = mount is HAND_CAPSULE
-    # Foot and shoulder stand beside the table, and below its top when that is raised.
+    # Base and shoulder stand beside the table, below the top of a raised table.
     met = other_arms(arm) | (SCENERY if mount.link > 0 else 0) | (PROP if hand else 0)
     bits = {
         "contype": ARM_BIT[arm],
@@ -154,13 +143,12 @@ def _add_capsule(
 
 
 def _add_gripper(
-    model: mjcf.RootElement, link: mjcf.Element, chain: Chain, body: Embodiment
+    model: mjcf.RootElement, link: mjcf.Element, chain: Chain, embodiment: Embodiment
 ) -> None:
     T_link_gripper = chain.T_last_gripper
     hand = link.add("body", name="hand", gravcomp=1)
     add_inertia(hand, HAND_INERTIA)
-    drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
-    hand.add("geom", type="box", pos=HAND_INERTIA.com, size=HAND_HALF, rgba=DARK, **drawn)
+    hand.add("geom", type="box", pos=HAND_INERTIA.com, size=HAND_HALF, rgba=DARK, **SHAPE)
     hand.add(
         "site",
         name="gripper",
@@ -169,7 +157,7 @@ def _add_gripper(
         size=(0.005,),
         group=HIDDEN,
     )
-    for mount in body.cameras:
+    for mount in embodiment.cameras:
         if mount.parent == chain.arm:
             add_camera(hand, mount, T_link_gripper)
             T_camera = T_link_gripper @ mount.T_parent_camera
@@ -184,15 +172,15 @@ def _add_gripper(
 
 
 def _add_housing(hand: mjcf.Element, T_hand_camera: Matrix) -> None:
-    """Draws a camera's body behind its lens, where it does not see it."""
-    centre = T_hand_camera @ (0.0, 0.0, -0.012, 1.0)
-    look = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0, "rgba": METAL}
-    turn = quaternion(T_hand_camera[:3, :3])
-    hand.add("geom", type="box", pos=centre[:3], quat=turn, size=(0.021, 0.021, 0.011), **look)
+    """Adds the visible housing of a camera behind its lens, outside of its view."""
+    centre = (T_hand_camera @ (0.0, 0.0, -0.012, 1.0))[:3]
+    quat = quaternion(T_hand_camera[:3, :3])
+    half = (0.021, 0.021, 0.011)
+    hand.add("geom", type="box", pos=centre, quat=quat, size=half, rgba=METAL, **SHAPE)
 
 
 def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
-    """A bar and at its end a pad, whose face is at the middle of the hand when the finger has not travelled."""
+    """Adds a bar with a pad, whose face is in the middle of the hand at zero travel."""
     start = FLANGE_Z + HAND_LENGTH
     finger = hand.add("body", name=f"{side}_finger_link", pos=(0, 0, start), gravcomp=1)
     add_inertia(finger, FINGER_INERTIA)

@@ -1,6 +1,6 @@
-"""Inverse kinematics of both arms by mink: joint targets for gripper poses, within joint and velocity limits.
+"""Inverse kinematics by mink: joint targets for gripper poses within position and speed limits.
 
-mink: Zakka (2024), differential inverse kinematics as a quadratic program; here solved by DAQP
+mink: Zakka (2024), differential inverse kinematics as a quadratic program, solved by DAQP
 (Arnstrom et al. 2022).
 """
 
@@ -15,23 +15,22 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 
-# How far joints may go in one iteration, in seconds at their fastest. Undamped strides flip the
-# wrist and get stuck.
+# Largest joint motion of an iteration, in seconds at full speed. Larger steps flip the wrist.
 STRIDE_SECONDS = 0.08
 
 
 class OutOfReachError(ValueError):
-    """No joint positions within the limits were found for the targets."""
+    """The inverse kinematics found no joint positions within the limits for the targets."""
 
 
 class InverseKinematics:
-    """Finds joint vectors whose grippers are where they should be.
+    """Finds joint positions for target poses of the grippers.
 
     Args:
-        embodiment: The body; its chains are all that is modelled.
-        orientation_cost: Weight of a radian against a metre of error.
-        posture_cost: Pull towards the starting joints; keeps redundant solutions near.
-        damping: Levenberg-Marquardt damping, which keeps singular poses calm.
+        embodiment: The embodiment; only its chains are modelled.
+        orientation_cost: Weight of an orientation error in rad against a position error in metres.
+        posture_cost: Weight of the distance to the initial joints, for redundant solutions.
+        damping: Levenberg-Marquardt damping for singular poses.
     """
 
     def __init__(
@@ -56,15 +55,15 @@ class InverseKinematics:
         self._velocity_limit = mink.VelocityLimit(model, speeds)
 
     def step(self, targets: Mapping[str, Matrix], q: Vector, seconds: float) -> Vector:
-        """Moves the joints towards the targets for one tick, no faster than the velocity limits allow.
+        """Moves the joints towards the targets for one time step within the velocity limits.
 
         Args:
-            targets: `T_base_gripper` (4, 4) by arm; arms without one stay.
-            q: Joint positions (J,), where the tick starts.
-            seconds: Length of the tick.
+            targets: `T_base_gripper` (4, 4) by arm; arms without a target stay.
+            q: Initial joint positions (J,).
+            seconds: Length of the time step.
 
         Returns:
-            Joint positions (J,) at its end; grippers as they were.
+            Final joint positions (J,), with unchanged grippers.
         """
         tasks = self._start(targets, q)
         self._advance(tasks, seconds, [self._position_limit, self._velocity_limit])
@@ -78,20 +77,17 @@ class InverseKinematics:
         tolerance: float = 1e-4,
         iterations: int = 100,
     ) -> Vector:
-        """Finds the joints that reach the targets, from `q_start` on and within the joint limits.
+        """Returns joint positions (J,) that reach the targets, with unchanged grippers.
 
         Args:
-            targets: `T_base_gripper` (4, 4) by arm; arms without one stay.
-            q_start: Joint positions (J,) to start from.
-            tolerance: Largest error allowed, in metres and in radians.
-            iterations: When to give up.
-
-        Returns:
-            Joint positions (J,); grippers as they were.
+            targets: `T_base_gripper` (4, 4) by arm; arms without a target stay.
+            q_start: Initial joint positions (J,).
+            tolerance: Largest error in metres and in radians.
+            iterations: Largest number of iterations.
 
         Raises:
-            OutOfReachError: The targets were not reached; says how far it stayed.
-            ValueError: A target is no finite 4x4 matrix, or for an arm that does not exist.
+            OutOfReachError: The targets were not reached.
+            ValueError: A target is not a finite 4x4 matrix, or its arm does not exist.
         """
         found, errors = self.nearest(targets, q_start, tolerance=tolerance, iterations=iterations)
         if max(errors.values(), default=0.0) <= tolerance:
@@ -100,7 +96,7 @@ class InverseKinematics:
             f"{arm} at {np.round(targets[arm][:3, 3], 3).tolist()} m" for arm in targets
         )
         raise OutOfReachError(
-            f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is "
+            f"Out of reach: {wanted}; the remaining error is {errors} (m or rad), allowed is "
             f"{tolerance}."
         )
 
@@ -112,20 +108,17 @@ class InverseKinematics:
         tolerance: float = 1e-4,
         iterations: int = 100,
     ) -> tuple[Vector, dict[str, float]]:
-        """Finds the joints that reach the targets, or come near them, from `q_start` on and within the joint limits.
+        """Finds joint positions that reach the targets or come near them.
 
         Args:
-            targets: `T_base_gripper` (4, 4) by arm; arms without one stay.
-            q_start: Joint positions (J,) to start from.
-            tolerance: Error in metres and in radians that is small enough to stop at.
-            iterations: When to stop otherwise.
+            targets: `T_base_gripper` (4, 4) by arm; arms without a target stay.
+            q_start: Initial joint positions (J,).
+            tolerance: Error in metres and in radians at which the search ends.
+            iterations: Largest number of iterations.
 
         Returns:
-            Joint positions (J,), grippers as they were, and by arm the largest error that is left,
-            in metres or radians.
-
-        Raises:
-            ValueError: A target is no finite 4x4 matrix, or for an arm that does not exist.
+            Joint positions (J,), with unchanged grippers, and the remaining error of each arm (the
+            larger one of metres and radians).
         """
         tasks = self._start(targets, q_start)
         for _ in range(iterations):
@@ -172,7 +165,7 @@ class InverseKinematics:
 
 
 def kinematic_xml(embodiment: Embodiment) -> str:
-    """Returns MJCF with the embodiment's chains and gripper sites and nothing else."""
+    """Returns MJCF with the chains and gripper sites of an embodiment."""
     bodies = "".join(_chain_xml(embodiment, chain) for chain in embodiment.chains)
     return f'<mujoco><compiler angle="radian"/><worldbody>{bodies}</worldbody></mujoco>'
 

@@ -1,4 +1,4 @@
-"""What the models of all arms share: who collides with whom, what is drawn, inertias, cameras, fingers."""
+"""Shared parts of the MJCF models of arms: collisions, render groups, inertias, cameras."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Numbers = Sequence[float]
 # Collision bits. Two shapes meet when the type of one is in the affinity of the other.
 SCENERY = 1
 PROP = 2
-ARM_BIT = {"left": 8, "right": 16, "arm": 8}  # One that is alone is called `arm`.
+ARM_BIT = {"left": 8, "right": 16, "arm": 8}  # A single arm is called `arm`.
 
-# From MuJoCo's cameras, which look along -z with y up, to the contract's, along +z with y down; and
-# back again.
+# Between MuJoCo's camera frame (looking along -z, y up) and the contract's (along +z, y down).
 CAMERA_FLIP: Matrix = np.diag([1.0, -1.0, -1.0, 1.0])
 
-# Render groups: 0 is drawn, 3 only collides.
+# Render groups: 0 is visible, 3 only collides.
 DRAWN = 0
+"""MuJoCo group of the geoms that cameras see."""
 HIDDEN = 3
 
 PAD_FRICTION = (1.2, 0.02, 0.002)
@@ -31,11 +31,12 @@ PAD_CONTACT: dict[str, object] = {
     "solref": (0.004, 1),
     "solimp": (0.95, 0.99, 0.001),
 }
+"""Contact parameters of gripper pads (MJCF attributes of a geom)."""
 
 
 @dataclass(frozen=True)
 class Inertia:
-    """Of a body: kg, metres, kg m^2 about its main axes, and where these point (wxyz)."""
+    """Mass (kg), centre of mass (m), principal moments (kg m^2) and their axes (wxyz) of a body."""
 
     mass: float
     com: Numbers
@@ -44,7 +45,7 @@ class Inertia:
 
 
 def add_inertia(body: mjcf.Element, inertia: Inertia) -> None:
-    """Gives a body its mass."""
+    """Adds the inertia of a body."""
     body.add(
         "inertial",
         mass=inertia.mass,
@@ -55,14 +56,14 @@ def add_inertia(body: mjcf.Element, inertia: Inertia) -> None:
 
 
 def add_camera(parent: mjcf.Element, mount: CameraMount, T_body_parent: Matrix) -> None:
-    """Adds a camera."""
+    """Adds a camera to a body, given the pose (4, 4) of the mount's parent frame in the body."""
     T_body_camera = T_body_parent @ mount.T_parent_camera @ CAMERA_FLIP
     quat = quaternion(T_body_camera[:3, :3])
     parent.add("camera", name=mount.name, pos=T_body_camera[:3, 3], quat=quat, fovy=mount.fovy_deg)
 
 
 def couple_fingers(model: mjcf.RootElement) -> None:
-    """Lets the right finger do as the left one does, and keeps the two from colliding."""
+    """Couples the right finger to the left one and disables their collision."""
     model.equality.add(
         "joint",
         joint1="left_finger",
@@ -75,10 +76,10 @@ def couple_fingers(model: mjcf.RootElement) -> None:
 
 
 def finger_bits(arm: str) -> dict[str, object]:
-    """Returns what a finger's shapes collide with: scenery, props and the other arm; they are drawn and weigh nothing.
+    """Returns the geom attributes of a finger: collides with scenery, props and the other arm.
 
     Raises:
-        ValueError: No arm is called that.
+        ValueError: The arm does not exist.
     """
     if arm not in ARM_BIT:
         raise unknown_name("arm", arm, ARM_BIT)
@@ -92,5 +93,5 @@ def finger_bits(arm: str) -> dict[str, object]:
 
 
 def other_arms(arm: str) -> int:
-    """Returns the bits of all arms but one."""
+    """Returns the collision bits of all arms except one."""
     return (ARM_BIT["left"] | ARM_BIT["right"]) & ~ARM_BIT[arm]

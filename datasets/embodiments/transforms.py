@@ -4,10 +4,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Matrix = NDArray[np.float64]
+"""A two-dimensional array of float64, such as a (4, 4) transform."""
 
 
 def pose(position: ArrayLike = (0.0, 0.0, 0.0), rotation: ArrayLike | None = None) -> Matrix:
-    """Returns the transform with that position (3,) in metres and rotation matrix (3, 3), by default none."""
+    """Returns the transform with a position (3,) in metres and a rotation matrix (3, 3)."""
     result = np.eye(4)
     result[:3, 3] = np.asarray(position, dtype=np.float64)
     if rotation is not None:
@@ -16,7 +17,7 @@ def pose(position: ArrayLike = (0.0, 0.0, 0.0), rotation: ArrayLike | None = Non
 
 
 def rotation_about(axis: ArrayLike, angle: ArrayLike) -> Matrix:
-    """Returns rotation matrices (..., 3, 3) by `angle` (...) in radians about unit vectors `axis` (..., 3).
+    """Returns rotation matrices (..., 3, 3) about unit vectors (..., 3) by angles (...) in rad.
 
     Rodrigues' formula: R = I + sin(a) K + (1 - cos(a)) K^2.
     """
@@ -33,9 +34,10 @@ def rotation_about(axis: ArrayLike, angle: ArrayLike) -> Matrix:
 
 
 def looking_at(position: ArrayLike, target: ArrayLike) -> Matrix:
-    """Returns the pose (4, 4) of a camera at `position` (3,): x right and level, y down, z towards `target` (3,).
+    """Returns the pose (4, 4) of a camera at `position` (3,) that looks at `target` (3,).
 
-    Where it looks straight up or down, its x is that of the frame.
+    Its x axis points right and is level, y points down, z to the target. For a vertical view, x is
+    the x axis of the frame.
     """
     place = np.asarray(position, dtype=np.float64)
     forwards = np.asarray(target, dtype=np.float64) - place

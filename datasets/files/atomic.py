@@ -1,4 +1,4 @@
-"""Writing so that a crash or a full disk leaves nothing half-written behind."""
+"""Atomic writes: a crash or a full disk leaves no partial file."""
 
 import contextlib
 import errno
@@ -13,22 +13,22 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NoSpaceError(OSError):
-    """There is no room for what was to be written; made by `no_space`, and an OSError in every other respect."""
+    """The disk is too full for a write; `no_space` builds this error."""
 
 
 def no_space(path: Path, detail: str) -> NoSpaceError:
-    """Returns the error for a place on a disk that is full."""
+    """Returns the error for a path on a full disk."""
     return NoSpaceError(
         errno.ENOSPC, f"No space left ({detail}); make room or choose another folder", str(path)
     )
 
 
-def require_space(path: Path, needed: int) -> None:
-    """Refuses to begin what cannot be finished.
+def check_space(path: Path, needed: int) -> None:
+    """Checks that a disk has room for a write and `RESERVE_BYTES` more.
 
     Args:
-        path: An existing folder on the disk in question.
-        needed: Bytes that will be written there; `RESERVE_BYTES` are asked for on top.
+        path: An existing folder on the disk.
+        needed: Bytes that will be written.
 
     Raises:
         NoSpaceError: Fewer bytes are free.
@@ -39,8 +39,7 @@ def require_space(path: Path, needed: int) -> None:
             path,
             (
                 f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB "
-                f"are "
-                f"free"
+                "are free"
             ),
         )
 
@@ -50,8 +49,8 @@ def explained_full_disk(path: Path, part: str = "") -> Iterator[None]:
     """Turns a full disk, a full quota or a file size limit into a `NoSpaceError`.
 
     Args:
-        path: What it names.
-        part: What of it was being written, in words.
+        path: The path in the message.
+        part: Name of the written part in the message.
     """
     try:
         yield
@@ -64,13 +63,13 @@ def explained_full_disk(path: Path, part: str = "") -> Iterator[None]:
 
 
 def write_all(descriptor: int, data: memoryview) -> None:
-    """Writes every byte; a single `write` may stop after 2 GiB, or earlier."""
+    """Writes every byte; a single `os.write` may stop after 2 GiB, or earlier."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replaces a small file as a whole, synced, so that readers see the old text or the new one."""
+    """Replaces a small file atomically and syncs it; readers see the old text or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with explained_full_disk(path):
@@ -88,7 +87,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the list of names in a folder, is on the disk."""
+    """Waits until a file, or the directory entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -97,7 +96,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Waits until a folder and all below it is on the disk, contents before the names that lead to them.
+    """Waits until a folder tree is on the disk, files before the directory entries that name them.
 
     Many threads wait at once, so that the file system can write its journal once for all of them:
     on a busy disk an episode takes 0.03 s this way, and 0.5 s file by file.

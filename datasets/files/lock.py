@@ -1,4 +1,8 @@
-"""One editor at a time: a lock on a store's folder, which dies with the process that holds it."""
+"""Locks on folders, which end with the process that holds them.
+
+`flock` on the folder itself, rather than the package filelock: its lock file would remain in the
+folder, and zarr warns of unknown files in a store.
+"""
 
 import contextlib
 import fcntl
@@ -10,17 +14,41 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Waits until no other process edits or fills the store; recording goes on meanwhile, its episodes have new names."""
+def lock_folder(path: Path, *, wait: bool = False) -> int:
+    """Opens and locks a folder; closing the returned descriptor releases the lock.
+
+    Args:
+        path: The folder.
+        wait: Whether to wait for another holder of the lock, or to return without the lock.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # Some network file systems have no locks.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if wait:
+                logger.info("Waiting for another process that works on %s.", path)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Returns whether a process holds the lock of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # Some network file systems have no locks.
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logger.info("Another process works on %s; waiting for it.", path)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock of a folder during a block, and waits for it before."""
+    descriptor = lock_folder(path, wait=True)
+    try:
         yield
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Folders that are replaced as a whole: whenever their writer is killed, the old one is there or the new one."""
+"""Atomic replacement of directories: after a crash the old or the new one is complete."""
 
 import ctypes
 import os
@@ -14,11 +14,10 @@ _EXCHANGE = 2
 
 @contextmanager
 def replaced_directory(directory: Path) -> Iterator[Path]:
-    """Gives a fresh directory to write to, synced and moved into place when the block ends without an error.
+    """Yields a new directory that replaces another one when the block ends without an error.
 
-    The two change places in one step. Where the system or the file system cannot do that, as NFS,
-    it takes two; between them there is only the old one, under another name, and `standing` finds
-    it.
+    Both are exchanged in one step. File systems without an atomic exchange, such as NFS, need two
+    steps; between these only the old directory exists, under another name, and `standing` finds it.
     """
     fresh = _beside(directory, "new")
     old = _beside(directory, "old")
@@ -43,7 +42,7 @@ def replaced_directory(directory: Path) -> Iterator[Path]:
 
 
 def standing(directory: Path) -> Path:
-    """Returns where a replaced directory stands: its own place, or that of the old one if only this is left after a crash."""
+    """Returns the path of a replaced directory, or of the old one if a crash left only this."""
     if directory.exists():
         return directory
     old = _beside(directory, "old")
@@ -51,10 +50,8 @@ def standing(directory: Path) -> Path:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Lets two folders change places in a single step; False if they did not, as where the system or the file system cannot."""
-    rename = getattr(
-        ctypes.CDLL(None), "renameat2", None
-    )  # Of the C library; glibc has it since 2.28.
+    """Exchanges two folders atomically; returns False where the (file) system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # In glibc since 2.28.
     if rename is None:
         return False
     rename.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)

@@ -1,4 +1,4 @@
-"""ACT's HDF5, read and written: one file per episode, with raw or JPEG images.
+"""Reader and writer of ACT's HDF5: one file per episode, with raw or JPEG images.
 
 Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action`
 (T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one
@@ -18,7 +18,6 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
-from stringline.datasets.formats.body import AlohaLayout, VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import equal_lengths, image, numbers
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
@@ -29,6 +28,7 @@ from stringline.datasets.formats.foreign import (
 )
 from stringline.datasets.formats.image_codecs import decoded, jpeg
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.vector_layout import AlohaLayout, VectorLayout, joint_arrays
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
@@ -39,39 +39,33 @@ _log = logging.getLogger(__name__)
 class ActHdf5Reader:
     """Reads ACT's HDF5.
 
-    Efforts are left out: recordings have them in the servos' units of current, not in Nm. So are
-    the wheels of a mobile base.
+    Efforts are omitted, since recordings have them in the servos' units of current, not in Nm. The
+    wheels of a mobile base are omitted as well.
     """
 
     def __init__(
         self,
-        body: VectorLayout,
+        layout: VectorLayout,
         *,
         control_hz: float = 50.0,
         cameras: Mapping[str, str] | None = None,
         swap_colours: bool = False,
     ) -> None:
-        """Sets how the numbers are to be understood.
+        """Sets the interpretation of the numbers.
 
         Args:
-            body: What the 14 numbers mean, grippers above all.
-            control_hz: Steps per second; the files do not say it.
-            cameras: Names of the cameras to take, each with the name it gets; by default all, by
-                their own names.
-            swap_colours: Whether red and blue have changed places, as where OpenCV encoded images
-                that were not in its order.
+            layout: Meaning of the 14 numbers.
+            control_hz: Steps per second, which the files do not contain.
+            cameras: New name of the camera by name in the file; None takes all cameras.
+            swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
         """
-        self._body = body
+        self._layout = layout
         self._hz = control_hz
         self._cameras = cameras
         self._swap = swap_colours
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists the files of a folder in the order of their numbers, or one file.
-
-        Raises:
-            ValueError: There are none.
-        """
+        """Lists the files of a folder in the order of their numbers, or a single file."""
         files = (
             [path]
             if path.is_file()
@@ -99,9 +93,9 @@ class ActHdf5Reader:
                 name: self._camera(file, name, new) for name, new in self._chosen(file).items()
             }
             if "base_action" in file:
-                _log.warning("%s: base_action, the wheels, is left out.", path.name)
+                _log.warning("%s: base_action (the wheels) is left out.", path.name)
             simulated = bool(file.attrs.get("sim", False))
-        meaning = self._body.meaning(_columns("qpos", state), _columns("action", action))
+        meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract(list(cameras.values()), self._hz)
         time = np.arange(steps) / self._hz
         arrays = {
@@ -122,7 +116,7 @@ class ActHdf5Reader:
         return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
 
     def _chosen(self, file: Any) -> Mapping[str, str]:
-        """Returns the cameras of a file, each with the name it gets."""
+        """Returns the new names of the cameras by their names in a file."""
         offered = hdf5.members(file, IMAGES)
         for name in self._cameras or ():
             if name not in offered:
@@ -152,7 +146,7 @@ class ActHdf5Reader:
 
     @staticmethod
     def _decoded(name: str, frame: int, row: Any) -> Array:
-        """Returns the image that a row is or encodes."""
+        """Returns the image of a raw or encoded row."""
         found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
         return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
 
@@ -170,16 +164,15 @@ def _by_numbers(path: Path) -> tuple[list[int], str]:
 
 
 def _number(path: Path, place: int) -> int:
-    """Returns the number in a file's name, else its place."""
+    """Returns the last number in the name of a file, or its index in the list of files."""
     found = _numbers(path)
     return found[-1] if found else place
 
 
 class ActHdf5Writer:
-    """Writes ACT's HDF5 of ALOHA.
+    """Writes ACT's HDF5 of ALOHA, without depth, geometry and times.
 
-    It has no place for depth, geometry and times. Where the store has no velocities, they are
-    differences of positions.
+    Velocities that are not in the store are differences of positions.
     """
 
     def __init__(
@@ -190,18 +183,14 @@ class ActHdf5Writer:
         cameras: Mapping[str, str] | None = None,
         jpeg_quality: int | None = None,
     ) -> None:
-        """Sets how it is written.
+        """Sets the options of the export.
 
         Args:
-            state_gripper: How states shall count the gripper, a name of `GRIPPER_CONVENTIONS` or
-                its ends.
-            action_gripper: The same for actions.
-            cameras: Cameras to write, each with the name it gets; None writes all.
+            state_gripper: Gripper convention of the states, a name of `GRIPPER_CONVENTIONS` or its
+                ends.
+            action_gripper: Gripper convention of the actions.
+            cameras: Name in the file by camera; None writes all cameras.
             jpeg_quality: 1 to 95; None writes raw images.
-
-        Raises:
-            ValueError: A convention is not named or does not exist, or the quality is no such
-                number.
         """
         if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
             raise ValueError(
@@ -218,15 +207,15 @@ class ActHdf5Writer:
         """Writes `episode_0.hdf5` and so on into a new folder.
 
         Raises:
-            ValueError: The episodes are not of ALOHA's 14 joints with absolute targets.
-            NoSpaceError: The disk is full; nothing stays behind.
+            ValueError: The episodes do not have the 14 joints and absolute targets of ALOHA.
+            NoSpaceError: The disk is full; no folder is left.
         """
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
         expected = ALOHA.contract([], contract.control_hz)
         if (contract.joints, contract.action) != (expected.joints, expected.action):
             raise ValueError(
-                f"ACT's HDF5 holds ALOHA's 14 joints and absolute targets; {store.path} has "
+                f"ACT's HDF5 is for the 14 joints and absolute targets of ALOHA; {store.path} has "
                 f"{contract.embodiment}."
             )
         cameras = exporting.chosen_cameras(contract, self._cameras)
@@ -253,8 +242,8 @@ class ActHdf5Writer:
                 else np.zeros_like(state)
             )
         with optional_library("h5py").File(path, "w") as file:
-            # ACT takes `sim` for "action[t] answers observation[t]" and shifts the actions of all
-            # other files by a step.
+            # In ACT, `sim` means that action[t] belongs to observation[t]; it shifts the actions of
+            # all other files by a step.
             file.attrs["sim"] = True
             file.attrs["compress"] = self._quality is not None
             file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
@@ -265,7 +254,7 @@ class ActHdf5Writer:
                 file["compress_len"] = np.array(lengths, np.float32)
 
     def _images(self, file: Any, episode: StoredEpisode, name: str, new: str) -> list[int]:
-        """Writes the images of a camera and returns the length of each when compressed."""
+        """Writes the images of a camera and returns their compressed lengths."""
         images = exporting.images_of(episode, "rgb", name)
         key = f"observations/images/{new}"
         if self._quality is None:

@@ -1,4 +1,4 @@
-"""Checks of foreign arrays, whose messages name the key, the frame and the dimension."""
+"""Checks of foreign arrays; their messages name the key, the frame and the dimension."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str]
     """Returns a series (T, D) as float64.
 
     Args:
-        key: How messages name it.
-        array: What the source has.
-        width: D, where it is known.
-        names: What the D numbers are called.
+        key: Name of the series in messages.
+        array: Values of the source.
+        width: D, if known.
+        names: Names of the D numbers.
 
     Raises:
-        ForeignDataError: The shape or type is another, or a value is not finite.
+        ForeignDataError: The shape or type is wrong, or a value is not finite.
     """
     found = np.asarray(array)
     if found.dtype.kind not in "fiu":
@@ -31,16 +31,12 @@ def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str]
         raise ForeignDataError(
             f"{key} has shape {found.shape}; allowed: (T, {'D' if width is None else width})."
         )
-    refuse(key, ~np.isfinite(found), found, names, "every value must be finite")
+    check_values(key, ~np.isfinite(found), found, names, "every value must be finite")
     return np.asarray(found, np.float64)
 
 
-def refuse(key: str, wrong: Array, values: Array, names: Sequence[str], allowed: str) -> None:
-    """Refuses values (T, D) of a series where `wrong` (T, D) says so.
-
-    Raises:
-        ForeignDataError: One is wrong; the message names the first.
-    """
+def check_values(key: str, wrong: Array, values: Array, names: Sequence[str], allowed: str) -> None:
+    """Raises `ForeignDataError` for the first of the values (T, D) that is `wrong` (T, D)."""
     if wrong.any():
         frame, column = (int(index) for index in np.argwhere(wrong)[0])
         which = f"{names[column]!r}" if column < len(names) else f"dimension {column}"
@@ -50,10 +46,10 @@ def refuse(key: str, wrong: Array, values: Array, names: Sequence[str], allowed:
 
 
 def equal_lengths(lengths: Mapping[str, int]) -> int:
-    """Returns the number of frames that all series have.
+    """Returns the common number of frames of several series.
 
     Raises:
-        ForeignDataError: They differ, or there are none.
+        ForeignDataError: The lengths differ, or are 0.
     """
     (first, steps), *others = lengths.items()
     for key, length in others:
@@ -66,35 +62,35 @@ def equal_lengths(lengths: Mapping[str, int]) -> int:
     return steps
 
 
-def growing(key: str, time: Array) -> Array:
-    """Returns times (T,), which must be finite and grow.
+def increasing(key: str, time: Array) -> Array:
+    """Checks that times (T,) are finite and increase, and returns them.
 
     Raises:
-        ForeignDataError: They do not; the message names the frame.
+        ForeignDataError: A time is not greater than the previous one.
     """
     wrong = ~(np.diff(time) > 0)
     if wrong.any() or not np.isfinite(time).all():
         frame = int(np.argmax(wrong)) + 1 if wrong.any() else 0
-        raise ForeignDataError(f"{key} does not grow at frame {frame}.")
+        raise ForeignDataError(f"{key} does not increase at frame {frame}.")
     return time
 
 
 def positions(key: str, values: Array) -> Array:
-    """Returns positions (T, 3), which must be in metres.
+    """Checks that positions (T, 3) are plausible in metres, and returns them.
 
     Raises:
-        ForeignDataError: They are too large for metres.
+        ForeignDataError: A position is too large.
     """
-    allowed = f"positions are in metres, at most {LARGEST_POSITION_M:g}; millimetres?"
-    refuse(key, np.abs(values) > LARGEST_POSITION_M, values, "xyz", allowed)
+    allowed = f"allowed: metres, at most {LARGEST_POSITION_M:g}. Are these millimetres?"
+    check_values(key, np.abs(values) > LARGEST_POSITION_M, values, "xyz", allowed)
     return values
 
 
 def image(key: str, frame: int, array: Array, height: int, width: int) -> Array:
-    """Returns an image (height, width, 3) uint8.
+    """Checks that an array is an image (height, width, 3) uint8, and returns it.
 
     Raises:
-        ForeignDataError: It is none.
+        ForeignDataError: The type or shape is wrong.
     """
     if array.dtype != np.uint8 or array.shape != (height, width, 3):
         raise ForeignDataError(

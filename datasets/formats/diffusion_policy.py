@@ -1,4 +1,4 @@
-"""diffusion_policy's replay buffers, read and written: zarr format 2, in a folder or a zip file."""
+"""Reader and writer of diffusion_policy's replay buffers: zarr format 2, folder or zip file."""
 
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,6 @@ import numpy as np
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.body import VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
@@ -28,6 +27,7 @@ from stringline.datasets.formats.replay_buffer import (
     replay_cameras,
     replay_images,
 )
+from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
@@ -37,7 +37,7 @@ class DiffusionPolicyReader:
 
     def __init__(
         self,
-        body: VectorLayout,
+        layout: VectorLayout,
         *,
         control_hz: float | None = None,
         state: str | None = "state",
@@ -45,22 +45,19 @@ class DiffusionPolicyReader:
         cameras: Mapping[str, str] | None = None,
         depth_source: str = "measured",
     ) -> None:
-        """Sets how the series are to be understood.
+        """Sets the interpretation of the series.
 
         Args:
-            body: What the numbers of state and action mean.
-            control_hz: Steps per second; the files do not say it.
-            state: The series of joint positions; None where there is none.
+            layout: Meaning of the numbers of state and action.
+            control_hz: Steps per second, which the files do not contain.
+            state: The series of joint positions, or None.
             action: The series of actions.
-            cameras: Series to take as cameras, each with the camera's name; None takes all that
-                hold images. The depth of `<series>` is `<series>_depth`, where that is there.
-            depth_source: Where depth comes from: `measured`, `simulated` or `estimated`.
-
-        Raises:
-            ValueError: The rate is not named, or there is no such source of depth.
+            cameras: Name of the camera by series; None takes all series with images. The depth of
+                `<series>` is `<series>_depth`, if it exists.
+            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._hz = named_rate(control_hz)
-        self._body = body
+        self._layout = layout
         self._state = state
         self._action = action
         self._cameras = cameras
@@ -87,7 +84,7 @@ class DiffusionPolicyReader:
         self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]
     ) -> ForeignEpisode:
         names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
-        meaning = self._body.meaning(*names)
+        meaning = self._layout.meaning(*names)
         state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
         action = numbers(self._action, buffer.rows(self._action, *bounds))
         time = np.arange(len(action)) / self._hz
@@ -102,15 +99,14 @@ class DiffusionPolicyReader:
 
 
 def named_rate(control_hz: float | None) -> float:
-    """Returns the rate.
+    """Checks that the control rate is given, and returns it.
 
     Raises:
-        ValueError: It was not named.
+        ValueError: The rate is missing.
     """
     if control_hz is None:
         raise ValueError(
-            "A replay buffer does not say how many steps make a second; name it, "
-            "format.control_hz=NUMBER."
+            "A replay buffer does not contain the control rate; set it, format.control_hz=NUMBER."
         )
     return control_hz
 
@@ -126,23 +122,21 @@ CHUNK_BYTES = 2 * 2**20
 
 
 class DiffusionPolicyWriter:
-    """Writes `data/state`, `data/action`, `data/timestamp` in the contract's units, `data/<camera>` and its `_depth`."""
+    """Writes `data/state`, `data/action` and `data/timestamp` in the units of the contract.
+
+    Images are `data/<camera>`, depth is `data/<camera>_depth`.
+    """
 
     def __init__(self, *, cameras: Mapping[str, str] | None = None) -> None:
-        """Sets how it is written.
-
-        Args:
-            cameras: Cameras to write, each with the name of its series; None writes all under their
-                own names.
-        """
+        """Sets the exported series by camera; None writes all cameras with their own names."""
         self._cameras = cameras
 
     def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes a folder, or a zip file where the name ends in `.zip`.
+        """Writes a folder, or a zip file if the name ends in `.zip`.
 
         Raises:
-            ValueError: The episodes have different contracts, or there is something at `path`.
-            NoSpaceError: The disk is full; nothing stays behind.
+            ValueError: The episodes have different contracts, or `path` exists.
+            NoSpaceError: The disk is full; nothing is left at `path`.
         """
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
@@ -150,8 +144,8 @@ class DiffusionPolicyWriter:
         taken = {"state", "action", "timestamp"} & set(cameras.values())
         if taken:
             raise ValueError(
-                f"The series {sorted(taken)[0]!r} is taken; give the camera another name, "
-                f"target.cameras={{...}}."
+                f"The series {sorted(taken)[0]!r} is reserved; give the camera another name, "
+                "target.cameras={...}."
             )
         exporting.report_left_out(contract, {"depth"})
         size = exporting.size_of_images(episodes, cameras, depth=True)
@@ -175,12 +169,7 @@ def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str])
         **({"state": "joints/position"} if contract.joints else {}),
     }
     for key, source in numbers.items():
-        _write(
-            group,
-            f"data/{key}",
-            total,
-            (episode.arrays[source] for _, episode in enumerate(episodes)),
-        )
+        _write(group, f"data/{key}", total, (episode.arrays[source] for episode in episodes))
     for name, new in cameras.items():
         _write(group, f"data/{new}", total, _shown(episodes, "rgb", name))
         if contract.camera(name).depth is not None:
@@ -196,7 +185,7 @@ def _shown(episodes: list[StoredEpisode], kind: str, camera: str) -> Iterator[Ar
 
 
 def _write(group: Any, key: str, rows: int, parts: Iterable[Array]) -> None:
-    """Writes an array chunk by chunk, whatever the lengths of the parts (n, ...)."""
+    """Writes an array chunk by chunk from parts (n, ...) of any lengths."""
     array = None
     waiting = []
     written = 0
@@ -209,7 +198,7 @@ def _write(group: Any, key: str, rows: int, parts: Iterable[Array]) -> None:
             joined = np.concatenate(waiting)
             array[written : written + block] = joined[:block]
             waiting = [joined[block:]]
-            written = written + block
+            written += block
     rest = np.concatenate(waiting)
     if array is not None and len(rest):
         array[written:] = rest
@@ -224,13 +213,13 @@ def _created(group: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any])
         dtype=dtype,
         chunks=(max(1, min(shape[0], CHUNK_BYTES // row)), *shape[1:]),
         compressors=codecs.Blosc(cname="zstd", clevel=5, shuffle=codecs.Blosc.BITSHUFFLE),
-        # Else a chunk of zeros is left out, and cannot be told from one that was lost.
+        # Otherwise a chunk of zeros is omitted, like a lost one.
         config={"write_empty_chunks": True},
     )
 
 
 def _zip(folder: Path, path: Path) -> None:
-    """Packs a folder, its chunks uncompressed, for they are already."""
+    """Packs a folder without compression, since its chunks are compressed."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(folder.rglob("*")):
             if file.is_file():

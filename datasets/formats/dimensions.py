@@ -1,4 +1,4 @@
-"""The numbers of a foreign state or action: what each means, and its conversion to the contract's units and back."""
+"""Dimensions of foreign states and actions, and their conversion to the units of the contract."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, ActionKind, ActionMode, Array
-from stringline.datasets.formats.checks import LARGEST_ANGLE, LARGEST_POSITION_M, refuse
+from stringline.datasets.formats.checks import LARGEST_ANGLE, LARGEST_POSITION_M, check_values
 from stringline.datasets.formats.grippers import (
     HIGHEST,
     LOWEST,
@@ -20,17 +20,17 @@ from stringline.datasets.formats.grippers import (
 
 @dataclass(frozen=True)
 class Dimension:
-    """One number of a foreign state or action.
+    """One dimension of a foreign state or action.
 
     Attributes:
-        name: Unique.
-        arm: The arm it belongs to.
-        kind: What it says or commands.
+        name: Unique name.
+        arm: Name of the arm.
+        kind: Kind of the quantity.
         mode: Absolute, or relative to the measured state.
-        unit: In the contract, after scaling.
-        frame: `joint`, or the frame that a Cartesian number is expressed in.
+        unit: Unit in the contract, after scaling.
+        frame: `joint`, or the reference frame of a Cartesian dimension.
         scale: Contract's value per foreign value; grippers have a convention instead.
-        gripper: How an opening is counted.
+        gripper: Convention of a gripper.
     """
 
     name: str
@@ -43,11 +43,10 @@ class Dimension:
     gripper: GripperConvention | None = None
 
     def __post_init__(self) -> None:
-        """Refuses grippers without a convention."""
         if (self.kind == "gripper") != (self.gripper is not None):
             raise ValueError(
-                f"{self.name!r} is of kind {self.kind!r}; a gripper, and nothing else, has a "
-                f"convention."
+                f"{self.name!r} has the kind {self.kind!r}; grippers, and only these, need a "
+                "convention."
             )
 
     def imported(self, foreign: Array) -> Array:
@@ -56,11 +55,9 @@ class Dimension:
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
         """Converts speeds (T,) at foreign values (T,)."""
-        return (
-            rates * self.scale
-            if self.gripper is None
-            else self.gripper.rate_to_opening(foreign, rates)
-        )
+        if self.gripper is None:
+            return rates * self.scale
+        return self.gripper.rate_to_opening(foreign, rates)
 
     def exported(self, values: Array) -> Array:
         """Converts values (T,) of the contract to foreign ones."""
@@ -68,45 +65,41 @@ class Dimension:
 
     def exported_rates(self, values: Array, rates: Array) -> Array:
         """Converts speeds (T,) at values (T,) of the contract to foreign ones."""
-        return (
-            rates / self.scale
-            if self.gripper is None
-            else self.gripper.rate_from_opening(values, rates)
-        )
+        if self.gripper is None:
+            return rates / self.scale
+        return self.gripper.rate_from_opening(values, rates)
 
     def impossible(self, values: Array) -> tuple[Array, str]:
-        """Returns which of the contract's values (T,) cannot be, and what to say of them."""
-        if self.gripper is not None:  # Written so that NaN, where no servo angle fits, counts too.
-            return ~(
-                (values >= LOWEST) & (values <= HIGHEST)
-            ), f"no gripper opens so far under {self.gripper.name!r}"
+        """Returns which values (T,) of the contract are impossible, and the message for them."""
+        if self.gripper is not None:
+            # NaN, where no servo angle fits, is impossible, too.
+            possible = (values >= LOWEST) & (values <= HIGHEST)
+            return ~possible, f"impossible for a gripper that counts as {self.gripper.name!r}"
         if self.kind == "joint":
-            return (
-                np.abs(values) > LARGEST_ANGLE,
-                f"no joint turns so far in {'rad' if self.scale == 1 else 'deg'}; another unit?",
-            )
+            unit = "rad" if self.scale == 1 else "deg"
+            why = f"impossible for a joint in {unit}. Is the unit another one?"
+            return np.abs(values) > LARGEST_ANGLE, why
         if self.kind == "position" and self.unit == "m":
-            return np.abs(
-                values
-            ) > LARGEST_POSITION_M, f"that is more than {LARGEST_POSITION_M:g} m; millimetres?"
+            why = f"allowed: at most {LARGEST_POSITION_M:g} m. Are these millimetres?"
+            return np.abs(values) > LARGEST_POSITION_M, why
         return np.zeros(values.shape, bool), ""
 
     def described(self) -> ActionDimension:
-        """Returns the dimension of an action."""
+        """Returns the dimension of the contract."""
         return ActionDimension(self.name, self.arm, self.kind, self.mode, self.unit, self.frame)
 
 
 def gripper_dimension(name: str, arm: str, convention: GripperConvention) -> Dimension:
-    """Returns a gripper."""
+    """Returns the dimension of a gripper."""
     return Dimension(name, arm, "gripper", unit="opening", gripper=convention)
 
 
 @dataclass(frozen=True)
 class NumberVector:
-    """A foreign state or action, convertible to the contract's units and back.
+    """A foreign state or action vector, with conversions to the units of the contract and back.
 
     Attributes:
-        dimensions: One for each of the D numbers.
+        dimensions: One entry for each of the D numbers.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -117,29 +110,22 @@ class NumberVector:
         return tuple(dimension.name for dimension in self.dimensions)
 
     def imported(self, key: str, foreign: Array) -> Array:
-        """Converts values.
+        """Converts foreign values (T, D) to the units of the contract, float32.
 
-        Args:
-            key: How messages name them.
-            foreign: (T, D) in the source's units.
-
-        Returns:
-            (T, D) float32, in the contract's units.
-
-        Raises:
-            ForeignDataError: A value is impossible in the unit that was named.
+        Impossible values raise `ForeignDataError` with the name `key`.
         """
         values = np.empty(foreign.shape, np.float32)
         for column, dimension in enumerate(self.dimensions):
             with np.errstate(invalid="ignore"):
                 found = dimension.imported(foreign[:, column])
             wrong, why = dimension.impossible(found)
-            refuse(key, wrong[:, None], foreign[:, column : column + 1], (dimension.name,), why)
+            column_values = foreign[:, column : column + 1]
+            check_values(key, wrong[:, None], column_values, (dimension.name,), why)
             values[:, column] = found
         return values
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
-        """Converts speeds (T, D) at values (T, D) to the contract's units per second, float32."""
+        """Converts speeds (T, D) at foreign values (T, D) to the units of the contract, float32."""
         columns = [
             d.imported_rates(foreign[:, place], rates[:, place])
             for place, d in enumerate(self.dimensions)
@@ -147,14 +133,14 @@ class NumberVector:
         return np.stack(columns, axis=1).astype(np.float32)
 
     def exported(self, values: Array) -> Array:
-        """Converts values (T, D) of the contract to the source's units, float32: the inverse of `imported`."""
+        """Converts values (T, D) of the contract to foreign units, float32."""
         columns = [
             dimension.exported(values[:, place]) for place, dimension in enumerate(self.dimensions)
         ]
         return np.stack(columns, axis=1).astype(np.float32)
 
     def exported_rates(self, values: Array, rates: Array) -> Array:
-        """Converts speeds (T, D) at values (T, D) of the contract to the source's units per second, float32."""
+        """Converts speeds (T, D) at values (T, D) of the contract to foreign units, float32."""
         columns = [
             d.exported_rates(values[:, place], rates[:, place])
             for place, d in enumerate(self.dimensions)
@@ -162,15 +148,15 @@ class NumberVector:
         return np.stack(columns, axis=1).astype(np.float32)
 
     def described(self) -> tuple[ActionDimension, ...]:
-        """Returns the dimensions of an action."""
+        """Returns the dimensions of the contract."""
         return tuple(dimension.described() for dimension in self.dimensions)
 
 
 def dimension_of(fields: Mapping[str, Any]) -> Dimension:
-    """Builds a dimension from what a user wrote; `gripper` names a convention or gives its ends.
+    """Builds a dimension from a user's fields; `gripper` is a convention or its ends.
 
     Raises:
-        ValueError: A field or a convention does not exist, or one is missing.
+        ValueError: A field or a convention is unknown or missing.
     """
     allowed = [field.name for field in fields_of(Dimension)]
     for name in fields:
@@ -193,7 +179,7 @@ def scale_of(unit: str) -> float:
     """Returns radians per unit of angle.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The unit is unknown.
     """
     scales = {"rad": 1.0, "deg": float(np.pi / 180)}
     if unit not in scales:

@@ -1,4 +1,4 @@
-"""What every export shares: it appears as a whole, holds one contract, and shows an image at every step."""
+"""Common parts of exports: atomic results, a single contract, one image per step."""
 
 import logging
 import shutil
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.files.atomic import explained_full_disk, require_space, sync, sync_tree
+from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
@@ -20,28 +20,25 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def complete(path: Path, expected_bytes: int) -> Iterator[Path]:
-    """Gives a place to write to, which gets the name `path` when the block ends without an error.
+    """Yields a temporary path for a file or folder that becomes `path` after the block.
 
-    What a killed export left behind is removed.
+    The parent folder of the temporary path may be used as well and is removed afterwards, as are
+    the remains of a killed export.
 
     Args:
-        path: Where the result, a file or a folder, is to be.
-        expected_bytes: About how much will be written, at most.
-
-    Yields:
-        Where to write the result; nothing is there yet. The folder around it may be used too, and
-        goes away.
+        path: Final path of the result.
+        expected_bytes: Approximate upper limit of the size.
 
     Raises:
-        ValueError: There is something at `path`.
-        NoSpaceError: The disk is too full; nothing stays behind.
+        ValueError: `path` exists.
+        NoSpaceError: The disk is too full; nothing is left at `path`.
     """
     if path.exists():
         raise ValueError(
-            f"{path} exists; an export makes a new data set. Remove it or choose another name."
+            f"{path} exists; an export creates a new data set. Remove it or choose another name."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    require_space(path.parent, expected_bytes)
+    check_space(path.parent, expected_bytes)
     workspace = path.with_name(f".{path.name}.partial")
     shutil.rmtree(workspace, ignore_errors=True)
     try:
@@ -56,36 +53,28 @@ def complete(path: Path, expected_bytes: int) -> Iterator[Path]:
 
 
 def episodes_of(store: EpisodeStore) -> list[StoredEpisode]:
-    """Opens all episodes, which must have one contract.
-
-    Raises:
-        ValueError: There are none, or their contracts differ.
-    """
+    """Opens all episodes, and checks that there are any and that they have one contract."""
     episodes = store.episodes()
     if not episodes:
         raise ValueError(f"There are no episodes in {store.path} to export.")
     common = episodes[0].attributes.contract
     for episode in episodes:
         if (contract := episode.attributes.contract) != common:
-            why = " ".join(common.misfits(contract)) or "Their cameras differ."
+            why = " ".join(common.incompatibilities(contract)) or "Their cameras differ."
             raise ValueError(
-                f"Episode {episode.name} does not fit {episodes[0].name}; one data set holds one "
-                f"kind. {why}"
+                f"Episode {episode.name} does not fit {episodes[0].name}; a data set has a single "
+                f"contract. {why}"
             )
     return episodes
 
 
 def with_progress(episodes: list[StoredEpisode]) -> Iterator[tuple[int, StoredEpisode]]:
-    """Yields episodes with their numbers, and shows how far it is."""
+    """Yields episodes with their numbers and shows a progress bar."""
     return enumerate(tqdm(episodes, desc="exporting", unit="episode", dynamic_ncols=True))
 
 
 def chosen_cameras(contract: Contract, cameras: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Returns the cameras to export, each with the name it gets.
-
-    Raises:
-        ValueError: One does not exist.
-    """
+    """Returns the exported name of each camera to export; by default all cameras."""
     offered = [camera.name for camera in contract.cameras]
     for name in cameras or ():
         if name not in offered:
@@ -94,7 +83,7 @@ def chosen_cameras(contract: Contract, cameras: Mapping[str, str] | None) -> Map
 
 
 def images_of(episode: StoredEpisode, kind: str, camera: str) -> Iterator[Array]:
-    """Yields the image that each step saw; a camera slower than the steps shows one several times."""
+    """Yields the image of each step; those of a slower camera repeat."""
     images = episode.arrays[f"{kind}/{camera}"]
     for frame in episode.arrays[f"frame/{camera}"].tolist():
         yield images[frame]
@@ -103,7 +92,7 @@ def images_of(episode: StoredEpisode, kind: str, camera: str) -> Iterator[Array]
 def size_of_images(
     episodes: list[StoredEpisode], cameras: Mapping[str, str], *, depth: bool
 ) -> int:
-    """Returns the bytes of all images when every step has one."""
+    """Returns the size of all images in bytes, with one image per step and camera."""
     contract = episodes[0].attributes.contract
     found = [contract.camera(name) for name in cameras]
     per_step = sum(c.height * c.width * (3 + 2 * (depth and c.depth is not None)) for c in found)
@@ -111,11 +100,11 @@ def size_of_images(
 
 
 def report_left_out(contract: Contract, held: set[str]) -> None:
-    """Logs what of a contract the format has no place for.
+    """Logs the parts of a contract that the format cannot store.
 
     Args:
-        contract: Of the episodes.
-        held: Which of `depth`, `geometry`, `poses` the format holds.
+        contract: Contract of the episodes.
+        held: The parts of `depth`, `geometry`, `poses` that the format can store.
     """
     present = {
         "depth": any(camera.depth for camera in contract.cameras),
@@ -129,7 +118,7 @@ def report_left_out(contract: Contract, held: set[str]) -> None:
     }
     lost = [words[name] for name, there in present.items() if there and name not in held]
     if lost:
-        _log.info("The format has no place for: %s.", "; ".join(lost))
+        _log.info("The format cannot store: %s.", "; ".join(lost))
 
 
 def float_rows(array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What every reader and writer of a foreign format agrees on."""
+"""Interfaces of readers and writers of foreign formats."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ Frames = Callable[[], Iterator[Array]]
 
 
 class ForeignDataError(ValueError):
-    """A foreign episode that cannot be taken over; the message names the key and, where there is one, the frame."""
+    """A foreign episode that cannot be imported; the message names the key and the frame."""
 
 
 @dataclass(frozen=True)
 class ForeignEpisode:
-    """A foreign episode in the terms of the contract, its images still in their files.
+    """A foreign episode in the terms of the contract; its images are read on demand.
 
     Attributes:
-        contract: What it looks like.
-        arrays: Everything but images, by key.
-        images: For each `rgb/<camera>` and `depth/<camera>` what starts a pass over its frames, one
+        contract: Contract of the episode.
+        arrays: All arrays except images, by key.
+        images: For each `rgb/<camera>` and `depth/<camera>` a function that yields its frames, one
             per step.
-        instruction: What was asked for, in words.
-        success: Whether the task was achieved, where the source says so.
-        extra: Anything else worth keeping, plain JSON.
+        instruction: The instruction in words.
+        success: Whether the task was achieved, if known.
+        extra: Further information as plain JSON.
     """
 
     contract: Contract
@@ -41,12 +41,12 @@ class ForeignEpisode:
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a foreign episode lies; nothing of it has been read.
+    """The location of a foreign episode that has not been read.
 
     Attributes:
         file: The file or folder, relative to the data set.
-        number: The episode's number in the data set.
-        read: Reads it, images excepted. Raises `ForeignDataError`.
+        number: Number of the episode in the data set.
+        read: Reads the episode without its images; raises `ForeignDataError`.
     """
 
     file: str
@@ -54,15 +54,15 @@ class Reference:
     read: Callable[[], ForeignEpisode]
 
     def __str__(self) -> str:
-        """Returns how messages name the episode."""
+        """Returns the name of the episode in messages."""
         return f"episode {self.number} ({self.file})"
 
 
 class Reader(Protocol):
-    """A format that can be imported."""
+    """A reader of a foreign format."""
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists a data set.
+        """Lists the episodes of a data set.
 
         Raises:
             ValueError: There is no such data set at `path`.
@@ -71,27 +71,22 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """A format that can be exported to."""
+    """A writer of a foreign format."""
 
     def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the episodes of a store to `path`, which appears when it is complete.
+        """Writes the episodes of a store to `path` atomically.
 
         Raises:
-            ValueError: The format cannot hold these episodes.
-            NoSpaceError: The disk is full; nothing stays behind.
+            ValueError: The format cannot hold the episodes.
+            NoSpaceError: The disk is full; nothing is left at `path`.
         """
         ...
 
 
 def camera_times(contract: Contract, time: Array) -> dict[str, Array]:
-    """Returns `frame/<camera>` and `time/<camera>` of cameras that bring one image with every step at `time` (T,)."""
-    frames = np.arange(len(time), dtype=np.int32)
-    return {
-        key: value
-        for camera in contract.cameras
-        for key, value in _times(camera.name, frames, time)
-    }
-
-
-def _times(camera: str, frames: Array, time: Array) -> tuple[tuple[str, Array], ...]:
-    return (f"frame/{camera}", frames), (f"time/{camera}", np.asarray(time, np.float64))
+    """Returns `frame/<camera>` and `time/<camera>` of cameras with one image per step (T,)."""
+    found: dict[str, Array] = {}
+    for camera in contract.cameras:
+        found[f"frame/{camera.name}"] = np.arange(len(time), dtype=np.int32)
+        found[f"time/{camera.name}"] = np.asarray(time, np.float64)
+    return found

@@ -1,8 +1,9 @@
-"""How others count the opening of a gripper, and what that is in ours: 0 closed, 1 open, linear in the gap between the pads.
+"""Foreign conventions for the opening of a gripper, and conversions to ours.
 
-Four ways are in use for ALOHA alone, two of them within one file (`observations/qpos` by the
-distance of the fingers, `action` by the angle of the leader's servo). Nothing in a file says which
-it is, so a convention is always named, never guessed.
+Our opening is 0 (closed) to 1 (open), linear in the gap of the pads. For ALOHA alone four
+conventions are in use, two of them within one file (`observations/qpos` by the distance of the
+fingers, `action` by the angle of the leader's servo). No file contains its convention, so users
+must name it.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,20 +19,20 @@ from stringline.datasets.embodiments.aloha import (
     GripperServo,
 )
 
-# Openings beyond this are no overshoot; the convention is another.
+# Openings outside of these limits are not overshoot; the convention must be another one.
 LOWEST = -0.5
 HIGHEST = 1.5
 
 
 @dataclass(frozen=True)
 class GripperConvention:
-    """A way to count the opening of a gripper.
+    """A convention for the opening of a gripper.
 
     Attributes:
-        name: What users call it.
-        meaning: In words.
-        to_opening: From foreign values (...) to openings.
-        from_opening: The inverse.
+        name: Name in options.
+        meaning: Description.
+        to_opening: Converts foreign values (...) to openings.
+        from_opening: Converts openings (...) to foreign values.
     """
 
     name: str
@@ -40,7 +41,7 @@ class GripperConvention:
     from_opening: Callable[[Array], Array]
 
     def rate_to_opening(self, values: Array, rates: Array) -> Array:
-        """Returns speeds (...) in openings/s from foreign values (...) and their speeds, by central differences."""
+        """Returns speeds (...) in openings/s from foreign values (...) and their speeds."""
         return _rate(self.to_opening, values, rates)
 
     def rate_from_opening(self, openings: Array, rates: Array) -> Array:
@@ -49,7 +50,7 @@ class GripperConvention:
 
 
 def _rate(convert: Callable[[Array], Array], values: Array, rates: Array) -> Array:
-    """Returns the derivative of converted values (...) that change at `rates` (...), by central differences over 0.1 ms."""
+    """Returns the rates (...) of converted values by central differences over 0.1 ms."""
     step = 1e-4
     return np.asarray(
         (convert(values + step * rates) - convert(values - step * rates)) / (2 * step)
@@ -57,16 +58,10 @@ def _rate(convert: Callable[[Array], Array], values: Array, rates: Array) -> Arr
 
 
 def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConvention:
-    """Returns a convention that is linear in the gap.
-
-    Args:
-        name: What users call it.
-        meaning: In words.
-        closed: Foreign value at opening 0.
-        opened: Foreign value at opening 1.
+    """Returns a convention that is linear in the gap, with foreign values at openings 0 and 1.
 
     Raises:
-        ValueError: Both are the same.
+        ValueError: Both values are equal.
     """
     if closed == opened:
         raise ValueError(
@@ -115,12 +110,7 @@ GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
             -1.0,
         ),
         linear("finger_m", "travel of one finger of ALOHA 2 in m", FINGER_CLOSED, FINGER_OPEN),
-        linear(
-            "act_finger_m",
-            "travel of one finger of the first ALOHA in m, as ACT takes it",
-            0.01844,
-            0.05800,
-        ),
+        linear("act_finger_m", "travel of one finger of ALOHA 1 in m, in ACT", 0.01844, 0.05800),
         linear("finger_control_m", "control signal of one finger of ALOHA 2 in m", 0.002, 0.037),
         *(_angle(name, servo) for name, servo in GRIPPER_SERVOS.items()),
         *(_share(name, servo) for name, servo in GRIPPER_SERVOS.items()),
@@ -129,28 +119,24 @@ GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
 
 
 def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> GripperConvention:
-    """Returns the convention that a user named.
+    """Returns the convention that a user chose.
 
     Args:
         asked: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a
             linear one.
-        option: The option that it came from, for messages.
+        option: Name of the option in messages.
 
     Raises:
-        ValueError: None was named, or it does not exist; the message lists all with their meanings.
+        ValueError: The convention is missing or unknown; the message lists all conventions.
     """
     if isinstance(asked, Mapping):
         if set(asked) != {"closed", "opened"}:
             raise ValueError(
-                f"{option} is {dict(asked)}; allowed: a name, or {{closed: NUMBER, opened: "
-                f"NUMBER}}."
+                f"{option} is {dict(asked)}; allowed: a name, or "
+                "{closed: NUMBER, opened: NUMBER}."
             )
-        return linear(
-            f"{asked['closed']:g}..{asked['opened']:g}",
-            "given by its ends",
-            asked["closed"],
-            asked["opened"],
-        )
+        name = f"{asked['closed']:g}..{asked['opened']:g}"
+        return linear(name, "given by its ends", asked["closed"], asked["opened"])
     if asked in GRIPPER_CONVENTIONS:
         return GRIPPER_CONVENTIONS[asked]
     meanings = "; ".join(
@@ -160,7 +146,5 @@ def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> 
         f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
     )
     if not asked:
-        raise ValueError(
-            f"{option} is not named, and nothing in the data says what it is. {allowed}"
-        )
+        raise ValueError(f"{option} is missing, and the data does not contain it. {allowed}")
     raise ValueError(f"There is no {option} {asked!r}. {allowed}")

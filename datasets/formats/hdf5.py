@@ -1,4 +1,4 @@
-"""Reading HDF5 so that what is wrong with a file is said in its user's words."""
+"""Reading HDF5 with error messages for users."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,26 +13,18 @@ from stringline.datasets.formats.libraries import optional_library
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Opens a file for reading.
-
-    Raises:
-        ForeignDataError: It is truncated, or no HDF5; or what is done in the block meets damage.
-    """
+    """Opens a file for reading; damage found within the block raises `ForeignDataError`."""
     h5py = optional_library("h5py")
     try:
         file = h5py.File(path, "r")
     except OSError as error:
         raise ForeignDataError(
-            f"{path.name} cannot be read as HDF5; it is truncated or something else ({error})."
+            f"{path.name} cannot be read as HDF5; it is truncated or another format ({error})."
         ) from error
     with file:
         try:
             yield file
-        except (
-            OSError,
-            RuntimeError,
-            KeyError,
-        ) as error:  # What h5py raises when the structure of a file is damaged.
+        except (OSError, RuntimeError, KeyError) as error:  # h5py's errors for damaged structures.
             raise ForeignDataError(f"{path.name} is damaged: {error}.") from error
 
 
@@ -40,7 +32,7 @@ def dataset(group: Any, key: str) -> Any:
     """Returns a data set below a group.
 
     Raises:
-        ForeignDataError: It does not exist; the message names what there is.
+        ForeignDataError: The data set does not exist.
     """
     found = group.get(key)
     if found is None or not hasattr(found, "shape"):
@@ -56,10 +48,10 @@ def keys(group: Any) -> list[str]:
 
 
 def members(group: Any, key: str) -> list[str]:
-    """Returns the names in the group `key` below a group, none where it is not there.
+    """Returns the names in the group `key` below a group; empty if there is no such group.
 
     Raises:
-        ForeignDataError: A name is no text.
+        ForeignDataError: A name is not text.
     """
     names = list(group.get(key, ()))
     for name in names:
@@ -72,7 +64,7 @@ def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:
     """Reads rows of a data set.
 
     Raises:
-        ForeignDataError: Its bytes are damaged or missing.
+        ForeignDataError: The rows are damaged or missing.
     """
     try:
         found: Array = data[start:stop]
@@ -84,11 +76,7 @@ def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:
 
 
 def each_row(path: Path, key: str) -> Iterator[tuple[int, Array]]:
-    """Yields the rows of a data set with their numbers, reading as many at once as are stored together.
-
-    Raises:
-        ForeignDataError: The file or its bytes are damaged.
-    """
+    """Yields the rows of a data set with their numbers and reads them chunk by chunk."""
     with opened(path) as file:
         data = dataset(file, key)
         block = data.chunks[0] if data.chunks else 1

@@ -1,4 +1,4 @@
-"""Compressed images: JPEG and PNG for colour, and foreign depth images in metres along the optical axis."""
+"""Image files (JPEG, PNG, TIFF), and foreign depth images along the optical axis."""
 
 import io
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
     """Decodes an image.
 
     Args:
-        key: How messages name the series.
-        frame: Its number.
-        data: JPEG, PNG or TIFF; zeros behind its end do no harm.
+        key: Name of the series in messages.
+        frame: Number of the frame in messages.
+        data: JPEG, PNG or TIFF, possibly padded with zeros.
 
     Returns:
         (H, W, 3) uint8; (H, W) uint16 or float32 for depth.
 
     Raises:
-        ForeignDataError: It is damaged.
+        ForeignDataError: The data is damaged.
     """
     image = optional_library("PIL.Image", package="pillow")
     try:
@@ -45,7 +45,7 @@ def jpeg(image: Array, quality: int) -> bytes:
 
 
 def png(image: Array) -> bytes:
-    """Encodes an image (H, W, 3) uint8, or depth (H, W) uint16, as PNG, without loss."""
+    """Encodes an image (H, W, 3) uint8 or depth (H, W) uint16 as PNG."""
     return _encoded(image, "PNG", compress_level=1)
 
 
@@ -58,15 +58,15 @@ def _encoded(image: Array, kind: str, **options: int) -> bytes:
 
 UNIT_M = 0.001
 FARTHEST_M = 60.0
-NEAREST_FULL_MM = 20  # An image in which nothing is farther away than that holds metres.
+NEAREST_FULL_MM = 20  # An image without larger values must be in metres.
 LARGEST_CODE = 4095
 
 
 def checked_source(source: str) -> DepthSource:
-    """Returns where depth comes from.
+    """Checks a source of depth and returns it.
 
     Raises:
-        ValueError: There is no such source.
+        ValueError: The source is unknown.
     """
     for known in get_args(DepthSource):
         if source == known:
@@ -79,16 +79,16 @@ def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array
     """Returns a depth image (height, width) uint16 in mm.
 
     Args:
-        key: How messages name the series.
-        frame: Its number.
-        depth: (height, width) or with a channel axis of 1; floats are in metres, integers in
-            millimetres, as LeRobot and robosuite have them.
+        key: Name of the series in messages.
+        frame: Number of the frame in messages.
+        depth: (height, width) or (height, width, 1); floats in metres, integers in millimetres, as
+            in LeRobot and robosuite.
         height: Rows of the camera.
         width: Columns of the camera.
 
     Raises:
-        ForeignDataError: The shape is another, a value is not finite or negative, or the unit is
-            another.
+        ForeignDataError: The shape is wrong, a value is negative or not finite, or the unit seems
+            to be another one.
     """
     found = depth[..., 0] if depth.ndim == 3 and depth.shape[-1] == 1 else depth
     if found.shape != (height, width):
@@ -99,45 +99,45 @@ def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array
         metres = np.asarray(found, np.float64)
         if not (metres >= 0).all():
             raise ForeignDataError(
-                f"{key} at frame {frame} holds values that are negative or not finite."
+                f"{key} at frame {frame} has values that are negative or not finite."
             )
         if metres.max() > FARTHEST_M:
             raise ForeignDataError(
-                f"{key} at frame {frame} reaches {metres.max():.6g}; floats are metres, at most "
-                f"{FARTHEST_M:g}; millimetres?"
+                f"{key} at frame {frame} reaches {metres.max():.6g}; allowed: metres, at most "
+                f"{FARTHEST_M:g}. Are these millimetres?"
             )
         return np.rint(metres / UNIT_M).astype(np.uint16)
     if found.dtype.kind not in "iu" or found.min() < 0 or found.max() > np.iinfo(np.uint16).max:
         raise ForeignDataError(
             f"{key} at frame {frame} is {found.dtype}; allowed: floats in m, integers from 0 to "
-            f"65535 in mm."
+            "65535 in mm."
         )
     if 0 < found.max() < NEAREST_FULL_MM:
         raise ForeignDataError(
-            f"{key} at frame {frame} reaches {found.max()}; integers are millimetres, nothing is "
-            f"so near; metres?"
+            f"{key} at frame {frame} reaches {found.max()}; integers are millimetres. Are these "
+            "metres?"
         )
     return found.astype(np.uint16)
 
 
 def metres_of_codes(codes: Array, info: Mapping[str, Any]) -> Array:
-    """Returns depth (...) in metres from LeRobot's codes of 12 bits; code 0, where everything nearer ends up, becomes 0.
+    """Returns depth (...) in metres from LeRobot's codes of 12 bits; code 0 becomes 0.
 
-    LeRobot 0.6 stores the logarithm of depth plus a shift, or depth itself, linearly between two
-    ends.
+    LeRobot 0.6 stores the logarithm of depth plus a shift, or the depth, linearly between two
+    limits.
 
     Args:
         codes: (...) integers.
-        info: What `info.json` says of the video.
+        info: Description of the video in `info.json`.
 
     Raises:
-        ForeignDataError: It does not say how the codes were made.
+        ForeignDataError: `info` is incomplete.
     """
     names = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
     for name in names:
         if name not in info:
             raise ForeignDataError(
-                f"info.json does not say how depth was coded: {name} is missing; needed: "
+                f"info.json lacks {name}, a parameter of the depth codes; required: "
                 f"{', '.join(names)}."
             )
     low, high, shift, logarithmic = (info[name] for name in names)

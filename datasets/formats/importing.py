@@ -1,4 +1,4 @@
-"""Taking a foreign data set over into a store: one episode at a time, again and again until all that is good is there."""
+"""Import of a foreign data set into a store, episode by episode; it may be repeated."""
 
 import logging
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
         imported: Names of the new episodes.
-        present: How many were in the store already.
-        refused: Why each of the others was left out, by the name of the foreign episode.
+        present: Number of episodes that were in the store already.
+        refused: Error of each other episode, by the name of the foreign episode.
     """
 
     imported: tuple[str, ...]
@@ -38,21 +38,20 @@ class Outcome:
 
 
 def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
-    """Takes over every episode that the store does not have yet.
+    """Imports every episode that the store does not have yet.
 
-    An episode is known again by the name of its data set, its file, its number and a checksum of
-    its actions. One that cannot be read is left out and named; the others come in whole, one after
-    another, so that memory does not grow with the data.
+    An episode is identified by the name of its data set, its file, its number and a checksum of its
+    actions. Unreadable episodes are left out and reported.
 
     Args:
-        reader: The format.
+        reader: Reader of the format.
         path: The data set.
-        store: Where the episodes go.
+        store: The store for the episodes.
         task: Name of the task; by default the name of the data set.
 
     Raises:
         ValueError: There is no such data set, or an option does not fit it.
-        NoSpaceError: The disk is full; what was taken over before stays, nothing half-written does.
+        NoSpaceError: The disk is full; complete episodes stay.
     """
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
@@ -93,23 +92,23 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
 
 
 def _origin_of(episode: StoredEpisode) -> Origin | None:
-    """Returns where an episode was imported from, None where it was not."""
+    """Returns the origin of an imported episode, or None."""
     kept: Mapping[str, Any] | None = episode.attributes.extra.get(ORIGIN)
     return (kept["source"], kept["file"], kept["episode"], kept["action_crc32"]) if kept else None
 
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
     if common is not None and common != contract:
-        why = common.misfits(contract) or [
+        why = common.incompatibilities(contract) or [
             f"Its cameras are {contract.cameras}, those of the others {common.cameras}."
         ]
-        raise ForeignDataError(f"It does not fit the episodes before it. {' '.join(why)}")
+        raise ForeignDataError(f"It does not fit the previous episodes. {' '.join(why)}")
 
 
 def _store(
     store: EpisodeStore, reference: Reference, episode: ForeignEpisode, task: str, origin: Origin
 ) -> str:
-    """Writes one episode and returns its name; one that turns out bad on the way leaves nothing behind."""
+    """Writes one episode and returns its name; an invalid episode leaves nothing in the store."""
     kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
         contract=episode.contract,
@@ -126,7 +125,7 @@ def _store(
             return writer.commit()
         except (ForeignDataError, NoSpaceError):
             raise
-        except ValueError as error:  # The writer's own checks; they name the key and the place.
+        except ValueError as error:  # From the checks of the writer.
             raise ForeignDataError(str(error)) from error
 
 
@@ -145,7 +144,7 @@ def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
 
 
 def _size(episode: ForeignEpisode) -> int:
-    """Returns how many bytes an episode will take."""
+    """Returns the size of an episode in the store in bytes."""
     steps = len(episode.arrays["time"])
     per_step = sum(
         camera.height * camera.width * (3 + 2 * (camera.depth is not None))

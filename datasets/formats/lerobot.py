@@ -1,4 +1,4 @@
-"""Reading LeRobotDataset v2.0, v2.1 and v3.0: parquet for numbers, videos or single images for cameras."""
+"""Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.body import VectorLayout, joint_arrays
-from stringline.datasets.formats.checks import growing, image, numbers
+from stringline.datasets.formats.checks import image, increasing, numbers
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -34,6 +33,7 @@ from stringline.datasets.formats.lerobot_tables import (
     names_of,
     read_info,
 )
+from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at
 
 REWARD = "next.reward"
@@ -56,7 +56,7 @@ class LeRobotReader:
 
     def __init__(
         self,
-        body: VectorLayout,
+        layout: VectorLayout,
         *,
         state: str | None = "observation.state",
         action: str = "action",
@@ -64,22 +64,18 @@ class LeRobotReader:
         depth: Mapping[str, str] | None = None,
         depth_source: str = "measured",
     ) -> None:
-        """Sets how the features are to be understood.
+        """Sets the interpretation of the features.
 
         Args:
-            body: What the numbers of state and action mean.
-            state: The feature with joint positions; None where there is none.
+            layout: Meaning of the numbers of state and action.
+            state: The feature with joint positions, or None.
             action: The feature with absolute joint targets.
-            cameras: Features to take as cameras, each with the camera's name; None takes all, under
-                their own names.
-            depth: The feature of a camera's depth by that of its colours; None pairs `<name>_depth`
-                with `<name>`.
-            depth_source: Where depth comes from: `measured`, `simulated` or `estimated`.
-
-        Raises:
-            ValueError: There is no such source of depth.
+            cameras: Name of the camera by feature; None takes all features with their own names.
+            depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
+                `<name>`.
+            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
-        self._body = body
+        self._layout = layout
         self._state = state
         self._action = action
         self._cameras = cameras
@@ -88,11 +84,7 @@ class LeRobotReader:
         self._table: tuple[Path, Any] | None = None
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists a data set.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Lists a data set."""
         info = read_info(path)
         features = info["features"]
         cameras = cameras_of(features, self._cameras, self._depth, self._source)
@@ -108,7 +100,7 @@ class LeRobotReader:
                 file = location.data.relative_to(path).as_posix()
                 yield Reference(file, location.number, partial(self._read, info, cameras, location))
                 number = location.number + 1
-        except ForeignDataError as error:  # What the list says before the damage is good.
+        except ForeignDataError as error:  # The entries before the damage are valid.
             yield Reference("meta", number, partial(_fail, str(error)))
 
     def _read(
@@ -116,14 +108,14 @@ class LeRobotReader:
     ) -> ForeignEpisode:
         features = info["features"]
         names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
-        meaning = self._body.meaning(*names)
+        meaning = self._layout.meaning(*names)
         wanted = [
             key
             for key in (self._state, self._action, "timestamp", REWARD, SUCCESS)
             if key and key in features
         ]
         start, columns = self._rows(location, wanted)
-        time = growing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
+        time = increasing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
         contract = meaning.contract([entry.camera for entry in cameras], float(info["fps"]))
         state = (
             None
@@ -147,10 +139,9 @@ class LeRobotReader:
         )
 
     def _rows(self, location: Location, columns: list[str]) -> tuple[int, dict[str, Array]]:
-        """Returns at which row of its file an episode begins, and its columns."""
-        if (
-            self._table is None or self._table[0] != location.data
-        ):  # Episodes of a file come one after another.
+        """Returns the first row of an episode in its file, and its columns."""
+        # Successive episodes are in the same file.
+        if self._table is None or self._table[0] != location.data:
             self._table = (location.data, parquet.table(location.data, ["episode_index", *columns]))
         table = self._table[1]
         mine = np.flatnonzero(
@@ -158,7 +149,7 @@ class LeRobotReader:
         )
         if len(mine) != location.length or (len(mine) and mine[-1] - mine[0] + 1 != len(mine)):
             raise ForeignDataError(
-                f"The data has {len(mine)} frames of it, the list of episodes says "
+                f"The data has {len(mine)} frames of it, the list of episodes has "
                 f"{location.length}."
             )
         if not len(mine):

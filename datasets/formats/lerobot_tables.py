@@ -1,4 +1,4 @@
-"""The tables of a LeRobotDataset: its features, the location of each episode, and its statistics."""
+"""The tables of a LeRobotDataset: features, locations of episodes, and statistics."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ SUPPORTED = "v2.0, v2.1 and v3.0"
 
 @dataclass(frozen=True)
 class Location:
-    """Where one episode lies.
+    """The location of an episode.
 
     Attributes:
-        number: Its `episode_index`.
-        length: How many rows it has.
-        tasks: What was asked for.
-        data: Its parquet file.
-        videos: For each video feature the file, and where in it the episode begins, in s.
+        number: `episode_index`.
+        length: Number of rows.
+        tasks: Instructions.
+        data: Parquet file.
+        videos: For each video feature the file, and the start of the episode in it, in s.
     """
 
     number: int
@@ -38,17 +38,13 @@ class Location:
 
 
 def read_info(root: Path) -> dict[str, Any]:
-    """Reads `meta/info.json`.
-
-    Raises:
-        ValueError: It is missing or damaged, or the version is not supported.
-    """
+    """Reads `meta/info.json`."""
     try:
         info: dict[str, Any] = json.loads((root / "meta" / "info.json").read_bytes())
         version = str(info["codebase_version"])
         _ = (info["features"], info["fps"], info["data_path"])
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"{root} is no LeRobotDataset: it has no meta/info.json.") from error
+        raise ValueError(f"{root} is not a LeRobotDataset: it has no meta/info.json.") from error
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
     if not version.startswith(("v2.", "v3.")):
@@ -57,11 +53,7 @@ def read_info(root: Path) -> dict[str, Any]:
 
 
 def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:
-    """Yields all episodes in order.
-
-    Raises:
-        ForeignDataError: The list of episodes is damaged.
-    """
+    """Yields all episodes in order; raises `ForeignDataError` for a damaged list of episodes."""
     videos = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
     return (_v3 if str(info["codebase_version"]).startswith("v3") else _v2)(root, info, videos)
 
@@ -134,15 +126,15 @@ Features = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ImageFeature:
-    """A feature that holds images.
+    """A feature with images.
 
     Attributes:
-        key: Of the feature.
-        video: Whether they are frames of a video, else single images in the parquet file.
+        key: Name of the feature.
+        video: Whether the images are frames of a video, or single images in the parquet file.
         height: Rows.
         width: Columns.
-        depth: Whether they are depth.
-        info: What `info.json` says of the video.
+        depth: Whether the images are depth.
+        info: Description of the video in `info.json`.
     """
 
     key: str
@@ -154,13 +146,13 @@ class ImageFeature:
 
     @property
     def short(self) -> str:
-        """Its name without the prefix that all have."""
+        """The name without the common prefix."""
         return self.key.removeprefix("observation.images.").removeprefix("observation.")
 
 
 @dataclass(frozen=True)
 class FeatureCamera:
-    """A camera of the contract and the features that feed it."""
+    """A camera of the contract and its features."""
 
     camera: Camera
     colour: ImageFeature
@@ -168,11 +160,7 @@ class FeatureCamera:
 
 
 def image_features(features: Features) -> Iterator[ImageFeature]:
-    """Yields the features that hold images.
-
-    Raises:
-        ValueError: One has a shape that no image has.
-    """
+    """Yields the features with images."""
     for key, feature in features.items():
         if feature["dtype"] not in ("video", "image"):
             continue
@@ -180,7 +168,7 @@ def image_features(features: Features) -> Iterator[ImageFeature]:
         names = feature.get("names") or ()
         if len(shape) != 3:
             raise ValueError(
-                f"The feature {key!r} holds images of shape {shape}; allowed: (H, W, C)."
+                f"The feature {key!r} has images of shape {shape}; allowed: (H, W, C)."
             )
         first = names[0] in ("channel", "channels") if names else shape[0] in (1, 3)
         height, width, channels = (*shape[1:], shape[0]) if first else shape
@@ -200,15 +188,15 @@ def cameras_of(
     """Returns the cameras of a data set.
 
     Args:
-        features: Of `info.json`.
-        chosen: Features to take, whole or without `observation.images.`, each with the camera's
-            name; None takes all.
-        depth: The feature of a camera's depth by the feature of its colours; None pairs
-            `<name>_depth` with `<name>`.
-        source: Where depth comes from.
+        features: Features of `info.json`.
+        chosen: Name of the camera by feature, with or without `observation.images.`; None takes
+            all features.
+        depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
+            `<name>`.
+        source: Source of the depth.
 
     Raises:
-        ValueError: A feature does not exist, or depth belongs to no camera.
+        ValueError: A feature does not exist, or a depth feature belongs to no camera.
     """
     images = list(image_features(features))
     by_name = {name: feature for feature in images for name in (feature.key, feature.short)}
@@ -223,7 +211,7 @@ def cameras_of(
         paired = named.get(colour.key, f"{colour.short}_depth")
         behind = by_name.get(paired)
         if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
-            raise ValueError(f"{behind.key} and {colour.key} differ in size; a camera has one.")
+            raise ValueError(f"The sizes of {behind.key} and {colour.key} differ.")
         camera = Camera(
             new, colour.height, colour.width, source if behind else None, has_geometry=False
         )
@@ -232,18 +220,14 @@ def cameras_of(
     lost = [feature.key for feature in images if feature.depth and feature.key not in used]
     if chosen is None and lost:
         raise ValueError(
-            f"The depth of {lost[0]!r} belongs to no camera; name it, format.depth={{COLOUR: "
-            f"{lost[0]}}}."
+            f"The depth feature {lost[0]!r} belongs to no camera; set "
+            f"format.depth={{COLOUR: {lost[0]}}}."
         )
     return found
 
 
 def names_of(features: Features, key: str) -> list[str]:
-    """Returns what the numbers of a vector are called, `<key>_<place>` where the data set does not say.
-
-    Raises:
-        ForeignDataError: There is no such feature.
-    """
+    """Returns the names of the numbers of a vector; by default `<key>_<index>`."""
     if key not in features:
         raise ForeignDataError(str(unknown_name("feature", key, features)))
     width = int(features[key]["shape"][0])
@@ -255,13 +239,13 @@ def names_of(features: Features, key: str) -> list[str]:
     return [str(name) for name in names]
 
 
-LARGEST_SAMPLE = 100  # Images of an episode that are looked at.
-LONGEST_SIDE = 64  # Rows and columns of an image that are looked at.
+LARGEST_SAMPLE = 100  # Images per episode in the statistics.
+LONGEST_SIDE = 64  # Rows and columns per image in the statistics.
 QUANTILE_NAMES = ("q01", "q10", "q50", "q90", "q99")
 
 
 def of_numbers(parts: list[Array]) -> dict[str, Any]:
-    """Returns the statistics of series (T, D) or (T,), over all parts, as lists of D numbers."""
+    """Returns the statistics of series (T, D) or (T,) over all parts as lists of D numbers."""
     found = statistics_of(lambda: (part.reshape(len(part), -1) for part in parts))
     return _plain(found, found.count, lambda values: values.tolist())
 
@@ -270,12 +254,12 @@ def of_images(parts: list[Array], scale: float) -> dict[str, Any]:
     """Returns the statistics of images (T, H, W) or (T, H, W, C) over a sample of their pixels.
 
     Args:
-        parts: Of each episode; they may be mapped.
-        scale: What values are multiplied by: 1/255 for colours, as LeRobot has it.
+        parts: Images of each episode.
+        scale: Factor of the values; 1/255 for colours, as in LeRobot.
 
     Returns:
-        Lists of C lists of one list of one number, as LeRobot shapes them; the count is that of the
-        images looked at.
+        Lists of C lists of one list of one number, LeRobot's shape; the count is that of the
+        sampled images.
     """
     channels = parts[0].shape[3] if parts[0].ndim == 4 else 1
     found = statistics_of(partial(_pixels, parts, channels, scale))

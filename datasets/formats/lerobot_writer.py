@@ -1,4 +1,4 @@
-"""Writing LeRobotDataset v3.0: a parquet file and, per camera, a video for each episode."""
+"""Writer of LeRobotDataset v3.0: for each episode a parquet file and one video per camera."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,11 +25,11 @@ MM_PER_M = 1000
 
 
 class LeRobotWriter:
-    """Writes LeRobotDataset v3.0 with joints and actions in the contract's units.
+    """Writes LeRobotDataset v3.0 with joints and actions in the units of the contract.
 
-    Each episode has files of its own, which the format allows. Depth becomes single images of 16
-    bits in mm. There is no place for cameras' geometry and poses of grippers; times become
-    multiples of the step.
+    Each episode has its own files, which the format allows. Depth becomes single images of 16 bits
+    in mm. The geometry of cameras and the poses of grippers are omitted; times become multiples of
+    the step.
     """
 
     def __init__(
@@ -41,17 +41,14 @@ class LeRobotWriter:
         encoder: Mapping[str, str] | None = None,
         cameras: Mapping[str, str] | None = None,
     ) -> None:
-        """Sets how it is written.
+        """Sets the options of the export.
 
         Args:
-            images: `video`, small and with losses, or `image`, exact.
+            images: `video` (small, lossy) or `image` (lossless).
             codec: FFmpeg's name of the encoder.
-            pixel_format: FFmpeg's name.
-            encoder: Options of the encoder; LeRobot's own are `g` 2 and `crf` 30.
-            cameras: Cameras to write, each with the name it gets; None writes all.
-
-        Raises:
-            ValueError: There is no such kind of images or encoder.
+            pixel_format: FFmpeg's name of the pixel format.
+            encoder: Options of the encoder; LeRobot's defaults are `g` 2 and `crf` 30.
+            cameras: Exported name by camera; None writes all cameras.
         """
         if images not in get_args(Images):
             raise unknown_name("kind of images", images, get_args(Images))
@@ -63,12 +60,7 @@ class LeRobotWriter:
         self._cameras = cameras
 
     def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the data set into a new folder.
-
-        Raises:
-            ValueError: The episodes have different contracts, or there is something at `path`.
-            NoSpaceError: The disk is full; nothing stays behind.
-        """
+        """Writes the data set into a new folder."""
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
         cameras = {
@@ -78,21 +70,18 @@ class LeRobotWriter:
         exporting.report_left_out(contract, {"depth"})
         tasks = list(dict.fromkeys(_task(episode) for episode in episodes))
         names = {camera.name: "" for camera in cameras.values()}
-        with exporting.complete(
-            path, exporting.size_of_images(episodes, names, depth=True)
-        ) as root:
+        size = exporting.size_of_images(episodes, names, depth=True)
+        with exporting.complete(path, size) as root:
             entries: list[dict[str, Any]] = []
             for number, episode in exporting.with_progress(episodes):
                 first = entries[-1]["dataset_to_index"] if entries else 0
                 entries.append(self._write(root, (number, first, tasks), episode, cameras))
-            _write_table(root / "meta/episodes/chunk-000/file-000.parquet", entries)
-            _write_tasks(root / "meta/tasks.parquet", tasks)
-            statistics = _statistics(episodes, cameras, tasks)
-            _write_json(root / "meta/stats.json", statistics)
-            features = {
-                **_number_features(contract),
-                **self._image_features(cameras, contract.control_hz),
-            }
+            table = optional_library("pyarrow").Table.from_pylist(entries)
+            _write_table(root / "meta/episodes/chunk-000/file-000.parquet", table)
+            _write_table(root / "meta/tasks.parquet", _task_table(tasks))
+            _write_json(root / "meta/stats.json", _statistics(episodes, cameras, tasks))
+            features = _number_features(contract)
+            features |= self._image_features(cameras, contract.control_hz)
             totals = (len(episodes), entries[-1]["dataset_to_index"], len(tasks))
             _write_json(root / "meta/info.json", self._info(contract, features, totals))
 
@@ -103,57 +92,51 @@ class LeRobotWriter:
         episode: StoredEpisode,
         cameras: Mapping[str, Camera],
     ) -> dict[str, Any]:
-        """Writes the files of an episode and returns what the list of episodes says of it."""
+        """Writes the files of an episode and returns its entry in the list of episodes."""
         number, first, tasks = place
         chunk, file = divmod(number, CHUNK)
         name = f"chunk-{chunk:03d}/file-{file:03d}"
-        hz = episode.attributes.contract.control_hz
-        entry: dict[str, Any] = {
-            "episode_index": number,
-            "tasks": [_task(episode)],
-            "length": episode.steps,
-        }
+        task = _task(episode)
+        entry: dict[str, Any] = {"episode_index": number, "tasks": [task], "length": episode.steps}
         entry |= {"data/chunk_index": chunk, "data/file_index": file}
         entry |= {"dataset_from_index": first, "dataset_to_index": first + episode.steps}
-        columns = _columns(episode, number, first, tasks.index(_task(episode)))
+        columns = _columns(episode, number, first, tasks.index(task))
         for key, camera in cameras.items():
             if self._images == "image":
                 columns[key] = _encoded(episode, "rgb", camera.name)
             else:
-                path = root / f"videos/{key}/{name}.mp4"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                frames = exporting.images_of(episode, "rgb", camera.name)
-                write_video(
-                    path,
-                    frames,
-                    fps=hz,
-                    codec=self._codec,
-                    pixel_format=self._format,
-                    options=self._encoder,
-                )
-                where = {
-                    "chunk_index": chunk,
-                    "file_index": file,
-                    "from_timestamp": 0.0,
-                    "to_timestamp": episode.steps / hz,
-                }
-                entry |= {f"videos/{key}/{field}": value for field, value in where.items()}
+                duration_s = self._write_video(root / f"videos/{key}/{name}.mp4", episode, camera)
+                entry |= {f"videos/{key}/chunk_index": chunk, f"videos/{key}/file_index": file}
+                entry |= {f"videos/{key}/from_timestamp": 0.0}
+                entry |= {f"videos/{key}/to_timestamp": duration_s}
             if camera.depth is not None:
                 columns[f"{key}_depth"] = _encoded(episode, "depth", camera.name)
-        _write_columns(root / f"data/{name}.parquet", columns)
-        found = _statistics([episode], cameras, tasks, number, first)
-        entry |= {
-            f"stats/{key}/{field}": value
-            for key, fields in found.items()
-            for field, value in fields.items()
-        }
+        _write_table(root / f"data/{name}.parquet", optional_library("pyarrow").table(columns))
+        for key, fields in _statistics([episode], cameras, tasks, number, first).items():
+            entry |= {f"stats/{key}/{field}": value for field, value in fields.items()}
         return entry | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0}
+
+    def _write_video(self, path: Path, episode: StoredEpisode, camera: Camera) -> float:
+        """Writes the images of a camera and returns the duration of the video in s."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hz = episode.attributes.contract.control_hz
+        frames = exporting.images_of(episode, "rgb", camera.name)
+        write_video(
+            path,
+            frames,
+            fps=hz,
+            codec=self._codec,
+            pixel_format=self._format,
+            options=self._encoder,
+        )
+        return episode.steps / hz
 
     def _image_features(self, cameras: Mapping[str, Camera], fps: float) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        names = {"names": ["height", "width", "channels"]}
         for key, camera in cameras.items():
-            size = {"names": ["height", "width", "channels"]}
-            found[key] = {"dtype": self._images, "shape": [camera.height, camera.width, 3], **size}
+            size = [camera.height, camera.width]
+            found[key] = {"dtype": self._images, "shape": [*size, 3], **names}
             if self._images == "video":
                 found[key]["info"] = {
                     "video.height": camera.height,
@@ -166,19 +149,16 @@ class LeRobotWriter:
                     "has_audio": False,
                 }
             if camera.depth is not None:
-                info = {"is_depth_map": True}
-                found[f"{key}_depth"] = {
-                    "dtype": "image",
-                    "shape": [camera.height, camera.width, 1],
-                    **size,
-                    "info": info,
-                }
+                depth = {"dtype": "image", "shape": [*size, 1], **names}
+                found[f"{key}_depth"] = depth | {"info": {"is_depth_map": True}}
         return found
 
     def _info(
         self, contract: Contract, features: Mapping[str, Any], totals: tuple[int, int, int]
     ) -> dict[str, Any]:
         hz = contract.control_hz
+        file = "chunk-{chunk_index:03d}/file-{file_index:03d}"
+        video = f"videos/{{video_key}}/{file}.mp4"
         return {
             "codebase_version": "v3.0",
             "robot_type": contract.embodiment,
@@ -190,10 +170,8 @@ class LeRobotWriter:
             "video_files_size_in_mb": 200,
             "fps": int(hz) if hz == int(hz) else hz,
             "splits": {"train": f"0:{totals[0]}"},
-            "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-            "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-            if self._images == "video"
-            else None,
+            "data_path": f"data/{file}.parquet",
+            "video_path": video if self._images == "video" else None,
             "features": features,
         }
 
@@ -206,17 +184,14 @@ def _number_features(contract: Contract) -> dict[str, Any]:
     names = [dimension.name for dimension in contract.action]
     found: dict[str, Any] = {ACTION: {"dtype": "float32", "shape": [len(names)], "names": names}}
     if contract.joints:
-        found[STATE] = {
-            "dtype": "float32",
-            "shape": [len(contract.joints)],
-            "names": list(contract.joints),
-        }
+        joints = list(contract.joints)
+        found[STATE] = {"dtype": "float32", "shape": [len(joints)], "names": joints}
     found["timestamp"] = {"dtype": "float32", "shape": [1], "names": None}
     return found | {key: {"dtype": "int64", "shape": [1], "names": None} for key in INDICES}
 
 
 def _numbers(episode: StoredEpisode, number: int, first: int, task: int) -> dict[str, Any]:
-    """Returns the columns of an episode that are numbers, (T, D) or (T,)."""
+    """Returns the numeric columns of an episode, (T, D) or (T,)."""
     steps = np.arange(episode.steps)
     contract = episode.attributes.contract
     found = {ACTION: exporting.float_rows(episode.arrays["action"])}
@@ -245,10 +220,9 @@ def _columns(episode: StoredEpisode, number: int, first: int, task: int) -> dict
 def _encoded(episode: StoredEpisode, kind: str, camera: str) -> Any:
     """Returns a column of PNG images; depth in mm."""
     unit = episode.attributes.contract.camera(camera).depth_unit_m * MM_PER_M
-    frames = exporting.images_of(episode, kind, camera)
-    images = (
-        frames if kind == "rgb" else (np.rint(frame * unit).astype(np.uint16) for frame in frames)
-    )
+    images = exporting.images_of(episode, kind, camera)
+    if kind == "depth":
+        images = (np.rint(frame * unit).astype(np.uint16) for frame in images)
     arrow = optional_library("pyarrow")
     kinds = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
     return arrow.array([{"bytes": png(image), "path": None} for image in images], kinds)
@@ -261,7 +235,7 @@ def _statistics(
     number: int = 0,
     first: int = 0,
 ) -> dict[str, Any]:
-    """Returns the statistics of each feature over episodes that follow one another."""
+    """Returns the statistics of each feature over consecutive episodes."""
     starts = first + np.cumsum([0, *(episode.steps for episode in episodes)])
     parts = [
         _numbers(e, number + i, int(starts[i]), tasks.index(_task(e)))
@@ -281,47 +255,26 @@ def _kinds(camera: Camera) -> Iterator[tuple[str, str, float]]:
         yield "depth", "_depth", camera.depth_unit_m * MM_PER_M
 
 
-def _write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    optional_library("pyarrow.parquet").write_table(
-        optional_library("pyarrow").table(dict(columns)), path
-    )
-
-
-def _write_table(path: Path, entries: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    optional_library("pyarrow.parquet").write_table(
-        optional_library("pyarrow").Table.from_pylist(entries), path
-    )
-
-
-def _write_tasks(path: Path, tasks: list[str]) -> None:
-    """Writes the tasks as pandas would write a table whose index they are."""
+def _task_table(tasks: list[str]) -> Any:
+    """Returns the table that pandas writes for an index of tasks."""
     arrow = optional_library("pyarrow")
-    index = {
-        "name": None,
-        "field_name": "task",
-        "pandas_type": "unicode",
-        "numpy_type": "object",
-        "metadata": None,
-    }
-    number = {
-        "name": "task_index",
-        "field_name": "task_index",
-        "pandas_type": "int64",
-        "numpy_type": "int64",
-        "metadata": None,
-    }
-    columns = {
+    number: dict[str, Any] = {"name": "task_index", "field_name": "task_index"}
+    number |= {"pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+    index: dict[str, Any] = {"name": None, "field_name": "task"}
+    index |= {"pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    schema: dict[str, Any] = {
         "index_columns": ["task"],
         "column_indexes": [],
         "columns": [number, index],
-        "pandas_version": "2.0.0",
     }
+    schema |= {"pandas_version": "2.0.0"}
     table = arrow.table({"task_index": list(range(len(tasks))), "task": tasks})
-    optional_library("pyarrow.parquet").write_table(
-        table.replace_schema_metadata({"pandas": json.dumps(columns)}), path
-    )
+    return table.replace_schema_metadata({"pandas": json.dumps(schema)})
+
+
+def _write_table(path: Path, table: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    optional_library("pyarrow.parquet").write_table(table, path)
 
 
 def _write_json(path: Path, plain: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Libraries that only some formats need: they are imported when such a format is read or written."""
+"""Imports of optional libraries."""
 
 import importlib
 from types import ModuleType
@@ -10,12 +10,12 @@ def optional_library(
     """Imports a library of an extra.
 
     Args:
-        module: What is imported.
-        package: What is installed, where it has another name.
-        extra: The extra of this package that brings it.
+        module: Name of the module.
+        package: Name of the package, if it differs.
+        extra: The extra of Stringline that installs the package.
 
     Raises:
-        ValueError: It is not installed; the message says how to get it.
+        ValueError: The library is not installed.
     """
     try:
         return importlib.import_module(module)

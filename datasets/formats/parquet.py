@@ -1,4 +1,4 @@
-"""Reading parquet so that what is wrong with a file is said in its user's words."""
+"""Reading parquet with error messages for users."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ def opened(path: Path) -> Any:
     """Opens a file by its footer.
 
     Raises:
-        ForeignDataError: It is missing, truncated, or no parquet.
+        ForeignDataError: The file is missing, truncated, or of another format.
     """
     parquet = optional_library("pyarrow.parquet")
     try:
@@ -31,7 +31,7 @@ def opened(path: Path) -> Any:
 
 
 def table(path: Path, columns: Sequence[str]) -> Any:
-    """Reads columns of a file, those of lists included.
+    """Reads columns of a file.
 
     Raises:
         ForeignDataError: The file is damaged or lacks a column.
@@ -53,7 +53,7 @@ def numbers(key: str, column: Any) -> Array:
     """Returns a column of numbers or of lists of numbers as (T,) or (T, D).
 
     Raises:
-        ForeignDataError: A row is empty or of another length; the message names the frame.
+        ForeignDataError: A row is empty or of another length.
     """
     array = column.combine_chunks()
     if array.null_count:
@@ -69,18 +69,14 @@ def numbers(key: str, column: Any) -> Array:
     if len(lengths) and (lengths != lengths[0]).any():
         frame = int(np.flatnonzero(lengths != lengths[0])[0])
         raise ForeignDataError(
-            f"{key} at frame {frame} has {lengths[frame]} numbers, those before it {lengths[0]}."
+            f"{key} at frame {frame} has {lengths[frame]} numbers, the previous ones {lengths[0]}."
         )
     flat = np.asarray(array.flatten().to_numpy(zero_copy_only=False))
     return flat.reshape(len(lengths), -1)
 
 
 def rows(path: Path, column: str, start: int, stop: int) -> Iterator[Any]:
-    """Yields rows of a column as Python objects, with a few in memory at a time.
-
-    Raises:
-        ForeignDataError: The file is damaged.
-    """
+    """Yields rows of a column as Python objects with few of them in memory."""
     file = opened(path)
     first = 0
     for group in range(file.num_row_groups):

@@ -10,7 +10,7 @@ UNIT_TOLERANCE = 1e-2
 
 
 def pose_of_vectors(position: Array, rotation: Array) -> Array:
-    """Returns poses (T, 4, 4) float32 of positions (T, 3) in m and rotation vectors (T, 3) in rad."""
+    """Returns poses (T, 4, 4) float32 of positions (T, 3), m, and rotation vectors (T, 3), rad."""
     angle = np.linalg.norm(rotation, axis=-1)
     axis = rotation / np.where(angle > 0, angle, 1.0)[:, None]
     return _assembled(position, rotation_about(axis, angle))
@@ -20,7 +20,7 @@ def pose_of_quaternions(key: str, position: Array, xyzw: Array) -> Array:
     """Returns poses (T, 4, 4) float32 of positions (T, 3) in m and quaternions (T, 4), x y z w.
 
     Raises:
-        ForeignDataError: A quaternion has not length 1; the message names `key` and the frame.
+        ForeignDataError: A quaternion is not of length 1.
     """
     length = np.linalg.norm(xyzw, axis=-1)
     wrong = np.abs(length - 1) > UNIT_TOLERANCE

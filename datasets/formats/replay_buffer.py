@@ -1,4 +1,4 @@
-"""The replay buffer of diffusion_policy, zarr format 2 with all episodes one after another, and its cameras.
+"""The replay buffer of diffusion_policy (zarr format 2, concatenated episodes) and its cameras.
 
 Layout: `data/<key>` (N, ...) for each series, `meta/episode_ends` (E,) cumulative. UMI compresses
 images as JPEG XL.
@@ -30,11 +30,7 @@ class ReplayBuffer:
     """A replay buffer, open for reading."""
 
     def __init__(self, path: Path) -> None:
-        """Opens it and reads where episodes end.
-
-        Raises:
-            ValueError: It is none, or it is damaged.
-        """
+        """Opens a buffer and reads the ends of its episodes."""
         zarr = optional_library("zarr")
         _register_image_codecs()
         self.path = path
@@ -49,15 +45,15 @@ class ReplayBuffer:
             ends = np.asarray(self._group[ENDS][:])
         except zipfile.BadZipFile as error:
             raise ValueError(
-                f"{path} is no complete zip file ({error}); was it cut off?"
+                f"{path} is not a complete zip file ({error}). Is it truncated?"
             ) from error
         except (KeyError, *UNREADABLE) as error:
             raise ValueError(
-                f"{path} is no replay buffer: a zarr 2 group with data and {ENDS} ({error})."
+                f"{path} is not a replay buffer, a zarr 2 group with data and {ENDS} ({error})."
             ) from error
         if ends.ndim != 1 or ends.dtype.kind not in "iu" or (np.diff(ends, prepend=0) <= 0).any():
             raise ValueError(
-                f"{path}: {ENDS} must be integers that grow; got {ends.dtype} {ends[:4]}..."
+                f"{path}: {ENDS} must be increasing integers; got {ends.dtype} {ends[:4]}..."
             )
         self.bounds = list(itertools.pairwise([0, *ends.tolist()]))
         self.shapes = {key: self.array(key).shape for key in self._keys()}
@@ -66,22 +62,22 @@ class ReplayBuffer:
         """Returns the series `data/<key>`.
 
         Raises:
-            ValueError: It does not exist; or its codec is missing, the message says which.
+            ValueError: The series does not exist, or its codec is missing.
         """
         if key not in self._keys():
             raise unknown_name("series", key, self._keys())
         try:
             return self._group[f"data/{key}"]
-        except (TypeError, *UNREADABLE) as error:  # A codec meets a setting that it does not know.
+        except (TypeError, *UNREADABLE) as error:  # TypeError: unknown setting of a codec.
             hint = (
-                ' Images as of UMI need: pip install "stringline[formats]"'
+                ' Images of UMI need: pip install "stringline[formats]"'
                 if "codec not available" in str(error)
                 else ""
             )
             raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 
     def _keys(self) -> list[str]:
-        """Returns the series without opening one, for a codec may be missing."""
+        """Returns the names of the series without opening them, since a codec may be missing."""
         if self._members is None:
             return sorted(folder.parent.name for folder in self.path.glob("data/*/.zarray"))
         return sorted(
@@ -91,26 +87,26 @@ class ReplayBuffer:
         )
 
     def offered(self) -> str:
-        """Returns in words what there is."""
+        """Returns the series with their shapes, in words."""
         return ", ".join(f"{key} {shape[1:]}" for key, shape in self.shapes.items())
 
     def rows(self, key: str, start: int, stop: int, *, origin: int | None = None) -> Array:
         """Reads rows of a series.
 
         Args:
-            key: Of the series.
+            key: Name of the series.
             start: First row.
             stop: Row after the last one.
-            origin: The row that messages count as frame 0; by default `start`.
+            origin: Row of frame 0 in messages; by default `start`.
 
         Raises:
-            ForeignDataError: Some are missing or damaged; the message names the frame.
+            ForeignDataError: Rows are missing or damaged.
         """
         array = self.array(key)
         origin = start if origin is None else origin
         if stop > array.shape[0]:
             raise ForeignDataError(
-                f"data/{key} ends at frame {array.shape[0] - origin}; the episode goes on."
+                f"data/{key} ends at frame {array.shape[0] - origin}, before the episode ends."
             )
         self._check_present(array, key, (start, stop, origin))
         try:
@@ -120,18 +116,14 @@ class ReplayBuffer:
             raise ForeignDataError(f"data/{key} cannot be read in {frames}: {error}.") from error
 
     def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
-        """Yields rows of a series, reading as many at once as are stored together.
-
-        Raises:
-            ForeignDataError: Some are missing or damaged; the message names the frames.
-        """
+        """Yields rows of a series and reads them chunk by chunk."""
         chunk = int(self.array(key).chunks[0])
         ends = [*range(start - start % chunk + chunk, stop, chunk), stop]
         for first, last in itertools.pairwise([start, *ends]):
             yield from self.rows(key, first, last, origin=start)
 
     def _check_present(self, array: Any, key: str, wanted: tuple[int, int, int]) -> None:
-        """Refuses chunks that are not there: zarr would take them for zeros."""
+        """Checks that all chunks exist: zarr would return zeros for missing ones."""
         start, stop, origin = wanted
         along = [
             range(-(-length // chunk))
@@ -140,17 +132,19 @@ class ReplayBuffer:
         rows = int(array.chunks[0])
         for place in itertools.product(range(start // rows, -(-stop // rows)), *along):
             name = f"data/{key}/{array.metadata.dimension_separator.join(map(str, place))}"
-            if not (
-                name in self._members if self._members is not None else (self.path / name).exists()
-            ):
+            if self._members is None:
+                present = (self.path / name).exists()
+            else:
+                present = name in self._members
+            if not present:
                 frame = max(place[0] * rows, start) - origin
                 raise ForeignDataError(
-                    f"data/{key} lacks the chunk with frame {frame} ({name}); was the copy cut off?"
+                    f"data/{key} lacks the chunk of frame {frame} ({name}). Is the copy incomplete?"
                 )
 
 
 def _register_image_codecs() -> None:
-    """Makes the image codecs known to zarr where they are installed; an array that needs them says so otherwise."""
+    """Registers the image codecs with zarr if they are installed."""
     try:
         codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
     except ValueError:
@@ -159,18 +153,18 @@ def _register_image_codecs() -> None:
 
 
 COLOURS = 3
-UNIT_ATTRIBUTE = "depth_unit_m"  # Our exports say it; others leave depth in m or mm.
+UNIT_ATTRIBUTE = "depth_unit_m"  # Written by our exports; others store depth in m or mm.
 
 
 @dataclass(frozen=True)
 class ReplayCamera:
-    """A camera of the contract and the series that feed it.
+    """A camera of the contract and its series.
 
     Attributes:
         camera: The camera.
-        colour: Series of its images.
-        depth: Series of its depth, or None.
-        counted: Whether depth is in counts of the camera's unit already.
+        colour: Series of the images.
+        depth: Series of the depth, or None.
+        counted: Whether depth is stored in counts of the camera's unit.
     """
 
     camera: Camera
@@ -186,11 +180,8 @@ def replay_cameras(
 
     Args:
         buffer: The data.
-        chosen: Series to take, each with the camera's name; None takes all.
-        source: Where depth comes from.
-
-    Raises:
-        ValueError: A series does not exist or holds no images.
+        chosen: Name of the camera by series; None for all series with images.
+        source: Source of the depth.
     """
     images = [
         key for key, shape in buffer.shapes.items() if len(shape) == 4 and shape[3] == COLOURS
@@ -217,7 +208,7 @@ def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> R
 def replay_images(
     buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]
 ) -> dict[str, Frames]:
-    """Returns what starts a pass over the frames of each camera in an episode."""
+    """Returns functions that yield the frames of each camera in an episode, by key."""
     found: dict[str, Frames] = {}
     for entry in cameras:
         found[f"rgb/{entry.camera.name}"] = partial(_images, buffer, entry, bounds)
@@ -245,17 +236,17 @@ def _depths(
 
 
 def _bytes(key: str, frame: int, row: Array) -> Array:
-    """Returns an image as uint8; diffusion_policy's PushT has floats from 0 to 255."""
+    """Returns an image as uint8; PushT of diffusion_policy stores floats from 0 to 255."""
     if row.dtype.kind != "f":
         return row
     if not (row.min() >= 0 and row.max() <= 255):
         raise ForeignDataError(
             f"data/{key} at frame {frame} has values from {row.min()} to {row.max()}; allowed: 0 "
-            f"to 255."
+            "to 255."
         )
     if 0 < row.max() <= 1:
         raise ForeignDataError(
             f"data/{key} at frame {frame} has values up to {row.max()}; allowed: 0 to 255. Is "
-            f"white 1?"
+            "white 1?"
         )
     return np.rint(row).astype(np.uint8)

@@ -1,9 +1,9 @@
-"""Reading robomimic's HDF5: one file per task, actions of robosuite's operational space controller.
+"""Reader of robomimic's HDF5: one file per task, actions of robosuite's controller `OSC_POSE`.
 
 Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and
 `obs/<key>`; `data.attrs["env_args"]` describes the environment. Images are `obs/<camera>_image`,
 depth is `obs/<camera>_depth`, poses are `obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z
-w), fingers `obs/robot<i>_gripper_qpos`. Masks, as of validation, are kept as attributes.
+w), fingers `obs/robot<i>_gripper_qpos`. Masks, such as validation, become attributes.
 """
 
 import json
@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
-from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats import hdf5
-from stringline.datasets.formats.body import Meaning
 from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
 from stringline.datasets.formats.foreign import (
@@ -36,13 +35,14 @@ from stringline.datasets.formats.robosuite_controller import (
     controller_of,
     named_controller,
 )
+from stringline.datasets.formats.vector_layout import Meaning
 
 AXES = "xyz"
 PER_ARM = 7
 
 
 class RobomimicReader:
-    """Reads robomimic's HDF5: joints and fingers as state, the controller's inputs, in m and rad, as action."""
+    """Reads robomimic's HDF5: states of joints and fingers, controller actions in m and rad."""
 
     def __init__(
         self,
@@ -53,25 +53,21 @@ class RobomimicReader:
         control_hz: float | None = None,
         cameras: Mapping[str, str] | None = None,
     ) -> None:
-        """Sets what the file may not say.
+        """Sets the options that the file may not contain.
 
         Args:
-            action_gripper: How actions count the gripper: `signed_closing` in robosuite's own
+            action_gripper: Gripper convention of the actions; `signed_closing` in robosuite's own
                 environments.
             gripper_open_m: Distance of the fingers at opening 1, 0.08 for a Panda.
-            controller: What becomes of an action, `{position_m, rotation_rad, relative}`; None
-                reads it in `env_args`.
-            control_hz: Steps per second; None reads it there too.
-            cameras: Names without `_image` of the cameras to take, each with the name it gets; None
-                takes all.
-
-        Raises:
-            ValueError: A convention or width is not named.
+            controller: Scales of an action, `{position_m, rotation_rad, relative}`; None reads
+                them from `env_args`.
+            control_hz: Steps per second; None reads them from `env_args`.
+            cameras: New name of the camera by name without `_image`; None takes all cameras.
         """
         self._action_gripper = gripper_convention(action_gripper, "format.action_gripper")
         if gripper_open_m is None:
             raise ValueError(
-                "Name the distance of open fingers, format.gripper_open_m=NUMBER; a Panda has 0.08."
+                "Set the distance of open fingers, format.gripper_open_m=NUMBER; a Panda has 0.08."
             )
         self._fingers = linear("fingers_m", "distance of the fingers in m", 0.0, gripper_open_m)
         self._controller = None if controller is None else named_controller(controller)
@@ -79,16 +75,11 @@ class RobomimicReader:
         self._cameras = cameras
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists a file.
-
-        Raises:
-            ValueError: It is no such file, or does not say what its actions mean and no option
-                does.
-        """
+        """Lists the episodes of a file."""
         with hdf5.opened(path) as file:
             if "data" not in file:
                 raise ValueError(
-                    f"{path} is no data of robomimic: it has no group `data`, but "
+                    f"{path} is not a file of robomimic: it has no group `data`. It has: "
                     f"{', '.join(file) or 'nothing'}."
                 )
             names = sorted(hdf5.members(file, "data"), key=lambda name: (_number(name), name))
@@ -101,8 +92,7 @@ class RobomimicReader:
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
             raise ValueError(
-                f"{path} does not say how many steps make a second; name it, "
-                f"format.control_hz=NUMBER."
+                f"{path} does not contain the control rate; set it, format.control_hz=NUMBER."
             )
         embodiment = _robots(environment)
         for place, name in enumerate(names):
@@ -111,9 +101,8 @@ class RobomimicReader:
                 "masks": sorted(m for m, of in masks.items() if name in of),
             }
             read = partial(self._read, path, name, controller, (float(rate), embodiment, extra))
-            yield Reference(
-                f"{path.name}/{name}", _number(name) if _number(name) >= 0 else place, read
-            )
+            number = _number(name) if _number(name) >= 0 else place
+            yield Reference(f"{path.name}/{name}", number, read)
 
     def _read(
         self,
@@ -123,26 +112,10 @@ class RobomimicReader:
         known: tuple[float, str, Mapping[str, Any]],
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
-        with hdf5.opened(path) as file:
-            demo = file[f"data/{name}"]
-            found = {
-                key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))
-            }
-            steps = equal_lengths(found)
-            series = {
-                key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key))
-                for key in found
-                if not key.endswith(("_image", "_depth"))
-            }
-            cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
-            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
-        arms = sorted(
-            {
-                key.removeprefix("obs/").partition("_")[0]
-                for key in series
-                if key.endswith("_eef_pos")
-            }
-        )
+        series, cameras, rewards = self._contents(path, name)
+        steps = len(series["actions"])
+        poses = [key for key in series if key.endswith("_eef_pos")]
+        arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in poses})
         meaning = self._meaning(arms, series, controller, embodiment)
         time = np.arange(steps) / rate
         contract = meaning.contract(list(cameras.values()), rate, arms)
@@ -157,9 +130,9 @@ class RobomimicReader:
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
         for arm in arms:
-            place = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+            position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
             key = f"obs/{arm}_eef_quat"
-            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, place, series[key])
+            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, position, series[key])
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
         success = None if rewards is None else bool((rewards > 0).any())
@@ -167,17 +140,34 @@ class RobomimicReader:
             contract, arrays, self._images(path, name, cameras), success=success, extra=extra
         )
 
+    def _contents(
+        self, path: Path, name: str
+    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None]:
+        """Returns the numbers of an episode by key, its cameras, and its rewards or None."""
+        with hdf5.opened(path) as file:
+            demo = file[f"data/{name}"]
+            lengths = {
+                key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))
+            }
+            equal_lengths(lengths)
+            series = {
+                key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key))
+                for key in lengths
+                if not key.endswith(("_image", "_depth"))
+            }
+            cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
+            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
+        return series, cameras, rewards
+
     def _read_keys(self, demo: Any) -> list[str]:
-        """Returns the observations that are read."""
+        """Returns the keys of the observations to read."""
         offered = hdf5.members(demo, "obs")
         arms = [key.removesuffix("_eef_pos") for key in offered if key.endswith("_eef_pos")]
         wanted = [f"{arm}_{part}" for arm in arms for part in ("eef_pos", "eef_quat")]
         optional = [f"{arm}_{part}" for arm in arms for part in ("joint_pos", "gripper_qpos")]
         images = [f"{name}_{kind}" for name in self._chosen(demo) for kind in ("image", "depth")]
-        return [
-            f"obs/{key}"
-            for key in (*wanted, *(key for key in (*optional, *images) if key in offered))
-        ]
+        wanted += [key for key in (*optional, *images) if key in offered]
+        return [f"obs/{key}" for key in wanted]
 
     def _chosen(self, demo: Any) -> Mapping[str, str]:
         offered = [
@@ -195,13 +185,8 @@ class RobomimicReader:
         shape = demo[f"obs/{old}_image"].shape
         if len(shape) != 4 or shape[3] != 3:
             raise ForeignDataError(f"obs/{old}_image has shape {shape}; allowed: (T, H, W, 3).")
-        return Camera(
-            new,
-            shape[1],
-            shape[2],
-            "simulated" if f"{old}_depth" in demo["obs"] else None,
-            has_geometry=False,
-        )
+        depth: DepthSource | None = "simulated" if f"{old}_depth" in demo["obs"] else None
+        return Camera(new, shape[1], shape[2], depth, has_geometry=False)
 
     def _meaning(
         self,
@@ -214,7 +199,7 @@ class RobomimicReader:
         if not arms or width != PER_ARM * len(arms):
             raise ForeignDataError(
                 f"actions has {width} numbers for {len(arms)} arms; allowed: {PER_ARM} for each "
-                f"arm."
+                "arm."
             )
         action = NumberVector(tuple(d for arm in arms for d in self._action(arm, controller)))
         state = NumberVector(tuple(d for arm in arms for d in self._state(arm, series)))
@@ -222,21 +207,12 @@ class RobomimicReader:
 
     def _action(self, arm: str, controller: Controller) -> tuple[Dimension, ...]:
         mode = controller.mode
+        metres = controller.position_m
+        radians = controller.rotation_rad
         return (
+            *(Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", metres) for a in AXES),
             *(
-                Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", controller.position_m)
-                for a in AXES
-            ),
-            *(
-                Dimension(
-                    f"{arm}/rotation_{a}",
-                    arm,
-                    "rotation",
-                    mode,
-                    "rad",
-                    "world",
-                    controller.rotation_rad,
-                )
+                Dimension(f"{arm}/rotation_{a}", arm, "rotation", mode, "rad", "world", radians)
                 for a in AXES
             ),
             gripper_dimension(f"{arm}/gripper", arm, self._action_gripper),
@@ -274,7 +250,7 @@ def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Ar
 
 
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
-    """Yields the joints (T, J) and the distance of the fingers (T, 1) of an arm, where they are there."""
+    """Yields the joints (T, J) and the distance of the fingers (T, 1) of an arm, if recorded."""
     if f"obs/{arm}_joint_pos" in series:
         yield series[f"obs/{arm}_joint_pos"]
     if (fingers := series.get(f"obs/{arm}_gripper_qpos")) is not None:

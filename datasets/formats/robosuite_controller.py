@@ -1,4 +1,4 @@
-"""What robosuite's operational space controller makes of an action: it scales numbers from -1 to 1 to metres and radians."""
+"""Scales of robosuite's operational space controller: actions from -1 to 1 in m and rad."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Controller:
     """The scales of an action.
 
     Attributes:
-        position_m: Metres at 1; 1 where positions are in metres already.
-        rotation_rad: Radians at 1; 1 where rotation vectors are in radians already.
+        position_m: Metres at 1; 1 if positions are in metres.
+        rotation_rad: Radians at 1; 1 if rotation vectors are in radians.
         mode: Relative to the measured pose, or absolute.
     """
 
@@ -26,7 +26,7 @@ class Controller:
 
 
 def named_controller(named: Mapping[str, Any]) -> Controller:
-    """Builds what a user named.
+    """Builds a controller from a user's fields.
 
     Raises:
         ValueError: A field is missing or unknown.
@@ -50,10 +50,10 @@ def controller_of(environment: Mapping[str, Any]) -> Controller:
 
     Args:
         environment: `env_args` of the file. Since robosuite 1.5 a controller has one part for each
-            arm; they must be alike.
+            arm; all parts must be equal.
 
     Raises:
-        ValueError: It describes none that is known.
+        ValueError: The controller is missing or unknown.
     """
     settings = environment.get("env_kwargs", {}).get("controller_configs")
     parts = settings if isinstance(settings, list) else [settings]
@@ -62,7 +62,7 @@ def controller_of(environment: Mapping[str, Any]) -> Controller:
     found = {_read(part) for part in parts}
     if len(found) != 1 or None in found:
         raise ValueError(
-            f"The file does not say what its actions mean in m and rad; name it, {OPTION}."
+            f"The file does not contain the scales of its actions in m and rad; set {OPTION}."
         )
     (controller,) = found
     assert controller is not None

@@ -1,8 +1,8 @@
-"""Reading UMI's replay buffers: hand-held grippers with a camera, poses from SLAM, no joints.
+"""Reader of UMI's replay buffers: hand-held grippers with a camera, poses from SLAM, no joints.
 
 Layout (Chi et al., 2024, arXiv 2402.10329): `camera<i>_rgb`, `robot<i>_eef_pos` (N, 3) m,
 `robot<i>_eef_rot_axis_angle` (N, 3) rad, `robot<i>_gripper_width` (N, 1) m. There is no action: as
-in UMI's own training, what is done at a step is the pose of the next.
+in UMI's own training, the action of a step is the pose at the next step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.formats.body import Meaning
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.diffusion_policy import named_rate
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
@@ -25,13 +24,14 @@ from stringline.datasets.formats.replay_buffer import (
     replay_cameras,
     replay_images,
 )
+from stringline.datasets.formats.vector_layout import Meaning
 
 FRAME = "map"
 AXES = "xyz"
 
 
 class UmiReader:
-    """Reads UMI's data: the state is each gripper's opening, the action its next pose and opening."""
+    """Reads UMI's data: states are openings of grippers, actions their next poses and openings."""
 
     def __init__(
         self,
@@ -41,21 +41,17 @@ class UmiReader:
         control_hz: float | None = None,
         cameras: Mapping[str, str] | None = None,
     ) -> None:
-        """Sets what the files do not say.
+        """Sets the options that the files do not contain.
 
         Args:
             gripper_open_m: Width at opening 1.
             gripper_closed_m: Width at opening 0.
-            control_hz: Steps per second: 60, or 59.94, as the camera had.
-            cameras: Series to take as cameras, each with the camera's name; None takes all that
-                hold images.
-
-        Raises:
-            ValueError: A width or the rate is not named.
+            control_hz: Steps per second; 60 or 59.94, the rate of the camera.
+            cameras: Name of the camera by series; None takes all series with images.
         """
         if gripper_open_m is None:
             raise ValueError(
-                "UMI stores the gripper's width in m; name that of an open one, "
+                "UMI stores the width of the gripper in m; set the width of an open gripper, "
                 "format.gripper_open_m=NUMBER."
             )
         self._gripper = linear("width_m", "width in m", gripper_closed_m, gripper_open_m)
@@ -72,7 +68,8 @@ class UmiReader:
         arms = [key.removesuffix("_eef_pos") for key in buffer.shapes if key.endswith("_eef_pos")]
         if not arms:
             raise ValueError(
-                f"{path} has no robot0_eef_pos; it is no data of UMI. It has: {buffer.offered()}."
+                f"{path} is not a buffer of UMI: it has no robot0_eef_pos. It has: "
+                f"{buffer.offered()}."
             )
         cameras = replay_cameras(buffer, self._cameras, "measured")
         for number, bounds in enumerate(buffer.bounds):

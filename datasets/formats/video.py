@@ -22,22 +22,21 @@ from stringline.datasets.formats.foreign import ForeignDataError
 def frames_at(
     path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False
 ) -> Iterator[Array]:
-    """Decodes the frames of a video that belong to given times.
+    """Decodes the frames of a video at given times.
 
     Args:
         path: The file.
-        key: How messages name the series.
-        times: (T,) s, growing, in the video's own clock; a frame may be half a frame's duration
-            off.
+        key: Name of the series in messages.
+        times: (T,) s, increasing, in the clock of the video; the tolerance is half the duration of
+            a frame.
         fps: Frames per second.
-        single_plane: Take the first plane as it is, (H, W) uint16, which is how depth is stored.
+        single_plane: Whether to return the first plane, (H, W) uint16, which contains depth.
 
     Yields:
         (H, W, 3) uint8, or (H, W) uint16.
 
     Raises:
-        ForeignDataError: The file is missing, does not decode, or lacks a frame; the message names
-            the frame.
+        ForeignDataError: The file is missing, does not decode, or lacks a frame.
     """
     if not path.is_file():
         raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
@@ -45,7 +44,7 @@ def frames_at(
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:
-                raise ForeignDataError(f"{key}: {path.name} holds no video.")
+                raise ForeignDataError(f"{key}: {path.name} contains no video.")
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             for time, frame in _decoded(container, stream, float(times[0])):
@@ -73,7 +72,7 @@ def frames_at(
 def _decoded(
     container: InputContainer, stream: VideoStream, start: float
 ) -> Iterator[tuple[float, VideoFrame]]:
-    """Yields frames with their times in s, from the last key frame before `start` on."""
+    """Yields frames and their times in s, from the last key frame before `start` on."""
     base = stream.time_base or Fraction(1, 90000)
     container.seek(max(0, int(start / base)), stream=stream)
     for frame in container.decode(stream):
@@ -89,16 +88,16 @@ def _plane(frame: VideoFrame) -> Array:
 
 
 def check_encoder(codec: str) -> None:
-    """Refuses an encoder that does not exist.
+    """Checks that an encoder exists.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The encoder does not exist.
     """
     try:
         Codec(codec, "w")
     except UnknownCodecError as error:
         raise ValueError(
-            f"There is no video encoder {codec!r}; with PyAV come libsvtav1, libx264, libx265."
+            f"There is no video encoder {codec!r}; PyAV provides libsvtav1, libx264, libx265."
         ) from error
 
 
@@ -111,22 +110,21 @@ def write_video(
     pixel_format: str,
     options: Mapping[str, str],
 ) -> int:
-    """Encodes frames (H, W, 3) uint8.
+    """Encodes at least one frame (H, W, 3) uint8.
 
     Args:
         path: The file.
-        frames: At least one.
+        frames: The frames.
         fps: Frames per second.
         codec: FFmpeg's name of the encoder.
-        pixel_format: FFmpeg's name.
-        options: Of the encoder.
+        pixel_format: FFmpeg's name of the pixel format.
+        options: Options of the encoder.
 
     Returns:
         The number of frames.
     """
-    os.environ.setdefault(
-        "SVT_LOG", "1"
-    )  # Else libsvtav1 tells its whole configuration, 20 lines for each video.
+    # Otherwise libsvtav1 prints its configuration, 20 lines for each video.
+    os.environ.setdefault("SVT_LOG", "1")
     count = 0
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w") as container:
@@ -149,10 +147,10 @@ def write_video(
 
 @contextmanager
 def _priority_kept() -> Iterator[None]:
-    """Undoes what libsvtav1 does as root: it gives its caller, and the threads it starts, the highest real-time priority.
+    """Restores the scheduling priority: as root, libsvtav1 takes the highest real-time priority.
 
-    They keep it for good, and whatever else the machine has to do waits for them, also the loop
-    that moves an arm.
+    The calling thread and the threads of the encoder would keep it, and block all other processes,
+    even the control loop of an arm.
     """
     if not hasattr(os, "sched_setscheduler"):
         yield
@@ -164,10 +162,10 @@ def _priority_kept() -> Iterator[None]:
         yield
     finally:
         for thread in [0, *(_threads() - before)]:
-            with suppress(ProcessLookupError):  # It has ended.
+            with suppress(ProcessLookupError):  # The thread has ended.
                 os.sched_setscheduler(thread, policy, parameters)
 
 
 def _threads() -> set[int]:
-    """Returns the threads of this process, as the system numbers them."""
+    """Returns the ids of the threads of this process."""
     return {int(path.name) for path in Path("/proc/self/task").iterdir()}

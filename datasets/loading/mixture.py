@@ -1,19 +1,18 @@
-"""Several stores as one: each with its share of the draws, and with the cameras that it has, in slots common to all."""
+"""Mixtures of stores with sampling weights and common camera slots."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.arguments import unknown_name
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.loading.windows import Batch, Windows
 from stringline.datasets.store.store import EpisodeStore
 
-Array = NDArray[Any]
 _MATRICES = {"intrinsics": 3, "T_base_camera": 4}
 
 
@@ -22,10 +21,10 @@ class Source:
     """A store of a mixture.
 
     Attributes:
-        path: Where it lies.
-        weight: Its share of the draws, relative to those of the others; above 0.
-        cameras: Slot by slot, the camera of this store that fills it; empty: each camera fills the
-            slot of its own name.
+        path: Folder of the store.
+        weight: Sampling weight relative to the other stores; above 0.
+        cameras: The camera of this store by slot; if empty, each camera fills the slot with its
+            own name.
     """
 
     path: Path
@@ -40,17 +39,13 @@ class Source:
         """
         if not (self.weight > 0 and np.isfinite(self.weight)):
             raise ValueError(
-                f"The weight of {self.path} is {self.weight}; it must be positive and finite."
+                f"The weight of {self.path} is {self.weight}; allowed: positive and finite."
             )
         if len(set(self.cameras.values())) < len(self.cameras):
             raise ValueError(f"A camera of {self.path} fills two slots: {dict(self.cameras)}.")
 
     def slots(self, contract: Contract) -> dict[str, str]:
-        """Returns the camera of each slot.
-
-        Raises:
-            ValueError: The store has no such camera.
-        """
+        """Returns the camera of each slot; raises ValueError for an unknown camera."""
         names = [camera.name for camera in contract.cameras]
         for name in self.cameras.values():
             if name not in names:
@@ -59,22 +54,22 @@ class Source:
 
 
 def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> Contract:
-    """Returns the contract of a mixture: a camera for each slot of any store, in the order in which they come up.
+    """Returns the contract of a mixture, with one camera per slot in the order of the stores.
 
-    A slot has depth and geometry if a store fills it with a camera that has.
+    A slot has depth and geometry if the camera of any store has.
 
     Args:
         sources: The stores.
-        contracts: Of each of them.
+        contracts: The contracts of the stores.
 
     Raises:
-        ValueError: Two stores differ in body, joints, actions or rate, or in the size or depth unit
-            of a slot's images. The message names both.
+        ValueError: Two stores differ in embodiment, joints, actions or rate, or in the image size
+            or depth unit of a slot.
     """
     slots: dict[str, tuple[Camera, Source]] = {}
     first = contracts[0]
     for source, contract in zip(sources, contracts, strict=True):
-        if why := first.with_cameras(*contract.cameras).misfits(contract):
+        if why := first.with_cameras(*contract.cameras).incompatibilities(contract):
             raise ValueError(
                 f"{sources[0].path} and {source.path} cannot be mixed. {' '.join(why)}"
             )
@@ -86,20 +81,19 @@ def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> 
 
 
 class MixedWindows:
-    """Windows of several stores, with the face of `Windows`.
+    """Windows of several stores, with the interface of `Windows`.
 
-    An example has the keys of all slots, and `present/<slot>` bool for each. Where its store does
-    not fill a slot the image is zero, depth says that nothing returned, intrinsics and
-    `T_base_camera` are identities, and the image's time is that of the window. State that not every
-    store has is left out.
+    An example has the keys of all slots and `present/<slot>` bool for each slot. In a slot that its
+    store does not fill, image and depth are zero, intrinsics and `T_base_camera` are identities,
+    and the time of the image is that of the window. State keys that a store lacks are omitted.
 
     Attributes:
         contract: See `mixed_contract`, restricted to the chosen slots.
         chunk: Number of actions in a window.
-        episode: (N,) index into `names` of each window.
-        step: (N,) step within the episode of each window.
-        names: The episodes of all stores, one store after the other.
-        source: (N,) number of the store of each window.
+        episode: (N,) index of the episode of each window in `names`.
+        step: (N,) first step of each window in its episode.
+        names: Names of the episodes of all stores, concatenated.
+        source: (N,) index of the store of each window.
     """
 
     def __init__(
@@ -114,21 +108,21 @@ class MixedWindows:
         past: Sequence[int] = (),
         past_images: bool = True,
     ) -> None:
-        """Reads everything but the images.
+        """Reads all arrays except images.
 
         Args:
-            sources: What each store brings, at least one.
-            stores: The same, opened.
+            sources: Settings of each store, at least one.
+            stores: The opened stores.
             chunk: Number of actions in a window.
-            cameras: Names of the slots to read, by default all.
-            names: Episodes of each store to use, by default all.
+            cameras: Names of the slots; by default all.
+            names: Names of the episodes of each store; by default all.
             every_step: See `Windows`.
             past: See `Windows`.
             past_images: See `Windows`.
 
         Raises:
-            ValueError: There is no store, they cannot be mixed, a slot does not exist, or a store
-                fills none of the chosen.
+            ValueError: There is no store, the stores cannot be mixed, a slot does not exist, or a
+                store fills none of the chosen slots.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
@@ -140,38 +134,31 @@ class MixedWindows:
         slots = [camera.name for camera in mixed.cameras] if cameras is None else list(cameras)
         self.contract = mixed.with_cameras(*(mixed.camera(slot) for slot in slots))
         self.chunk = chunk
-        self._cameras = []
-        self._parts = []
-        for source, store, contract, episodes in zip(
-            sources, stores, contracts, chosen, strict=True
-        ):
-            filled = {slot: name for slot, name in source.slots(contract).items() if slot in slots}
-            if slots and not filled:
-                raise ValueError(
-                    f"{source.path} fills none of the slots {slots}; it has "
-                    f"{source.slots(contract)}."
-                )
-            self._cameras.append({name: slot for slot, name in filled.items()})
-            self._parts.append(
-                Windows(
-                    store,
-                    chunk=chunk,
-                    cameras=list(filled.values()),
-                    names=episodes,
-                    every_step=every_step,
-                    past=past,
-                    past_images=past_images,
-                )
-            )
-        self._weights = np.array([source.weight for source in sources])
-        self.names = tuple(name for part in self._parts for name in part.names)
-        self.past = self._parts[0].past
-        self._seen_at = [("", ())] + (
-            [("past/", (len(self.past),))] if self.past and past_images else []
+        # The slot of each camera, by store.
+        self._cameras = [
+            _filled(source, contract, slots)
+            for source, contract in zip(sources, contracts, strict=True)
+        ]
+        windows = partial(
+            Windows, chunk=chunk, every_step=every_step, past=past, past_images=past_images
         )
+        self._parts = [
+            windows(store, cameras=list(filled), names=episodes)
+            for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)
+        ]
+        self._weights = np.array([source.weight for source in sources])
+        self.past = self._parts[0].past
+        self._seen_at: list[tuple[str, tuple[int, ...]]] = [("", ())]
+        if self.past and past_images:
+            self._seen_at.append(("past/", (len(self.past),)))
+        self._index_windows()
+
+    def _index_windows(self) -> None:
+        """Concatenates the windows of the stores, and finds their common keys."""
+        self.names = tuple(name for part in self._parts for name in part.names)
         self._first = np.cumsum([0, *(len(part) for part in self._parts)])
         earlier = np.cumsum([0, *(len(part.names) for part in self._parts)])
-        self.source = np.repeat(np.arange(len(sources)), np.diff(self._first))
+        self.source = np.repeat(np.arange(len(self._parts)), np.diff(self._first))
         self.step = np.concatenate([part.step for part in self._parts])
         self.episode = np.concatenate(
             [part.episode + before for part, before in zip(self._parts, earlier, strict=False)]
@@ -183,24 +170,19 @@ class MixedWindows:
         self._keys = [key for key in samples[0] if all(key in sample for sample in samples)]
 
     def __len__(self) -> int:
-        """Returns the number of windows."""
         return len(self.step)
 
     def balanced(self, weights: ArrayLike) -> NDArray[np.float64]:
-        """Returns weights (N,) of windows, scaled so that those of each store add up to the weight of the store."""
+        """Scales weights (N,) of windows so that their sum per store is the weight of the store."""
         given = np.asarray(weights, np.float64)
         totals = np.bincount(self.source, given, len(self._parts))
         return np.asarray(given * (self._weights / totals)[self.source])
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """Reads windows; see `Windows.batch`.
-
-        Raises:
-            IndexError: There is no such window.
-        """
+        """Reads windows; see `Windows.batch`."""
         chosen = np.asarray(indices, np.int64)
         if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
-            raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
+            raise IndexError(f"There are windows 0 to {len(self) - 1}; got {chosen}.")
         rows = [np.flatnonzero(self.source[chosen] == number) for number in range(len(self._parts))]
         read = [
             (each, self._read(number, chosen[each]))
@@ -232,44 +214,50 @@ class MixedWindows:
         return batch
 
 
+def _filled(source: Source, contract: Contract, slots: Sequence[str]) -> dict[str, str]:
+    """Returns the chosen slots that a store fills, by the name of the camera."""
+    filled = {name: slot for slot, name in source.slots(contract).items() if slot in slots}
+    if slots and not filled:
+        raise ValueError(
+            f"{source.path} fills none of the slots {slots}; it has {source.slots(contract)}."
+        )
+    return filled
+
+
 def _contract(store: EpisodeStore, names: Sequence[str] | None) -> Contract:
     known = store.names() if names is None else names
     if not known:
         raise ValueError(
             f"There are no episodes to train from in {store.path}. Record some with "
-            f"stringline-collect."
+            "stringline-collect."
         )
     return store.episode(known[0]).attributes.contract
 
 
 def _common(known: Camera, camera: Camera, where: str) -> Camera:
-    """Returns a camera with what either of two has."""
+    """Returns a camera with the depth and geometry of either of two cameras."""
     sizes = [(one.height, one.width) for one in (known, camera)]
     if sizes[0] != sizes[1]:
         got = " and ".join(f"{height}x{width}" for height, width in sizes)
         raise ValueError(
-            f"{where} fill slot {camera.name!r} with {got} pixels; make copies of one size by "
-            f"stringline-data cache."
+            f"{where} fill slot {camera.name!r} with {got} pixels; make copies of the same size "
+            "with stringline-data cache."
         )
     for field_name in ("distortion_model", "distortion", "depth_unit_m"):
         one = getattr(known, field_name)
         other = getattr(camera, field_name)
-        matters = (
-            known.depth is not None and camera.depth is not None
-            if field_name == "depth_unit_m"
-            else True
-        )
-        if matters and one != other:
+        both_have_depth = known.depth is not None and camera.depth is not None
+        if one != other and (both_have_depth or field_name != "depth_unit_m"):
             raise ValueError(
-                f"{where} fill slot {camera.name!r} with cameras whose {field_name} differs: "
-                f"{one} and {other}."
+                f"{where} fill slot {camera.name!r} with cameras whose {field_name} differs: {one} "
+                f"and {other}."
             )
     with_depth = known if known.depth is not None or camera.depth is None else camera
     return replace(with_depth, has_geometry=known.has_geometry or camera.has_geometry)
 
 
 def _renamed(key: str, slot_of: Mapping[str, str]) -> str:
-    """Returns a key of the contract with the camera's slot in place of its name."""
+    """Returns a key of the contract with the slot in place of the name of the camera."""
     prefix = "past/" if key.startswith("past/") else ""
     kind, _, name = key.removeprefix(prefix).partition("/")
     if kind in ("rgb", "depth", "intrinsics", "T_base_camera", "time") and name in slot_of:
@@ -278,7 +266,7 @@ def _renamed(key: str, slot_of: Mapping[str, str]) -> str:
 
 
 def _nothing(camera: Camera, prefix: str, shape: tuple[int, ...], time: Array) -> Batch:
-    """Returns what stands for a camera that is not there, or for depth and geometry that it lacks."""
+    """Returns the placeholders for a missing camera, or for its missing depth and geometry."""
     size = (camera.height, camera.width)
     found: Batch = {"rgb": np.zeros((*shape, *size, 3), np.uint8), "time": time}
     if camera.depth is not None:

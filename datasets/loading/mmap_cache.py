@@ -1,4 +1,4 @@
-"""A bounded set of arrays mapped into memory, the longest unused one given up first."""
+"""A least-recently-used cache of memory-mapped arrays."""
 
 import resource
 import threading
@@ -14,19 +14,19 @@ Array = NDArray[Any]
 FILES_FOR_OTHERS = 256
 
 
-class MapCache:
-    """Maps arrays of many episodes and keeps the most recently used ones; safe to use from several threads.
+class MmapCache:
+    """Maps arrays of many episodes and keeps the most recently used ones; it is thread-safe.
 
-    Every map holds one open file. Where the soft limit of the process on open files is below the
-    capacity, it is raised as far as the hard limit allows, and the capacity follows it.
+    Every map holds one open file. If the soft limit of the process on open files is below the
+    capacity, the limit is raised as far as possible, and the capacity is reduced to it.
     """
 
     def __init__(self, episodes: Sequence[StoredEpisode], capacity: int = 4096) -> None:
-        """Maps nothing yet.
+        """Creates an empty cache.
 
         Args:
-            episodes: What `array` indexes.
-            capacity: How many maps are kept at most.
+            episodes: The episodes that `array` indexes.
+            capacity: Largest number of maps.
         """
         self._episodes = episodes
         self.capacity = max(1, min(capacity, _allowed_files(capacity)))
@@ -34,16 +34,10 @@ class MapCache:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Returns how many maps are held."""
         return len(self._maps)
 
     def array(self, episode: int, key: str) -> Array:
-        """Returns an array of an episode, mapped before or now.
-
-        Raises:
-            KeyError: The episode has no such array.
-            ValueError: Its file is damaged.
-        """
+        """Returns a memory-mapped array of an episode."""
         with self._lock:
             if (found := self._maps.get((episode, key))) is not None:
                 self._maps.move_to_end((episode, key))

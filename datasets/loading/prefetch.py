@@ -1,4 +1,4 @@
-"""Prepares batches in a thread while the last one is used."""
+"""Preparation of batches in a background thread."""
 
 import queue
 import threading
@@ -12,21 +12,20 @@ T = TypeVar("T")
 class Prefetcher(Generic[T]):
     """Calls `make(0), make(1), ...` ahead in one thread and yields the results in order.
 
-    Copies out of memory maps release the interpreter, so one thread is enough to hide reading
-    behind training. Use it in a `with` block: leaving it stops the thread. What `make` raises is
-    raised where its result would have been yielded.
+    Copies out of memory maps release the interpreter lock, so one thread suffices. Leaving the
+    `with` block stops the thread. Iteration raises the errors of `make`.
     """
 
     def __init__(
         self, make: Callable[[int], T], start: int = 0, stop: int | None = None, *, depth: int = 2
     ) -> None:
-        """Starts to prepare.
+        """Starts the thread.
 
         Args:
-            make: Returns the result of a step.
+            make: Function that returns the result of a step.
             start: The first step.
-            stop: The step before which to end, by default never.
-            depth: How many results may wait, at least 1.
+            stop: The step after the last one; None for endless iteration.
+            depth: Largest number of waiting results, at least 1.
 
         Raises:
             ValueError: The depth is below 1.
@@ -47,7 +46,7 @@ class Prefetcher(Generic[T]):
                 self._put((self._make(step),))
                 step += 1
             self._put(None)
-        except BaseException as error:  # It is raised in the thread that waits for the result.
+        except BaseException as error:  # `__iter__` raises it in the thread of the consumer.
             self._put(error)
 
     def _put(self, item: tuple[T] | BaseException | None) -> None:
@@ -59,7 +58,6 @@ class Prefetcher(Generic[T]):
             return
 
     def __iter__(self) -> Iterator[T]:
-        """Yields the results in order."""
         while not self._stopped.is_set():
             try:
                 item = self._ready.get(timeout=0.1)
@@ -73,12 +71,11 @@ class Prefetcher(Generic[T]):
                 raise item
 
     def close(self) -> None:
-        """Stops the thread and waits for the step that it is at."""
+        """Stops the thread after its current step."""
         self._stopped.set()
         self._thread.join()
 
     def __enter__(self) -> Self:
-        """Returns the prefetcher."""
         return self
 
     def __exit__(
@@ -87,5 +84,4 @@ class Prefetcher(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stops the thread."""
         self.close()

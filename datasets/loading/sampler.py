@@ -1,4 +1,4 @@
-"""In which order windows are drawn: a pure function of seed and step, so that a resumed run continues exactly."""
+"""Order of the training windows: a pure function of seed and step, so that runs resume exactly."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,11 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 def order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """Returns a permutation of `count` numbers that depends on the arguments only.
 
-    It sorts raw bits of PCG64, whose stream numpy promises to keep; `Generator.permutation` may
-    change between versions.
-
-    Raises:
-        ValueError: A number is negative.
+    It sorts raw bits of PCG64, a stream that numpy guarantees; `Generator.permutation` may change
+    between versions.
     """
     return np.argsort(_bits(seed, epoch).random_raw(count), kind="stable").astype(np.int64)
 
@@ -21,10 +18,10 @@ def _bits(seed: int, epoch: int) -> np.random.PCG64:
 
 
 class BatchSampler:
-    """Endless batches: epochs of all windows in a new order each, laid end to end.
+    """Infinite batches from concatenated epochs, each a new permutation of all windows.
 
-    With weights, a window occurs in an epoch as often as its share of `count` asks, rounded up or
-    down at random: systematic resampling, which varies less between epochs than independent draws.
+    With weights, the count of a window in an epoch is its share of `count`, rounded up or down at
+    random: systematic resampling, which varies less between epochs than independent draws.
     """
 
     def __init__(
@@ -36,15 +33,15 @@ class BatchSampler:
             count: Number of windows, at least 1.
             batch_size: Windows per batch, at least 1; it may exceed `count`.
             seed: 0 or more.
-            weights: (count,) relative frequencies, not negative, by default all equal.
+            weights: (count,) relative frequencies, 0 or more; by default all equal.
 
         Raises:
             ValueError: A number is out of its range.
         """
         if count < 1 or batch_size < 1 or seed < 0:
             raise ValueError(
-                f"count {count} and batch_size {batch_size} must be at least 1, seed {seed} at "
-                f"least 0."
+                f"count is {count}, batch_size {batch_size}, seed {seed}; allowed: 1 and above for "
+                "count and batch_size, 0 and above for seed."
             )
         self.count = count
         self.batch_size = batch_size
@@ -53,7 +50,7 @@ class BatchSampler:
         self._epoch: tuple[int, NDArray[np.int64]] | None = None
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Returns the (batch_size,) windows of a training step, the same whenever and by whomever it is asked for.
+        """Returns the windows (batch_size,) of a training step.
 
         Raises:
             ValueError: The step is negative.
@@ -71,7 +68,7 @@ class BatchSampler:
         return np.concatenate(parts)
 
     def _windows(self, epoch: int) -> NDArray[np.int64]:
-        """Returns the (count,) windows of an epoch, computed once per epoch."""
+        """Returns the windows (count,) of an epoch, computed once per epoch."""
         if self._epoch is None or self._epoch[0] != epoch:
             places = order(self.seed, epoch, self.count)
             self._epoch = epoch, places if self._edges is None else self._resampled(epoch)[places]
@@ -88,7 +85,7 @@ class BatchSampler:
 
 
 def _edges(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Returns the (count,) upper edges of the windows' shares of [0, 1]."""
+    """Returns the upper edges (count,) of the shares of the windows in [0, 1]."""
     if (
         weights.shape != (count,)
         or not np.isfinite(weights).all()
@@ -96,26 +93,24 @@ def _edges(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
         or not weights.any()
     ):
         raise ValueError(
-            f"weights must be {count} finite numbers, none negative, not all 0; got shape "
+            f"weights must be {count} finite numbers, 0 or above, not all 0; got shape "
             f"{weights.shape}."
         )
     edges: NDArray[np.float64] = np.cumsum(weights) / weights.sum()
-    edges[np.flatnonzero(weights)[-1] :] = (
-        np.inf
-    )  # Rounding must not push a draw past the last window that has a weight.
+    # Rounding must not push a draw past the last window with a weight.
+    edges[np.flatnonzero(weights)[-1] :] = np.inf
     return edges
 
 
 def favour_early(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np.float64]:
-    """Returns weights that draw the beginning of episodes more often.
+    """Returns sampling weights that favour the beginning of episodes.
 
-    Where an episode begins with a search and ends with routine, the few frames that show where
-    things are decide its outcome.
+    The few frames at the beginning, which show the positions of the objects, decide the outcome.
 
     Args:
-        time_s: (N,) seconds from the beginning of its episode to each window.
-        first_s: How long the beginning lasts.
-        factor: How much more often a window in it is drawn; 1 changes nothing.
+        time_s: (N,) seconds from the beginning of the episode to each window.
+        first_s: Duration of the beginning.
+        factor: Relative weight of the windows in the beginning.
 
     Raises:
         ValueError: The factor is not positive.

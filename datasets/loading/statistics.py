@@ -1,4 +1,4 @@
-"""Ranges, means and quantiles of the small arrays of a store, for normalisation and for looking at data."""
+"""Ranges, means and quantiles of the small arrays of a store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ KEYS = ("action", "joints/position", "joints/velocity", "joints/effort")
 
 @dataclass(frozen=True)
 class KeyStatistics:
-    """Numbers of one key, per dimension, in the units of the contract.
+    """Statistics of one key, per dimension, in the units of the contract.
 
     Attributes:
-        count: Rows seen.
-        min: (D,) smallest values.
-        max: (D,) largest values.
+        count: Number of rows.
+        min: (D,) minima.
+        max: (D,) maxima.
         mean: (D,) means.
-        std: (D,) standard deviations of the population.
-        quantiles: (5, D) at `QUANTILES`, each within a 4096th of the range of its dimension.
+        std: (D,) population standard deviations.
+        quantiles: (5, D) at `QUANTILES`, accurate to 1/4096 of the range of each dimension.
     """
 
     count: int
@@ -40,7 +40,7 @@ class KeyStatistics:
     quantiles: Floats
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain lists and numbers."""
+        """Returns the statistics as plain lists and numbers."""
         arrays = {
             name: getattr(self, name).tolist()
             for name in ("min", "max", "mean", "std", "quantiles")
@@ -49,7 +49,7 @@ class KeyStatistics:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds what `to_dict` wrote."""
+        """Builds statistics from the result of `to_dict`."""
         arrays = {
             name: np.asarray(plain[name], np.float64)
             for name in ("min", "max", "mean", "std", "quantiles")
@@ -61,81 +61,39 @@ class Statistics(Mapping[str, KeyStatistics]):
     """The statistics of a data set by key.
 
     Attributes:
-        instructions: What its episodes ask for, each text once, in order.
+        instructions: The distinct instructions of the episodes, sorted.
     """
 
     def __init__(
-        self,
-        by_key: Mapping[str, KeyStatistics],
-        *,
-        instructions: Sequence[str] = (),
-        episodes: Sequence[StoredEpisode] = (),
+        self, by_key: Mapping[str, KeyStatistics], *, instructions: Sequence[str] = ()
     ) -> None:
-        """Keeps what was computed; `of_store` computes.
-
-        Args:
-            by_key: The numbers.
-            instructions: See the class.
-            episodes: Those that more can be measured on, see `measured`; they are not written.
-        """
         self._by_key = dict(by_key)
         self.instructions = tuple(instructions)
-        self._episodes = tuple(episodes)
 
     def __getitem__(self, key: str) -> KeyStatistics:
         """Returns the statistics of a key.
 
         Raises:
-            KeyError: There are none; the message names those there are.
+            KeyError: There are no statistics of the key.
         """
         if key not in self._by_key:
             raise KeyError(str(unknown_name("key with statistics", key, self._by_key)))
         return self._by_key[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Yields the keys."""
         return iter(self._by_key)
 
     def __len__(self) -> int:
-        """Returns the number of keys."""
         return len(self._by_key)
 
-    def measured(self, key: str, rows: Callable[[StoredEpisode], NDArray[Any]]) -> Self:
-        """Returns the same with statistics of something that is computed from episodes, such as actions in other coordinates.
-
-        Where they are known already, as in a checkpoint, nothing is measured.
-
-        Args:
-            key: Under which they are found and written.
-            rows: Computes (n, D) of an episode; called twice for each.
-
-        Raises:
-            ValueError: They are not known and there are no episodes to measure them on.
-        """
-        if key in self._by_key:
-            return self
-        if not self._episodes:
-            raise ValueError(
-                f"There are no statistics of {key!r}, and no episodes to measure them on. Known: "
-                f"{', '.join(self._by_key)}."
-            )
-        found = statistics_of(lambda: (rows(episode) for episode in self._episodes))
-        return type(self)(
-            {**self._by_key, key: found}, instructions=self.instructions, episodes=self._episodes
-        )
-
-    def without_episodes(self) -> Self:
-        """Returns the numbers alone, which cannot measure any more."""
-        return type(self)(self._by_key, instructions=self.instructions)
-
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain lists, numbers and texts, fit for JSON; see `without_episodes`."""
+        """Returns the statistics as plain lists, numbers and texts for JSON."""
         plain: dict[str, Any] = {key: statistics.to_dict() for key, statistics in self.items()}
         return plain | ({INSTRUCTIONS: list(self.instructions)} if self.instructions else {})
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds what `to_dict` wrote.
+        """Builds statistics from the result of `to_dict`.
 
         Raises:
             ValueError: A field is missing.
@@ -148,18 +106,18 @@ class Statistics(Mapping[str, KeyStatistics]):
             }
             return cls(by_key, instructions=plain.get(INSTRUCTIONS, ()))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"These are no statistics: {error!r}.") from error
+            raise ValueError(f"The statistics are invalid: {error!r}.") from error
 
     @classmethod
     def of_store(
         cls, store: EpisodeStore, names: Sequence[str] | None = None, keys: Sequence[str] = KEYS
     ) -> Self:
-        """Reads the arrays of a store twice, one episode at a time.
+        """Computes the statistics of a store in two passes over its episodes.
 
         Args:
             store: The data.
-            names: Episodes to use, by default all.
-            keys: What to look at; keys that not every episode has are left out.
+            names: Names of the episodes; by default all.
+            keys: Keys of the arrays; keys that an episode lacks are omitted.
 
         Raises:
             ValueError: There are no episodes.
@@ -177,18 +135,17 @@ class Statistics(Mapping[str, KeyStatistics]):
         *,
         others: Sequence[StoredEpisode] = (),
     ) -> Self:
-        """Reads the arrays of episodes, of one store or of several, twice, one episode at a time.
+        """Computes the statistics of episodes in two passes.
 
         Args:
-            episodes: At least one.
-            keys: What to look at; keys that not every episode has are left out.
-            others: Episodes that no numbers are computed from, but whose instructions are to be
-                known too.
+            episodes: At least one episode.
+            keys: Keys of the arrays; keys that an episode lacks are omitted.
+            others: Episodes whose instructions alone are included.
         """
         shared = [key for key in keys if all(key in episode.entries for episode in episodes)]
         texts = {episode.attributes.instruction for episode in (*episodes, *others)} - {""}
         by_key = {key: statistics_of(partial(_parts, episodes, key)) for key in shared}
-        return cls(by_key, instructions=sorted(texts), episodes=episodes)
+        return cls(by_key, instructions=sorted(texts))
 
 
 def _parts(episodes: Sequence[StoredEpisode], key: str) -> Iterator[NDArray[Any]]:
@@ -202,7 +159,7 @@ def statistics_of(parts: Callable[[], Iterator[NDArray[Any]]]) -> KeyStatistics:
     equation 2.1), the second counts values in bins between the smallest and the largest one.
 
     Args:
-        parts: Starts a pass over arrays (n, D).
+        parts: Function that yields arrays (n, D); called twice.
 
     Raises:
         ValueError: There are no rows.

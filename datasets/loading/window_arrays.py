@@ -1,19 +1,15 @@
-"""What a window reads besides images and actions: the small arrays of episodes at chosen steps."""
+"""The small arrays of episodes (all except images and actions) at chosen steps."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.store.episode import StoredEpisode
-
-Array = NDArray[Any]
 
 
 def window_starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step: bool) -> Array:
-    """Returns the steps at which windows begin, (S,): those that brought an image, the first one, or all."""
+    """Returns the first steps (S,) of windows: steps with a new image and step 0, or all steps."""
     new = np.full(episode.steps, every_step or not cameras)
     new[:1] = True
     for camera in cameras:
@@ -24,15 +20,15 @@ def window_starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step:
 def small_arrays(
     episodes: Sequence[StoredEpisode], steps: Sequence[Array], contract: Contract
 ) -> dict[str, Array]:
-    """Returns all arrays but images and actions at the given steps of each episode, one after the other.
+    """Returns all arrays except images and actions at the given steps, concatenated over episodes.
 
     Args:
-        episodes: To read.
-        steps: (S,) of each of them.
-        contract: With the cameras that are read.
+        episodes: The episodes.
+        steps: Steps (S,) of each episode.
+        contract: Contract with the cameras to read.
 
     Returns:
-        (sum of S, ...) by key, keys that every episode has; `frame/<camera>` included.
+        (sum of S, ...) by key, `frame/<camera>` included, for the keys that every episode has.
     """
     parts = [
         _at(episode, chosen, contract) for episode, chosen in zip(episodes, steps, strict=True)
@@ -54,16 +50,10 @@ def _at(episode: StoredEpisode, steps: Array, contract: Contract) -> dict[str, A
     for camera in contract.cameras:
         frames = small[f"frame/{camera.name}"] = arrays[f"frame/{camera.name}"][steps]
         small[f"time/{camera.name}"] = arrays[f"time/{camera.name}"][frames]
-        for key, fixed_axes in (
-            (f"intrinsics/{camera.name}", 2),
-            (f"T_base_camera/{camera.name}", 2),
-        ):
+        for key in (f"intrinsics/{camera.name}", f"T_base_camera/{camera.name}"):
             if key in arrays:
                 stored = arrays[key]
-                fixed = stored.ndim == fixed_axes
-                small[key] = (
-                    np.broadcast_to(stored, (len(steps), *stored.shape))
-                    if fixed
-                    else stored[frames]
-                )
+                fixed = stored.ndim == 2  # One matrix for the whole episode.
+                repeated = np.broadcast_to(stored, (len(steps), *stored.shape)) if fixed else None
+                small[key] = stored[frames] if repeated is None else repeated
     return small

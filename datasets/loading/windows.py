@@ -1,37 +1,36 @@
-"""What training reads: an observation at the moment of an image, and the chunk of actions that followed it."""
+"""Training windows: an observation at the time of an image, and the chunk of actions after it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
-from stringline.datasets.loading.mmap_cache import MapCache
+from stringline.datasets.loading.mmap_cache import MmapCache
 from stringline.datasets.loading.window_arrays import small_arrays, window_starts
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
-Array = NDArray[Any]
 Batch = dict[str, Array]
 
 
 class Windows:
-    """An index over the moments of a store, and the arrays that belong to them.
+    """The training windows of a store.
 
-    A window begins at a step at which a new image of one of the cameras arrived, so that images and
-    state belong to the same moment; in between, policies act on chunks and look at nothing. Images
-    are copied out of memory maps; all else (about 1 kB per window, and the actions) is held in
-    memory. Reading is safe from several threads.
+    A window begins at a step with a new image of one of the cameras, so that images and state
+    belong to the same time; between such steps, policies execute chunks without new observations.
+    Images are copied out of memory maps; all other arrays (about 1 kB per window, and the actions)
+    are held in memory. Reading is thread-safe.
 
     Attributes:
-        contract: Of all episodes, restricted to the chosen cameras.
+        contract: Common contract of the episodes, restricted to the chosen cameras.
         chunk: Number of actions in a window.
-        episode: (N,) index into `names` of each window.
-        step: (N,) step within the episode of each window.
-        names: The episodes.
-        past: How many steps back each part of the history lies, the farthest first.
+        episode: (N,) index of the episode of each window in `names`.
+        step: (N,) first step of each window in its episode.
+        names: Names of the episodes.
+        past: Offsets of the history in steps, the largest first.
     """
 
     def __init__(
@@ -46,74 +45,63 @@ class Windows:
         past_images: bool = True,
         open_files: int = 4096,
     ) -> None:
-        """Reads everything but the images.
+        """Reads all arrays except images.
 
         Args:
             store: The data.
             chunk: Number of actions in a window, at least 1.
-            cameras: Names of the cameras to read, by default all.
-            names: Episodes to use, by default all.
-            every_step: Begin a window at every step, whether or not it brought an image.
-            past: Steps back from the start of a window at which to look as well, such as (20, 10).
-            past_images: Whether to read images and geometry there too, or the state alone.
-            open_files: How many image arrays stay mapped at most.
+            cameras: Names of the cameras; by default all.
+            names: Names of the episodes; by default all.
+            every_step: Whether a window begins at every step, even without a new image.
+            past: Offsets of further observations before a window in steps, such as (20, 10).
+            past_images: Whether the further observations contain images and geometry.
+            open_files: Largest number of image arrays that stay mapped.
 
         Raises:
             ValueError: There is no episode, a camera does not exist, episodes have different
-                contracts, a number is out of range, or no episode is as long as the past.
+                contracts, a number is out of range, or no episode is longer than the past.
         """
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
         self.past = tuple(sorted(past, reverse=True))
-        if any(back < 1 for back in self.past) or len(set(self.past)) < len(self.past):
-            raise ValueError(
-                f"past is {tuple(past)}; allowed: different numbers of steps back, each 1 or above."
-            )
         self.names = tuple(store.names() if names is None else names)
         if not self.names:
             raise ValueError(
                 f"There are no episodes to train from in {store.path}. Record some with "
-                f"stringline-collect."
+                "stringline-collect."
             )
         episodes = [store.episode(name) for name in self.names]
         self.contract = _common_contract(episodes, cameras)
-        _check_past(self.past, episodes, store)
+        _check_past(past, episodes, store)
         self.chunk = chunk
-        self._maps = MapCache(episodes, open_files)
+        self._maps = MmapCache(episodes, open_files)
         starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
         self._small = small_arrays(episodes, starts, self.contract)
-        asked = [instruction_number(episode.attributes.instruction) for episode in episodes]
-        self._small[NUMBER_KEY] = np.array(asked, np.int64)[self.episode]
+        numbers = [instruction_number(episode.attributes.instruction) for episode in episodes]
+        self._small[NUMBER_KEY] = np.array(numbers, np.int64)[self.episode]
         self._frames = {
             camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
         }
-        self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
-        ends = np.cumsum([episode.steps for episode in episodes])
-        self._last = (ends - 1)[self.episode]
-        self._first = (
-            self._last
-            + 1
-            - np.array([episode.steps for episode in episodes])[self.episode]
-            + self.step
-        )
+        self._index_actions(episodes)
+        self._past_contract = self.contract if past_images else self.contract.with_cameras()
         every = [np.arange(episode.steps) for episode in episodes]
-        self._past_contract = (
-            self.contract if past_images or not self.past else self.contract.with_cameras()
-        )
         self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
 
+    def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
+        """Concatenates the actions; `_first` and `_last` are the rows of each window in them."""
+        self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
+        lengths = np.array([episode.steps for episode in episodes])
+        ends = np.cumsum(lengths)
+        self._last = (ends - 1)[self.episode]
+        self._first = (ends - lengths)[self.episode] + self.step
+
     def __len__(self) -> int:
-        """Returns the number of windows."""
         return len(self.step)
 
-    def step_of(self, index: int) -> int:
-        """Returns the step within its episode at which a window begins."""
-        return int(self.step[index])
-
     def __getitem__(self, index: int) -> Batch:
-        """Returns one window: the keys of `batch` without the leading axis."""
+        """Returns a window with the keys of `batch`, without the leading axis."""
         return {key: array[0] for key, array in self.batch([index]).items()}
 
     def batch(self, indices: ArrayLike) -> Batch:
@@ -124,19 +112,19 @@ class Windows:
 
         Returns:
             The observation keys of the contract with a leading axis B, `action` (B, chunk, A)
-            float32, where the last action is repeated beyond the end of the episode, `action_mask`
-            (B, chunk) bool, False there, `step` and `episode` (B,), and `instruction_number` (B,)
-            int64, see `instructions.py`. With a past of K steps also `past/<key>` (B, K, ...) for
-            each of the observation keys, the farthest first, and `past_mask` (B, K) bool, False
-            before the beginning of the episode, where its first step is repeated. Without
-            `past_images` these are the keys of the state alone.
+            float32, where the last action is repeated after the end of the episode, `action_mask`
+            (B, chunk) bool, False after the end, `step` and `episode` (B,), and
+            `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
+            `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
+            `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
+            is repeated. Without `past_images` the past contains only the keys of the state.
 
         Raises:
-            IndexError: There is no such window.
+            IndexError: A window does not exist.
         """
         chosen = np.asarray(indices, np.int64)
         if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
-            raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
+            raise IndexError(f"There are windows 0 to {len(self) - 1}; got {chosen}.")
         batch = {key: array[chosen] for key, array in self._small.items()}
         frames = {name: frames[chosen] for name, frames in self._frames.items()}
         batch |= self._seen(self.contract.cameras, self.episode[chosen], frames)
@@ -164,16 +152,16 @@ class Windows:
         return shaped | {"past_mask": known}
 
     def _seen(self, cameras: Sequence[Camera], episode: Array, frames: Batch) -> Batch:
-        """Returns the images (B, H, W, ...) by key of frames (B,) of each camera in episodes (B,)."""
+        """Returns the images (B, H, W, ...) of frames (B,) of each camera in episodes (B,)."""
         seen = {}
         for camera in cameras:
-            asked = episode, frames[camera.name]
+            rows = episode, frames[camera.name]
             seen[f"rgb/{camera.name}"] = self._images(
-                "rgb", camera, *asked, (3,), np.dtype(np.uint8)
+                "rgb", camera, *rows, (3,), np.dtype(np.uint8)
             )
             if camera.depth is not None:
                 seen[f"depth/{camera.name}"] = self._images(
-                    "depth", camera, *asked, (), np.dtype(np.uint16)
+                    "depth", camera, *rows, (), np.dtype(np.uint16)
                 )
         return seen
 
@@ -198,11 +186,13 @@ class Windows:
 def _check_past(
     past: Sequence[int], episodes: Sequence[StoredEpisode], store: EpisodeStore
 ) -> None:
+    if any(offset < 1 for offset in past) or len(set(past)) < len(past):
+        raise ValueError(f"past is {tuple(past)}; allowed: different offsets, each 1 or above.")
     longest = max(episode.steps for episode in episodes)
-    if past and past[0] >= longest:
+    if past and max(past) >= longest:
         raise ValueError(
-            f"The past reaches {past[0]} steps back, but the longest episode of {store.path} has "
-            f"{longest}; allowed: below."
+            f"past is {tuple(past)}, but the longest episode of {store.path} has {longest} steps; "
+            "allowed: smaller offsets."
         )
 
 
@@ -214,9 +204,11 @@ def _common_contract(episodes: Iterable[StoredEpisode], cameras: Sequence[str] |
         contract = offered.with_cameras(*(offered.camera(name) for name in names))
         common = common or contract
         if contract != common:
-            why = common.misfits(contract) or [f"cameras: {common.cameras} and {contract.cameras}."]
+            why = common.incompatibilities(contract) or [
+                f"cameras: {common.cameras} and {contract.cameras}."
+            ]
             raise ValueError(
-                f"Episode {episode.name} does not fit those before it. {' '.join(why)}"
+                f"Episode {episode.name} does not fit the previous ones. {' '.join(why)}"
             )
     assert common is not None
     return common

@@ -1,1 +1,1 @@
-"""Point clouds from depth images, and the check of camera extrinsics that rests on them."""
+"""Point clouds from depth images, and the check of camera extrinsics."""

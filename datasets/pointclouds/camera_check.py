@@ -1,9 +1,9 @@
-"""How far the extrinsics of cameras are off, and what they should be.
+"""Check of camera extrinsics: their errors, and corrections.
 
-Each pair of cameras is laid over each other (`registration.py`) at several steps. An error of a
-mount is constant in the frame of its camera, so what the steps say is put together there, also for
-cameras that move. Which camera of a pair is wrong no pair can say: one is trusted, the reference;
-the others are set right from it, each through the pair with the greatest overlap.
+The clouds of each pair of cameras are aligned (`icp.py`) at several steps. The error of a mount is
+constant in the frame of its camera, so the results of the steps are combined there, also for moving
+cameras. A pair does not reveal which of its cameras is wrong: one camera is the reference; the
+others are corrected from it, each through the pair with the largest overlap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -15,65 +15,64 @@ import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.transforms import inverse, pose, rotation_about
-from stringline.datasets.pointclouds.clouds import Floats, cloud_cameras, look
-from stringline.datasets.pointclouds.icp import Move, Sight, align
+from stringline.datasets.pointclouds.clouds import Floats, cloud_cameras, depth_view
+from stringline.datasets.pointclouds.icp import Alignment, PosedSurface, align
 from stringline.datasets.pointclouds.surfaces import surface_of
 from stringline.datasets.store.episode import StoredEpisode
 
-Views = Mapping[str, Sequence[Sight]]
+Views = Mapping[str, Sequence[PosedSurface]]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What one pair of cameras says.
+    """The result for one pair of cameras.
 
     Attributes:
-        target: The camera that stays.
-        source: The camera that is moved.
-        moves: One per step.
-        T_source_corrected: (4, 4), the median over steps of how the source's mount would have to
-            move if the target were right, in the source's frame; None where every step is refused.
+        target: The fixed camera.
+        source: The moved camera.
+        alignments: One alignment per step.
+        T_source_corrected: (4, 4), the median correction of the source over all steps if the target
+            is correct, in the frame of the source; None if every step is rejected.
     """
 
     target: str
     source: str
-    moves: tuple[Move, ...]
+    alignments: tuple[Alignment, ...]
     T_source_corrected: Floats | None
 
     @property
-    def used(self) -> list[Move]:
-        """The moves that say something."""
-        return [move for move in self.moves if move.T is not None]
+    def used(self) -> list[Alignment]:
+        """The valid alignments."""
+        return [each for each in self.alignments if each.T is not None]
 
     def __str__(self) -> str:
-        """Says it in a line."""
+        """Returns the result in one line."""
         name = f"{self.target} - {self.source}"
         if self.T_source_corrected is None:
-            return f"{name}: nothing can be said; {self.moves[0].refused}"
+            return f"{name}: no result; {self.alignments[0].rejected}"
         fitness, rmse = (
-            np.median([getattr(move, key) for move in self.used]) for key in ("fitness", "rmse_mm")
+            np.median([getattr(each, key) for each in self.used]) for key in ("fitness", "rmse_mm")
         )
-        overlap = np.median([move.overlap for move in self.used])
+        overlap = np.median([each.overlap for each in self.used])
         return (
-            f"{name}: {self.source} off by {said(self.T_source_corrected)} if {self.target} is "
-            f"right; "
-            f"overlap {overlap:.0%}, fitness {fitness:.2f}, RMSE {rmse:.1f} mm, "
-            f"{len(self.used)} of {len(self.moves)} steps"
+            f"{name}: {self.source} off by {describe_motion(self.T_source_corrected)} if "
+            f"{self.target} is correct; overlap {overlap:.0%}, fitness {fitness:.2f}, RMSE "
+            f"{rmse:.1f} mm, {len(self.used)} of {len(self.alignments)} steps"
         )
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What the extrinsics of one camera should be.
+    """The correction of the extrinsics of one camera.
 
     Attributes:
-        camera: Its name.
-        T_camera_corrected: (4, 4), in the camera's frame: T_base_camera times it is right, at every
-            frame.
-        T_base_camera: (4, 4), the corrected one, of a camera that does not move; else None.
-        spread_mm: How far single steps disagree with it, at most.
-        spread_deg: The same.
-        through: The camera that it was compared with.
+        camera: Name of the camera.
+        T_camera_corrected: (4, 4), in the frame of the camera; T_base_camera times this matrix is
+            correct at every frame.
+        T_base_camera: (4, 4), the corrected pose of a fixed camera, or None.
+        spread_mm: Largest deviation of a single step, mm.
+        spread_deg: Largest deviation of a single step, degrees.
+        through: The camera of the comparison.
     """
 
     camera: str
@@ -84,15 +83,15 @@ class Correction:
     through: str
 
     def __str__(self) -> str:
-        """Says it in a line."""
+        """Returns the correction in one line."""
         spread = f"steps agree within {self.spread_mm:.1f} mm and {self.spread_deg:.2f} deg"
         return (
-            f"{self.camera}: off by {said(self.T_camera_corrected)}, compared with "
+            f"{self.camera}: off by {describe_motion(self.T_camera_corrected)}, compared with "
             f"{self.through}; {spread}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain lists and numbers, fit for JSON; metres and degrees."""
+        """Returns plain lists and numbers for JSON; metres and degrees."""
         fixed = None if self.T_base_camera is None else self.T_base_camera.tolist()
         distance, angle = size_of(self.T_camera_corrected)
         return {
@@ -107,13 +106,13 @@ class Correction:
 
 @dataclass(frozen=True)
 class CameraCheck:
-    """The result.
+    """The result of a check.
 
     Attributes:
-        reference: The camera that is trusted.
+        reference: The reference camera.
         pairs: All pairs.
-        corrections: Of each camera that the reference reaches.
-        unreached: The cameras that it does not reach.
+        corrections: Corrections of the cameras that are connected to the reference.
+        unreached: The other cameras.
     """
 
     reference: str
@@ -129,13 +128,13 @@ def check_cameras(
     cameras: Sequence[str] | None = None,
     reference: str | None = None,
 ) -> CameraCheck:
-    """Compares the extrinsics of an episode's cameras.
+    """Compares the extrinsics of the cameras of an episode.
 
     Args:
-        episode: With at least two cameras that have depth and geometry.
-        steps: At which; by default five, spread over the episode.
-        cameras: Which; None takes all that give a cloud.
-        reference: The camera that is trusted; None takes the first.
+        episode: An episode with at least two cameras with depth and geometry.
+        steps: The steps; by default five, spread over the episode.
+        cameras: Names of the cameras; None takes all with depth and geometry.
+        reference: The reference camera; None takes the first one.
 
     Raises:
         ValueError: A camera or step does not exist, there is only one camera, or the reference
@@ -150,9 +149,9 @@ def check_cameras(
     if reference not in names:
         raise unknown_name("camera with depth and geometry", reference, names)
     at = list(steps) or np.unique(np.linspace(0, episode.steps - 1, 5).astype(int)).tolist()
-    looks = {name: [look(episode, name, step) for step in at] for name in names}
+    looks = {name: [depth_view(episode, name, step) for step in at] for name in names}
     views = {
-        name: [Sight(surface_of(view), view.T_base_camera) for view in seen]
+        name: [PosedSurface(surface_of(view), view.T_base_camera) for view in seen]
         for name, seen in looks.items()
     }
     pairs = tuple(_pair(target, source, views) for target, source in combinations(names, 2))
@@ -170,14 +169,14 @@ def check_cameras(
 
 
 def size_of(T: Floats) -> tuple[float, float]:
-    """Returns how far a transform moves, mm, and turns, degrees."""
+    """Returns the translation (mm) and rotation (degrees) of a transform."""
     return 1000 * float(np.linalg.norm(T[:3, 3])), float(
         np.rad2deg(np.linalg.norm(_rotation_vector(T)))
     )
 
 
-def said(T: Floats) -> str:
-    """Says how far a transform moves and turns."""
+def describe_motion(T: Floats) -> str:
+    """Returns the translation and rotation of a transform in words."""
     distance, angle = size_of(T)
     return f"{distance:.1f} mm and {angle:.2f} deg"
 
@@ -185,22 +184,22 @@ def said(T: Floats) -> str:
 def _pair(target: str, source: str, views: Views) -> Pair:
     moves = tuple(align(a, b) for a, b in zip(views[target], views[source], strict=True))
     local = [
-        _local(view, move.T)
-        for view, move in zip(views[source], moves, strict=True)
-        if move.T is not None
+        _local(view, alignment.T)
+        for view, alignment in zip(views[source], moves, strict=True)
+        if alignment.T is not None
     ]
     return Pair(target, source, moves, _middle(local) if local else None)
 
 
-def _local(view: Sight, T: Floats) -> Floats:
-    """Returns a motion of the base frame in the camera's frame."""
+def _local(view: PosedSurface, T: Floats) -> Floats:
+    """Returns a motion of the base frame in the frame of the camera."""
     return np.asarray(inverse(view.T_base_camera) @ T @ view.T_base_camera)
 
 
 def _spread_from(
     reference: str, pairs: Sequence[Pair], views: Views, fixed: Set[str]
 ) -> tuple[Correction, ...]:
-    """Sets cameras right one after the other, by the pair with the greatest overlap among those with one camera done."""
+    """Corrects one camera after the other, through the open pair with the largest overlap."""
     done: dict[str, Floats] = {reference: np.eye(4)}
     found: list[Correction] = []
     while True:
@@ -210,15 +209,18 @@ def _spread_from(
         if not open_pairs:
             return tuple(found)
         best = max(
-            open_pairs, key=lambda pair: float(np.median([move.overlap for move in pair.used]))
+            open_pairs,
+            key=lambda pair: float(np.median([alignment.overlap for alignment in pair.used])),
         )
         through, camera = (
             (best.target, best.source) if best.target in done else (best.source, best.target)
         )
         per_step = []
-        for move, known, view in zip(best.moves, views[through], views[camera], strict=True):
-            if move.T is not None:
-                towards = move.T if camera == best.source else inverse(move.T)
+        for alignment, known, view in zip(
+            best.alignments, views[through], views[camera], strict=True
+        ):
+            if alignment.T is not None:
+                towards = alignment.T if camera == best.source else inverse(alignment.T)
                 earlier = known.T_base_camera @ done[through] @ inverse(known.T_base_camera)
                 per_step.append(_local(view, earlier @ towards))
         done[camera] = _middle(per_step)
@@ -231,7 +233,7 @@ def _spread_from(
 
 
 def _spread(C: Floats, per_step: Sequence[Floats]) -> tuple[float, float]:
-    """Returns how far single steps are from what they say together, mm and degrees, at most."""
+    """Returns the largest deviation of single steps from the correction, mm and degrees."""
     spread_mm, spread_deg = (
         max(values)
         for values in zip(*(size_of(inverse(C) @ each) for each in per_step), strict=True)
@@ -240,7 +242,7 @@ def _spread(C: Floats, per_step: Sequence[Floats]) -> tuple[float, float]:
 
 
 def _middle(transforms: Sequence[Floats]) -> Floats:
-    """Returns the median of small motions, by component of position and rotation vector."""
+    """Returns the componentwise median of small motions (position and rotation vector)."""
     vector = np.median([_rotation_vector(T) for T in transforms], axis=0)
     angle = float(np.linalg.norm(vector))
     rotation = rotation_about(vector / angle, angle) if angle > 1e-12 else np.eye(3)

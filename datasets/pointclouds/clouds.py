@@ -1,6 +1,6 @@
-"""Where the pixels of an episode's depth stand: the cloud of one camera, and that of all cameras in the robot's base frame.
+"""Point clouds of episodes: of one camera, and of all cameras in the base frame of the robot.
 
-Everything here is numpy, in float64; `encoders/coordinates/geometry.py` does the same for batches
+All computations are numpy in float64; `encoders/coordinates/geometry.py` does the same for batches
 of patches in torch.
 """
 
@@ -22,7 +22,7 @@ class Cloud:
     """Points with colours.
 
     Attributes:
-        points: (N, 3) metres, in the base frame unless said otherwise.
+        points: (N, 3) metres, by default in the base frame.
         colours: (N, 3) uint8, sRGB.
     """
 
@@ -30,16 +30,15 @@ class Cloud:
     colours: NDArray[np.uint8]
 
     def __len__(self) -> int:
-        """Returns the number of points."""
         return len(self.points)
 
 
 @dataclass(frozen=True)
 class DepthView:
-    """What one camera saw at one step.
+    """The image and depth of one camera at one step.
 
     Attributes:
-        camera: Its description.
+        camera: Description of the camera.
         depth: (H, W) uint16, in its `depth_unit_m` along the optical axis; 0 = no return.
         colours: (H, W, 3) uint8.
         intrinsics: (3, 3) pixels; pixel (0, 0) has its centre at (0.5, 0.5).
@@ -58,21 +57,21 @@ class DepthView:
         return np.asarray(self.depth.astype(np.float64) * self.camera.depth_unit_m)
 
     def cloud(self) -> Cloud:
-        """Returns the pixels with depth, row by row, in the base frame."""
+        """Returns the points of the pixels with depth, row by row, in the base frame."""
         seen = self.depth > 0
         points = transformed(self.T_base_camera, back_projected(self.metres, self.intrinsics)[seen])
         return Cloud(points, np.ascontiguousarray(self.colours[seen]))
 
 
 def back_projected(depth_m: Floats, intrinsics: ArrayLike) -> Floats:
-    """Returns the point that each pixel shows (pinhole model), in the camera frame.
+    """Returns the point of each pixel (pinhole model) in the camera frame.
 
     Args:
         depth_m: (H, W) metres along the optical axis.
         intrinsics: (3, 3) pixels, without distortion.
 
     Returns:
-        (H, W, 3) metres; the origin where depth is 0.
+        (H, W, 3) metres; the origin if depth is 0.
     """
     height, width = depth_m.shape
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
@@ -84,55 +83,52 @@ def back_projected(depth_m: Floats, intrinsics: ArrayLike) -> Floats:
 
 
 def transformed(T_ab: Floats, points: Floats) -> Floats:
-    """Returns points (..., 3) of frame b in frame a."""
+    """Transforms points (..., 3) from frame b to frame a."""
     return np.asarray(points @ T_ab[:3, :3].T + T_ab[:3, 3])
 
 
-def without_cloud(camera: Camera) -> str | None:
-    """Says why a camera gives no cloud, or None when it gives one."""
+def missing_for_cloud(camera: Camera) -> str | None:
+    """Returns why a camera cannot give a point cloud, or None if it can."""
     if camera.depth is None:
         return "it has no depth"
     if not camera.has_geometry:
-        return "its intrinsics and its place are not known"
+        return "its intrinsics and its pose are unknown"
     if camera.distortion_model != "none":
         return (
             f"its images are distorted ({camera.distortion_model!r}); undistort them before they "
-            f"are stored"
+            "are stored"
         )
     return None
 
 
 def cloud_cameras(contract: Contract, asked: Iterable[str] | None = None) -> list[str]:
-    """Returns the cameras that give a cloud.
+    """Returns the names of the cameras with a point cloud.
 
     Args:
-        contract: Of the episode.
-        asked: Which are wanted; None takes all that give one.
+        contract: Contract of the episode.
+        asked: Names of the cameras; None takes all with a point cloud.
 
     Raises:
-        ValueError: One that is asked for does not exist or gives none, or no camera gives one.
+        ValueError: A camera does not exist or has no point cloud, or no camera has one.
     """
     cameras = contract.cameras if asked is None else [contract.camera(name) for name in asked]
-    reasons = {camera.name: without_cloud(camera) for camera in cameras}
+    reasons = {camera.name: missing_for_cloud(camera) for camera in cameras}
     found = [name for name, reason in reasons.items() if reason is None]
     if not found or (asked is not None and len(found) < len(reasons)):
-        said = "; ".join(
+        listed = "; ".join(
             f"camera {name!r}: {reason}" for name, reason in reasons.items() if reason is not None
         )
-        raise ValueError(f"There is no cloud: {said or 'there is no camera'}.")
+        raise ValueError(f"There is no cloud: {listed or 'there is no camera'}.")
     return found
 
 
-def look(episode: StoredEpisode, camera: str, step: int) -> DepthView:
-    """Returns what a camera saw at a step.
+def depth_view(episode: StoredEpisode, camera: str, step: int) -> DepthView:
+    """Returns the view of a camera at a step.
 
     Args:
         episode: The episode.
-        camera: One with depth and geometry.
-        step: From 0; negative ones count from the end.
-
-    Raises:
-        ValueError: The camera does not exist or gives no cloud, or the episode has fewer steps.
+        camera: Name of a camera with depth and geometry.
+        step: Index from 0; negative numbers count from the end.
     """
     (name,) = cloud_cameras(episode.attributes.contract, [camera])
     frame = int(episode.arrays[f"frame/{name}"][valid_step(episode, step)])
@@ -147,30 +143,22 @@ def look(episode: StoredEpisode, camera: str, step: int) -> DepthView:
 
 
 def valid_step(episode: StoredEpisode, step: int) -> int:
-    """Returns a step counted from 0.
-
-    Raises:
-        ValueError: The episode has fewer steps.
-    """
+    """Returns a step counted from 0."""
     if not -episode.steps <= step < episode.steps:
         raise ValueError(f"Episode {episode.name} has {episode.steps} steps; got step {step}.")
     return step % episode.steps
 
 
 def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None = None) -> Cloud:
-    """Returns the clouds of several cameras at a step as one, in the base frame.
+    """Returns the common cloud of several cameras at a step, in the base frame.
 
     Args:
         episode: The episode.
-        step: From 0; negative ones count from the end.
-        cameras: Which; None takes all that have depth and geometry.
-
-    Raises:
-        ValueError: A camera does not exist or gives no cloud, none does, or the episode has fewer
-            steps.
+        step: Index from 0; negative numbers count from the end.
+        cameras: Names of the cameras; None takes all with depth and geometry.
     """
     names = cloud_cameras(episode.attributes.contract, cameras)
-    clouds = [look(episode, name, step).cloud() for name in names]
+    clouds = [depth_view(episode, name, step).cloud() for name in names]
     return Cloud(
         np.concatenate([cloud.points for cloud in clouds]),
         np.concatenate([cloud.colours for cloud in clouds]),
@@ -178,17 +166,17 @@ def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None
 
 
 def find_episode(names: Sequence[str], asked: str | None) -> str:
-    """Returns the name of an episode from the beginning of it, or from its place in the order.
+    """Returns the name of an episode, given its unique prefix or its index.
 
     Args:
-        names: Of all episodes, in their order.
-        asked: A name, the beginning of one name only, or a place from 0; None takes the first.
+        names: Names of all episodes in order.
+        asked: A name, a unique prefix of a name, or an index from 0; None takes the first episode.
 
     Raises:
-        ValueError: There is none; the message has the nearest names.
+        ValueError: There is no such episode, or several.
     """
     if not names:
-        raise ValueError("The store holds no episode yet.")
+        raise ValueError("The store has no episodes.")
     asked = "0" if asked is None else asked
     if asked in names:
         return asked
@@ -199,7 +187,7 @@ def find_episode(names: Sequence[str], asked: str | None) -> str:
         return begun[0]
     if begun:
         raise ValueError(
-            f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Write more of "
-            f"the name."
+            f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Give a longer "
+            "prefix."
         )
     raise unknown_name("episode", asked, names[:20])

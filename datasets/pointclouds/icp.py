@@ -1,4 +1,4 @@
-"""Laying the surface that one camera sees over the same surface as another sees it, by open3d."""
+"""Alignment of the surfaces that two cameras see, by the ICP of open3d."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,30 +11,26 @@ from stringline.datasets.pointclouds.clouds import Floats, transformed
 from stringline.datasets.pointclouds.open3d_library import open3d
 from stringline.datasets.pointclouds.surfaces import Surface, common, rotated
 
-COARSE_M = (
-    0.03,
-    0.02,
-    0.01,
-)  # Within which points count as the same, round by round, from each start.
-FINE_M = (0.02, 0.01, 0.01, 0.005, 0.005)  # The same, from the best start on.
-START_M = (
-    0.02  # Clouds slide on a table: starts to all sides find the valley that a single one misses.
-)
-ITERATIONS = 20  # Of a round.
+# Largest distance of corresponding points in each round: from each start, then from the best one.
+COARSE_M = (0.03, 0.02, 0.01)
+FINE_M = (0.02, 0.01, 0.01, 0.005, 0.005)
+# Clouds slide on a table: starts in all directions find minima that a single start misses.
+START_M = 0.02
+ITERATIONS = 20  # Per round.
 VOXEL_M = 0.003
 FEWEST_POINTS = 600
 SMALLEST_OVERLAP = 0.15
-# Of the 6 motions the worst determined one: the mean square of what it moves points across their
-# surfaces, as a share of how far it moves them. On a bare plane it is 0.
+# For the worst determined of the 6 motions: mean square of the displacement of points across their
+# surfaces, relative to their displacement. On a plane it is 0.
 WEAKEST = 0.0005
 
 
 @dataclass(frozen=True)
-class Sight:
-    """A surface, and from where it is seen.
+class PosedSurface:
+    """A surface in the frame of a camera, and the pose of the camera.
 
     Attributes:
-        surface: In the camera's frame.
+        surface: The surface in the frame of the camera.
         T_base_camera: (4, 4).
     """
 
@@ -43,60 +39,54 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Move:
-    """How a camera's cloud has to move at one step, or why that cannot be said.
+class Alignment:
+    """The motion that aligns the cloud of a camera at one step, or the reason of a rejection.
 
     Attributes:
-        overlap: Share of the points of the one camera that the other sees, for the camera where it
-            is greater.
-        T: (4, 4) in the base frame, takes the source's points to where the target sees them; None
-            where refused.
-        fitness: Share of the common points that found a partner within 5 mm, as open3d counts it.
-        rmse_mm: Root of the mean squared distance of those; the spacing of points is part of it.
-        refused: The reason, or nothing.
+        overlap: Share of the points of one camera that the other one sees, the larger of both.
+        T: (4, 4) in the base frame, moves points of the source onto those of the target; None if
+            rejected.
+        fitness: Share of the common points with a partner within 5 mm, as computed by open3d.
+        rmse_mm: Root mean squared distance of partners, which includes the spacing of points.
+        rejected: The reason of a rejection, or empty.
     """
 
     overlap: float
     T: Floats | None = None
     fitness: float = 0.0
     rmse_mm: float = float("nan")
-    refused: str = ""
+    rejected: str = ""
 
 
-def align(target: Sight, source: Sight) -> Move:
-    """Finds how the source's cloud has to move so that it fits the target's, where both cameras see the same.
+def align(target: PosedSurface, source: PosedSurface) -> Alignment:
+    """Aligns the cloud of a source camera to that of a target camera in their common view.
 
-    Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Before
-    each round the points are chosen anew: those that the other camera sees, on surfaces that face
-    the same way.
-
-    Args:
-        target: The camera that stays.
-        source: The camera whose cloud is moved.
+    Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Each round
+    uses the points that both cameras see, on surfaces that face the same way.
     """
     shifts = [np.zeros(3), *(sign * START_M * axis for axis in np.eye(3) for sign in (1, -1))]
     found = [_rounds(target, source, pose(shift), COARSE_M) for shift in shifts]
-    overlap, T, result, clouds, refused = max(found, key=lambda each: each[0])
-    if not refused:
-        overlap, T, result, clouds, refused = _rounds(target, source, T, FINE_M)
-    if refused:
-        return Move(overlap, refused=refused)
+    overlap, T, result, clouds, rejected = max(found, key=lambda each: each[0])
+    if not rejected:
+        overlap, T, result, clouds, rejected = _rounds(target, source, T, FINE_M)
+    if rejected:
+        return Alignment(overlap, rejected=rejected)
     weakest = determined(*_partners(result, *clouds))
     if weakest < WEAKEST:
-        return Move(
+        return Alignment(
             overlap,
-            refused=(
-                f"what they see in common is too flat to fix all six motions ({weakest:.1e} of "
+            rejected=(
+                f"the common view is too flat to determine all six motions ({weakest:.1e} of "
                 f"{WEAKEST})"
             ),
         )
-    return Move(overlap, T, float(result.fitness), 1000 * float(result.inlier_rmse))
+    return Alignment(overlap, T, float(result.fitness), 1000 * float(result.inlier_rmse))
 
 
 def _rounds(
-    target: Sight, source: Sight, T: Floats, distances: Sequence[float]
+    target: PosedSurface, source: PosedSurface, T: Floats, distances: Sequence[float]
 ) -> tuple[float, Floats, Any, Any, str]:
-    """Returns the overlap, where the source went, open3d's result and both clouds of the last round; or why there is none."""
+    """Returns overlap, motion, open3d's last result and clouds, and the reason of a rejection."""
     result: Any = None
     clouds: Any = None
     overlap = 0.0
@@ -107,7 +97,7 @@ def _rounds(
         if min(in_a.sum(), in_b.sum()) < FEWEST_POINTS or overlap < SMALLEST_OVERLAP:
             least = f"allowed: {FEWEST_POINTS} and {SMALLEST_OVERLAP:.0%}"
             shared = f"{min(in_a.sum(), in_b.sum())} points, {overlap:.1%} of a cloud"
-            return overlap, T, None, None, f"they see too little in common ({shared}; {least})"
+            return overlap, T, None, None, f"the common view is too small ({shared}; {least})"
         of_source = _cloud(source.surface, source.T_base_camera, in_b).voxel_down_sample(VOXEL_M)
         clouds = _cloud(target.surface, target.T_base_camera, in_a), of_source
         result = _icp(clouds[0], clouds[1], T, distance)
@@ -116,7 +106,7 @@ def _rounds(
 
 
 def determined(points: Floats, normals: Floats) -> float:
-    """Says how well point-to-plane distances determine a motion (Gelfand et al. 2003, section 3).
+    """Measures how well point-to-plane distances determine a motion (Gelfand et al. 2003, sec. 3).
 
     Args:
         points: (N, 3).
@@ -124,7 +114,7 @@ def determined(points: Floats, normals: Floats) -> float:
 
     Returns:
         The smallest eigenvalue of the mean of J J^T with J = (p x n / s, n); p is relative to the
-        mean of all points and s the root of its mean square. 0 where no point is.
+        mean of all points and s the root of its mean square. 0 without points.
     """
     if not len(points):
         return 0.0

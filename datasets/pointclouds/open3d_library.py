@@ -1,4 +1,4 @@
-"""open3d, which only some of the package needs: clouds in files, and the check of cameras."""
+"""The optional library open3d, and point clouds in files."""
 
 import importlib
 from pathlib import Path
@@ -13,7 +13,7 @@ def open3d() -> ModuleType:
     """Imports open3d.
 
     Raises:
-        ValueError: It is not installed, or a library of the system that it needs is missing.
+        ValueError: open3d, or a system library that it needs, is not installed.
     """
     try:
         return importlib.import_module("open3d")
@@ -25,33 +25,14 @@ def open3d() -> ModuleType:
 
 
 def write_ply(cloud: Cloud, path: Path) -> None:
-    """Writes a cloud as a binary PLY file, places in double precision.
-
-    Raises:
-        ValueError: The name does not end in `.ply`, the cloud is empty, or the file cannot be
-            written.
-    """
+    """Writes a cloud as a binary PLY file with positions in double precision."""
     if path.suffix != ".ply":
         raise ValueError(f"A cloud is written as a .ply file; got {path}.")
     if not len(cloud):
-        raise ValueError("The cloud is empty: no camera has a return.")
+        raise ValueError("The cloud is empty: no camera has a valid depth pixel.")
     library = open3d()
     points = library.geometry.PointCloud(library.utility.Vector3dVector(cloud.points))
     points.colors = library.utility.Vector3dVector(cloud.colours / np.float64(255))
     path.parent.mkdir(parents=True, exist_ok=True)
     if not library.io.write_point_cloud(str(path), points):
         raise ValueError(f"{path} could not be written.")
-
-
-def read_ply(path: Path) -> Cloud:
-    """Reads what `write_ply` wrote.
-
-    Raises:
-        ValueError: There is no such file, or no cloud in it.
-    """
-    points = open3d().io.read_point_cloud(str(path)) if path.is_file() else None
-    if points is None or not len(points.points):
-        raise ValueError(f"There is no cloud in {path}.")
-    return Cloud(
-        np.asarray(points.points), np.rint(np.asarray(points.colors) * 255).astype(np.uint8)
-    )

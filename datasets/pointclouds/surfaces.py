@@ -1,4 +1,4 @@
-"""The surfaces that a depth image shows, and which of their points another camera sees too."""
+"""Surfaces in depth images, and their points that another camera sees as well."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,28 +10,23 @@ from stringline.datasets.editing.resampling import resample_depth, resample_intr
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.pointclouds.clouds import DepthView, Floats, back_projected, transformed
 
-EDGE = (
-    0.012  # A neighbour whose depth differs by more than this share of it lies on another surface.
-)
-GRAZING = 0.2  # Cosine between a surface and the line of sight below which depth says little.
-# Cosine between the normals of two points that may be the same: surfaces seen from behind are not.
-ALIKE = 0.85
-LARGEST = 320  # Rows and columns of depth images that are looked at; larger ones are averaged.
-REACH_PX = 2  # Of the window that a normal comes from, to each side.
-REACH = (
-    3.0  # A point may lie so many times farther from its partner along the surface than across it.
-)
+# Relative difference of depth above which a neighbour lies on another surface.
+EDGE = 0.012
+GRAZING = 0.2  # Smallest cosine between the normal and the line of sight for reliable depth.
+ALIKE = 0.85  # Smallest cosine between the normals of corresponding points.
+LARGEST = 320  # Rows and columns of depth images; larger ones are averaged.
+REACH_PX = 2  # Half width of the window for a normal.
+REACH = 3.0  # Largest distance of partners along the surface relative to that across it.
 
 
 @dataclass(frozen=True)
 class Surface:
-    """What a depth image shows, with normals; all in the camera's frame, metres.
+    """The points and normals of a depth image in the frame of the camera, metres.
 
     Attributes:
         points: (H, W, 3).
-        normals: (H, W, 3), of length 1, towards the camera; 0 where unknown.
-        valid: (H, W), whether all four neighbours lie on the same surface, which is not seen at a
-            grazing angle.
+        normals: (H, W, 3), of length 1, towards the camera; 0 if unknown.
+        valid: (H, W), whether all four neighbours lie on the same surface, not at a grazing angle.
         intrinsics: (3, 3) pixels.
     """
 
@@ -46,15 +41,12 @@ class Surface:
         return self.points[self.valid], self.normals[self.valid]
 
     def sees(self, points: Floats, normals: Floats, within_m: float) -> NDArray[np.bool_]:
-        """Says which points lie on this surface where this camera looks.
+        """Returns (N,) whether points are in the image, near this surface, and face the same way.
 
         Args:
-            points: (N, 3) in this camera's frame.
-            normals: (N, 3) in this camera's frame.
-            within_m: How far from the surface, across it.
-
-        Returns:
-            (N,): in the image, near what is seen there, and facing the same way.
+            points: (N, 3) in the frame of the camera.
+            normals: (N, 3) in the frame of the camera.
+            within_m: Largest distance from the surface, across it.
         """
         z = points[:, 2]
         pixels = np.floor((points / np.where(z > 0, z, 1.0)[:, None]) @ self.intrinsics.T).astype(
@@ -81,11 +73,11 @@ class Surface:
 
 
 def surface_of(view: DepthView) -> Surface:
-    """Finds the normals of a depth image by a plane through the neighbourhood of each pixel.
+    """Computes the normals of a depth image by fitting a plane to the neighbourhood of each pixel.
 
     A plane is linear in 1 / z: 1 / z = m (u, v, 1), and its normal is K^T m. So m is fitted by
-    least squares to the pixels of a window that lie on the same surface; differences between
-    neighbours alone would drown in the noise of a real camera.
+    least squares to the pixels of a window on the same surface; differences between neighbours
+    alone are too noisy for a real camera.
     """
     depth, K = _at_most(LARGEST, view)
     points = back_projected(depth, K)
@@ -107,9 +99,8 @@ def surface_of(view: DepthView) -> Surface:
         ..., 0
     ]
     v, u = np.mgrid[:height, :width] + 0.5
-    m[..., 2] -= (
-        m[..., 0] * u + m[..., 1] * v
-    )  # From the centre of the window to that of the image's corner.
+    # From pixel coordinates relative to the window to those of the image.
+    m[..., 2] -= m[..., 0] * u + m[..., 1] * v
     away = m @ K
     normals = -away / np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-12)
     sight = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), 1e-12)
@@ -118,7 +109,7 @@ def surface_of(view: DepthView) -> Surface:
 
 
 def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
-    """Returns depth (H, W) in metres and intrinsics, of so many rows and columns at most; means also have less noise."""
+    """Returns depth (H, W) in metres and intrinsics, with at most `largest` rows and columns."""
     size = view.depth.shape[0], view.depth.shape[1]
     shrink = -(-max(size) // largest)
     if shrink == 1:
@@ -135,23 +126,23 @@ def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
 
 
 def rotated(T_ab: Floats, directions: Floats) -> Floats:
-    """Returns directions (N, 3) of frame b in frame a."""
+    """Rotates directions (N, 3) from frame b to frame a."""
     return np.asarray(directions @ T_ab[:3, :3].T)
 
 
 def common(
     a: Surface, b: Surface, T_ab: Floats, within_m: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Says which of the listed points of each of two surfaces the camera of the other sees too.
+    """Returns for the listed points of two surfaces whether the other camera sees them as well.
 
     Args:
-        a: One surface.
-        b: The other.
-        T_ab: (4, 4), takes coordinates in the frame of b's camera to that of a's.
-        within_m: How far they may lie apart, across the surface.
+        a: First surface.
+        b: Second surface.
+        T_ab: (4, 4), from the frame of b's camera to that of a's.
+        within_m: Largest distance across the surface.
 
     Returns:
-        For each listed point of a, and for each of b.
+        One array for the points of a, one for the points of b.
     """
     T_ba = inverse(T_ab)
     points_a, normals_a = a.listed

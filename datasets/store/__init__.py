@@ -1,1 +1,1 @@
-"""The episode store: its layout on disk, episodes, transactions, verification and quality checks."""
+"""The episode store: layout on disk, episodes, transactions, verification, quality checks."""

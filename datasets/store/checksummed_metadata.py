@@ -1,8 +1,8 @@
-"""The `zarr.json` of a group, sealed: a checksum of the file inside the file, so that not even a space can change unnoticed.
+"""The `zarr.json` of a group with a checksum of itself, which detects any changed byte.
 
-Any zarr reads such a file; the seal is an attribute like others. It stands at a fixed place, and
-covers all bytes of the file with eight zeros in its own place. The metadata of arrays needs no
-seal: what it must say follows from the group's attributes.
+The checksum is an attribute, so that every zarr reads the file. It stands at a fixed position and
+covers all bytes of the file, with eight zeros in its own place. The metadata of arrays follows from
+the attributes of the group and needs no checksum.
 """
 
 import json
@@ -12,35 +12,26 @@ from typing import Any
 
 from stringline.datasets.store.zarr_layout import group_metadata
 
-SEAL = "stringline_checksum"
-_BEFORE = b'{\n  "attributes": {\n    "' + SEAL.encode() + b'": "'
+CHECKSUM_KEY = "stringline_checksum"
+_BEFORE = b'{\n  "attributes": {\n    "' + CHECKSUM_KEY.encode() + b'": "'
 _EMPTY = "00000000"
 _END = len(_BEFORE) + len(_EMPTY)
 
 
-def sealed_group(attributes: Mapping[str, Any]) -> bytes:
-    """Returns the `zarr.json` of a group with these attributes and their seal.
-
-    Raises:
-        ValueError: The attributes are no JSON (a NaN, an array).
-    """
-    data = group_metadata(
-        {SEAL: _EMPTY, **{key: value for key, value in attributes.items() if key != SEAL}}
-    )
+def checksummed_group(attributes: Mapping[str, Any]) -> bytes:
+    """Returns the `zarr.json` of a group with these attributes and the checksum."""
+    # The first key keeps its position when the attributes contain an old checksum.
+    data = group_metadata({CHECKSUM_KEY: _EMPTY} | dict(attributes) | {CHECKSUM_KEY: _EMPTY})
     return b"".join((_BEFORE, _checksum(data), data[_END:]))
 
 
-def is_sealed(data: bytes) -> bool:
-    """Says whether a `zarr.json` holds the checksum of itself."""
+def checksum_matches(data: bytes) -> bool:
+    """Returns whether a `zarr.json` contains its own checksum."""
     return data[: len(_BEFORE)] == _BEFORE and data[len(_BEFORE) : _END] == _checksum(data)
 
 
 def read_attributes(data: bytes) -> dict[str, Any]:
-    """Returns the attributes of a group.
-
-    Raises:
-        ValueError: It is no JSON, or not that of a group.
-    """
+    """Returns the attributes of a group."""
     try:
         attributes = json.loads(data.decode())["attributes"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -1,44 +1,40 @@
-"""An episode as the store knows it: what it says about itself, and its arrays, mapped on demand."""
+"""A stored episode: its attributes, and its arrays, memory-mapped on demand."""
 
-import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.contract.arguments import unknown_name
-from stringline.datasets.contract.contract import Contract
+from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
-from stringline.datasets.store.checksummed_metadata import sealed_group
+from stringline.datasets.store.checksummed_metadata import checksummed_group
 from stringline.datasets.store.versions import (
     EPISODE_KEY,
-    FIRST_SEALED,
+    FIRST_CHECKSUMMED,
     FORMAT_VERSION,
     DamagedError,
     read_group,
 )
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True)
 class EpisodeAttributes:
-    """What an episode says about itself.
+    """The attributes of an episode.
 
     Attributes:
-        contract: What its arrays look like.
+        contract: Contract of its arrays.
         task: Name of the task.
-        seed: The seed that the episode came from; 0 or more.
-        success: Whether the task was achieved; None when nobody judged it.
-        source: Who acted: `expert`, `teleoperation`, `deployment`, `policy`, or the name of an
-            imported set.
-        instruction: What was asked for, in words.
-        extra: Anything else that is plain JSON.
+        seed: Seed of the episode; 0 or more.
+        success: Whether the task was achieved; None if unknown.
+        source: Source of the actions: `expert`, `teleoperation`, `deployment`, `policy`, or the
+            name of an imported data set.
+        instruction: The instruction in words.
+        extra: Any other plain JSON.
     """
 
     contract: Contract
@@ -50,14 +46,13 @@ class EpisodeAttributes:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses seeds and names that no episode name could carry."""
         if self.seed < 0:
             raise ValueError(f"The seed is {self.seed}; allowed: 0 and above.")
         if not self.task:
             raise ValueError("An episode needs the name of its task.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON; `cameras` repeats the names in the contract for readers without Stringline."""
+        """Returns plain JSON; `cameras` repeats the names of the contract for other readers."""
         fields = {
             key: getattr(self, key) for key in ("task", "seed", "success", "source", "instruction")
         }
@@ -71,57 +66,51 @@ class EpisodeAttributes:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds what `to_dict` wrote.
+        """Builds attributes from the result of `to_dict`.
 
         Raises:
-            ValueError: Something is missing.
+            ValueError: A field is missing.
         """
         try:
             fields = {
                 key: plain[key]
                 for key in ("task", "seed", "success", "source", "instruction", "extra")
             }
-            return cls(contract=_contract(marshal.dumps(plain["contract"], 2)), **fields)
+            return cls(contract=_contract(plain["contract"]), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
 
 
-@lru_cache(maxsize=256)
-def _contract(plain: bytes) -> Contract:
-    """Returns a contract; the episodes of a store share few, and building one takes longer than all else.
+_recent: list[tuple[Mapping[str, Any], Contract]] = []
 
-    Args:
-        plain: The dictionary as `marshal` writes it, the quickest key that tells any two apart. It
-            never leaves the process.
-    """
-    return Contract.from_dict(marshal.loads(plain))
+
+def _contract(plain: Mapping[str, Any]) -> Contract:
+    """Returns a contract, a recent one if equal: the episodes of a store share few contracts."""
+    for known, contract in _recent:
+        if known == plain:
+            return contract
+    contract = Contract.from_dict(plain)
+    _recent.append((plain, contract))
+    del _recent[:-16]
+    return contract
 
 
 class MappedArrays(Mapping[str, Array]):
-    """The arrays of an episode by key, each mapped when it is asked for, read-only."""
+    """The read-only arrays of an episode by key, memory-mapped on access."""
 
     def __init__(self, path: Path, entries: Mapping[str, ArrayEntry]) -> None:
-        """Remembers where the arrays lie."""
         self._path = path
         self._entries = entries
 
     def __getitem__(self, key: str) -> Array:
-        """Maps one array.
-
-        Raises:
-            KeyError: It does not exist; the message names the nearest ones.
-            ValueError: Its file is damaged.
-        """
         if key not in self._entries:
             raise KeyError(str(unknown_name("array", key, self._entries)))
         return map_array(self._path, key, self._entries[key])
 
     def __iter__(self) -> Iterator[str]:
-        """Yields the keys."""
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """Returns how many arrays there are."""
         return len(self._entries)
 
 
@@ -130,10 +119,10 @@ class StoredEpisode:
     """A complete episode in a store.
 
     Attributes:
-        name: Its name in the store.
-        path: Its folder.
-        attributes: What it says about itself.
-        version: Of the format that it was written in.
+        name: Name in the store.
+        path: Folder of the episode.
+        attributes: Its attributes.
+        version: Version of the store format.
     """
 
     name: str
@@ -143,19 +132,15 @@ class StoredEpisode:
 
     @cached_property
     def entries(self) -> Mapping[str, ArrayEntry]:
-        """Shape, type and checksum of each array by key.
+        """Shape, type and checksum of each array by key, read on first access.
 
-        They are read when they are asked for: held for each of ten thousand episodes, they would
-        cost most of the time that opening takes.
-
-        Raises:
-            ValueError: The metadata is damaged.
+        Reading them at once would take most of the time of opening ten thousand episodes.
         """
         return entries_of(_read(self.path)[0], self.name)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """The arrays by key, mapped when they are asked for."""
+        """The arrays by key, memory-mapped on access."""
         return MappedArrays(self.path, self.entries)
 
     @property
@@ -169,7 +154,7 @@ class StoredEpisode:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def damaged(self) -> list[str]:
-        """Reads every array and its metadata, and returns one sentence for each that is not what was written."""
+        """Reads all arrays and metadata, and returns one sentence for each damaged one."""
         return [
             sentence
             for key, entry in self.entries.items()
@@ -189,8 +174,8 @@ class StoredEpisode:
             if got != entry.crc32:
                 frames = "" if rows is None or intact else _differing(rows, crc32_of_rows(array))
                 yield (
-                    f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was "
-                    f"written{frames}."
+                    f"Episode {self.name}: {key} has checksum {got:08x} instead of "
+                    f"{entry.crc32:08x}{frames}."
                 )
             elif not intact:
                 yield (
@@ -199,20 +184,20 @@ class StoredEpisode:
                 )
         metadata = folder / "zarr.json"
         if not metadata.is_file() or metadata.read_bytes() != array_metadata(entry):
-            yield f"Episode {self.name}: {key} has another zarr.json than was written ({metadata})."
+            yield f"Episode {self.name}: the zarr.json of {key} was changed ({metadata})."
 
-    def require_whole(self) -> None:
-        """Refuses an episode that is damaged, before anything is made from it that would have checksums of its own.
+    def check_undamaged(self) -> None:
+        """Checks all arrays, since a derived episode would get new, valid checksums.
 
         Raises:
-            ValueError: With what `damaged` says.
+            ValueError: The episode is damaged.
         """
         if found := self.damaged():
             raise ValueError(" ".join(found))
 
 
 def _differing(written: bytes, got: bytes) -> str:
-    """Names the first row whose checksum differs, where there is one for each."""
+    """Describes the rows whose checksums differ."""
     if len(written) != len(got):
         return ""
     rows = np.flatnonzero(np.frombuffer(written, "<u4") != np.frombuffer(got, "<u4"))
@@ -221,13 +206,11 @@ def _differing(written: bytes, got: bytes) -> str:
 
 
 def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> bytes:
-    """Returns the `zarr.json` of an episode.
-
-    Raises:
-        ValueError: The attributes are no plain JSON.
-    """
+    """Returns the `zarr.json` of an episode."""
     arrays = {key: entry._asdict() for key, entry in entries.items()}
-    return sealed_group({EPISODE_KEY: FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays})
+    return checksummed_group(
+        {EPISODE_KEY: FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays}
+    )
 
 
 def write_metadata(
@@ -241,18 +224,13 @@ def write_metadata(
 
 
 def read_episode(path: Path) -> StoredEpisode:
-    """Opens an episode by its metadata alone; no array is read.
-
-    Raises:
-        DamagedError: Its metadata is not what was written.
-        ValueError: A newer version wrote it.
-    """
+    """Opens an episode by its metadata, without reading arrays."""
     plain, version = _read(path)
     try:
         attributes = EpisodeAttributes.from_dict(plain)
     except (ValueError, TypeError, AttributeError) as error:
         raise DamagedError(f"Episode {path.name} is damaged: {error}") from error
-    if version < FIRST_SEALED:  # No checksum says that the rest is whole.
+    if version < FIRST_CHECKSUMMED:  # Without a checksum the entries may be damaged.
         entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
 
@@ -270,11 +248,11 @@ def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
     """Returns shape, type and checksum of each array from the attributes of an episode.
 
     Raises:
-        ValueError: Something is missing.
+        DamagedError: A field is missing.
     """
     try:
         return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError(
-            f"Episode {name} is damaged: its zarr.json lacks something ({error!r})."
+            f"Episode {name} is damaged: its zarr.json is incomplete ({error!r})."
         ) from error

@@ -1,4 +1,4 @@
-"""The same work for many episodes, several at a time; one that is damaged does not keep the others from it."""
+"""Parallel work on many episodes, which continues after damaged ones."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,16 +9,16 @@ from tqdm import tqdm
 def for_each_episode(
     work: Callable[[str], object], names: Sequence[str], workers: int, title: str
 ) -> None:
-    """Does the work for every episode.
+    """Calls `work` for every episode.
 
     Args:
-        work: Takes the name of an episode; it runs in a thread.
-        names: The episodes.
-        workers: How many at a time.
-        title: Of the progress bar.
+        work: Function of the name of an episode; runs in a thread.
+        names: Names of the episodes.
+        workers: Number of threads.
+        title: Title of the progress bar.
 
     Raises:
-        ValueError: Some are damaged; the work is done for all others.
+        ValueError: Some episodes are damaged; the work is done for all others.
     """
     damage: list[str] = []
 

@@ -1,7 +1,5 @@
-"""Recording one episode step by step: bytes go to their files as they arrive, and the episode appears when it is complete."""
+"""Recording of an episode: steps are written to disk as they arrive, and `commit` publishes it."""
 
-import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -11,23 +9,24 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from stringline.datasets.contract.contract import Contract, Observation
+from stringline.datasets.contract.contract import Array, Contract, Observation
 from stringline.datasets.contract.validation import (
     OPTIONAL_STEP_KEYS,
-    validate_action,
-    validate_episode,
-    validate_observation,
+    check_action,
+    check_episode,
+    check_observation,
 )
 from stringline.datasets.files.atomic import (
+    check_space,
     explained_full_disk,
-    require_space,
     sync,
     sync_tree,
     write_all,
 )
 from stringline.datasets.files.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
+from stringline.datasets.files.lock import lock_folder
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
     MappedArrays,
@@ -36,7 +35,6 @@ from stringline.datasets.store.episode import (
 )
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_name, chunk_file, little_endian
 
-Array = NDArray[Any]
 OPEN_PREFIX = ".open-"
 NEW_PREFIX = ".new-"
 
@@ -64,11 +62,11 @@ class _Series:
 
 
 class EpisodeWriter:
-    """Writes one episode under a temporary name; `commit` makes it part of the store, anything else leaves no trace.
+    """Writes one episode under a temporary name; `commit` makes it part of the store.
 
     Use it in a `with` block: leaving the block without `commit` discards the episode. Memory use
-    does not grow with its length. If the process dies, the temporary folder remains, readers ignore
-    it, and `EpisodeStore.remove_leftovers` clears it away.
+    does not grow with the length of the episode. If the process dies, the temporary folder remains;
+    readers ignore it, and `EpisodeStore.remove_leftovers` removes it.
     """
 
     def __init__(
@@ -78,14 +76,11 @@ class EpisodeWriter:
 
         Args:
             root: Folder of the store.
-            name: Name that the episode will have.
-            attributes: What it says about itself; `commit` may complete it.
-            expected_bytes: How much will be written, where this is known.
-
-        Raises:
-            NoSpaceError: The disk is too full.
+            name: Final name of the episode.
+            attributes: Attributes of the episode; `commit` may complete them.
+            expected_bytes: Size of the episode, if known.
         """
-        require_space(root, expected_bytes)
+        check_space(root, expected_bytes)
         self.name = name
         self.attributes = attributes
         self._path = root / f"{OPEN_PREFIX}{name}"
@@ -94,15 +89,12 @@ class EpisodeWriter:
         self._entries: dict[str, ArrayEntry] = {}
         self._last_capture: dict[str, float] = {}
         self._intrinsics: dict[str, Array] = {}
-        # The lock says that the writer lives; it dies with the process, and
-        # `EpisodeStore.leftovers` looks at it. The folder gets its name when it is locked, so that
-        # nobody takes it for a leftover in between.
+        # The lock marks a living writer for `EpisodeStore.leftovers`; it ends with the process. The
+        # folder gets its name after it is locked, so that it is never taken for a leftover.
         starting = root / f"{NEW_PREFIX}{name}"
         with explained_full_disk(self._final):
             starting.mkdir()
-        self._alive = os.open(starting, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # Some network file systems have no locks.
-            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._alive = lock_folder(starting)
         try:
             starting.rename(self._path)
         except OSError:
@@ -112,28 +104,23 @@ class EpisodeWriter:
 
     @property
     def contract(self) -> Contract:
-        """What every observation and action must fit."""
+        """The contract of observations and actions."""
         return self.attributes.contract
 
     def step(self, observation: Observation, action: Array) -> None:
-        """Appends one step: the state, the action that answers it, and each image that was captured since the last step.
+        """Appends one step: the state, the action, and the images captured since the last step.
 
-        An image counts as new when `time/<camera>` differs from the last one stored; a step may
-        leave images out. `reward`, `stage` and `sim/state` are stored where the observation has
-        them.
+        An image is new if `time/<camera>` differs from the last stored one; images may be missing
+        after the first step. `reward`, `stage` and `sim/state` are stored if present.
 
         Args:
             observation: One observation of the contract.
             action: (A,) float32.
-
-        Raises:
-            ValueError: Something does not fit the contract; the episode is to be discarded.
-            NoSpaceError: The disk is full.
         """
         action = np.asarray(action, np.float32)
         images = all(f"rgb/{camera.name}" in observation for camera in self.contract.cameras)
-        validate_observation(observation, self.contract, cameras=images)
-        validate_action(action, self.contract)
+        check_observation(observation, self.contract, cameras=images)
+        check_action(action, self.contract)
         for camera in self.contract.cameras:
             self._capture(camera.name, observation)
         state = ["time", "joints/position", "joints/velocity", "joints/effort", *OPTIONAL_STEP_KEYS]
@@ -150,21 +137,16 @@ class EpisodeWriter:
         if f"rgb/{camera}" not in observation:
             if camera not in self._last_capture:
                 raise ValueError(
-                    f"The first step of an episode must bring an image of every camera; "
-                    f"{camera!r} has none."
+                    f"The first step of an episode needs an image of every camera; that of "
+                    f"{camera!r} is missing."
                 )
             return
         captured = float(observation[f"time/{camera}"])
         if self._last_capture.get(camera) == captured:
             return
         self._last_capture[camera] = captured
-        for key in (
-            f"rgb/{camera}",
-            f"depth/{camera}",
-            f"time/{camera}",
-            f"T_base_camera/{camera}",
-        ):
-            if key in observation:
+        for kind in ("rgb", "depth", "time", "T_base_camera"):
+            if (key := f"{kind}/{camera}") in observation:
                 self.append(key, observation[key])
         if (intrinsics := observation.get(f"intrinsics/{camera}")) is None:
             return
@@ -174,27 +156,21 @@ class EpisodeWriter:
         if not np.array_equal(self._intrinsics[camera], intrinsics):
             raise ValueError(
                 f"intrinsics/{camera} changed within the episode; a store keeps one matrix per "
-                f"episode."
+                "episode."
             )
 
     def append(self, key: str, row: ArrayLike) -> None:
-        """Appends one row to the array `key`.
-
-        Raises:
-            ValueError: The row has another shape or type than those before it.
-            NoSpaceError: The disk is full.
-        """
+        """Appends one row to the array `key`."""
         self._extend(key, little_endian(np.asarray(row))[None])
 
     def put(self, key: str, array: Array) -> None:
-        """Stores a whole array at once.
+        """Stores a whole array.
 
         Raises:
-            ValueError: The key is taken already, or the type cannot be stored.
+            ValueError: The key exists already, or the type cannot be stored.
             NoSpaceError: The disk is full.
         """
-        if key in self._series or key in self._entries:
-            raise ValueError(f"{key} has been written already.")
+        self._check_new(key)
         array = little_endian(array)
         if array.ndim and array.size:
             self._extend(key, array)
@@ -207,15 +183,14 @@ class EpisodeWriter:
                 path.write_bytes(array.tobytes())
 
     def take_over(self, episode: StoredEpisode, keys: Iterable[str]) -> None:
-        """Takes arrays of another episode as they are: the same file under a second name, or a copy on another disk.
+        """Takes over arrays of another episode: hard links, or copies on another disk.
 
         Raises:
-            ValueError: A key is taken already, or an array is missing.
+            ValueError: A key exists already, or an array is missing.
             NoSpaceError: The disk is full.
         """
         for key in keys:
-            if key in self._series or key in self._entries:
-                raise ValueError(f"{key} has been written already.")
+            self._check_new(key)
             entry = self._entries[key] = episode.entries[key]
             if not entry.nbytes:
                 continue
@@ -231,6 +206,10 @@ class EpisodeWriter:
                 if episode.path.joinpath(*rows).is_file():
                     _link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
 
+    def _check_new(self, key: str) -> None:
+        if key in self._series or key in self._entries:
+            raise ValueError(f"{key} has been written already.")
+
     def _extend(self, key: str, rows: Array) -> None:
         at = self._series[key].rows if key in self._series else 0
         with explained_full_disk(self._final, f"{key}, frame {at}"):
@@ -242,24 +221,19 @@ class EpisodeWriter:
             if (rows.shape[1:], rows.dtype.name) != (series.row, series.dtype):
                 got = f"{rows.dtype.name} {rows.shape[1:]}"
                 raise ValueError(
-                    f"{key}: a row is {got}; the rows before it are {series.dtype} {series.row}."
+                    f"{key}: a row is {got}; the previous rows are {series.dtype} {series.row}."
                 )
             series.extend(rows)
 
     def commit(self, success: bool | None = None, extra: Mapping[str, Any] | None = None) -> str:
-        """Checks the episode against its contract, syncs every file and gives it its name in the store.
+        """Checks the episode against its contract, syncs all files and publishes the episode.
 
         Args:
-            success: Replaces the one in the attributes, unless None.
-            extra: Added to the attributes' `extra`.
+            success: Replaces `success` of the attributes, unless None.
+            extra: Entries added to `extra` of the attributes.
 
         Returns:
             The name of the episode.
-
-        Raises:
-            ValueError: The episode does not fit its contract; it is discarded by leaving the `with`
-                block.
-            NoSpaceError: The disk is full.
         """
         decided = self.attributes.success if success is None else success
         self.attributes = replace(
@@ -268,7 +242,7 @@ class EpisodeWriter:
         entries = self._entries | {
             key: ArrayEntry((s.rows, *s.row), s.dtype, s.crc) for key, s in self._series.items()
         }
-        validate_episode(MappedArrays(self._path, entries), self.contract)
+        check_episode(MappedArrays(self._path, entries), self.contract)
         with explained_full_disk(self._final):
             write_metadata(self._path, self.attributes, entries)
             for key, series in self._series.items():
@@ -281,7 +255,7 @@ class EpisodeWriter:
         return self.name
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the temporary folder."""
         self._close()
         shutil.rmtree(self._path, ignore_errors=True)
 
@@ -294,7 +268,6 @@ class EpisodeWriter:
             self._alive = -1
 
     def __enter__(self) -> Self:
-        """Returns the writer."""
         return self
 
     def __exit__(
@@ -303,7 +276,6 @@ class EpisodeWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Discards the episode unless it was committed."""
         if self._alive >= 0:
             self.discard()
 
@@ -311,5 +283,5 @@ class EpisodeWriter:
 def _link_or_copy(old: Path, new: Path) -> None:
     try:
         os.link(old, new)
-    except OSError:  # Another disk, or one without links.
+    except OSError:  # Another disk, or a file system without hard links.
         shutil.copyfile(old, new)

@@ -1,8 +1,8 @@
-"""Rewriting the metadata of an older store as the present version writes it; arrays stay as they are."""
+"""Migration of an older store: its metadata is rewritten, its arrays stay unchanged."""
 
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.store.checksummed_metadata import sealed_group
+from stringline.datasets.store.checksummed_metadata import checksummed_group
 from stringline.datasets.store.episode import StoredEpisode, episode_metadata
 from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.store import EpisodeStore
@@ -10,25 +10,21 @@ from stringline.datasets.store.versions import FORMAT_VERSION, ROOT_KEY
 
 
 def migrate(store: EpisodeStore) -> list[str]:
-    """Brings a store to the present version of the format; stopped at any time, it goes on where it was.
+    """Brings a store to the present version of the format; it may be interrupted and repeated.
 
-    Every episode is verified first. Its metadata is replaced as a whole, so that a reader sees the
-    old one or the new one.
+    Every episode is verified first. Its metadata is replaced atomically.
 
     Returns:
-        The episodes that were rewritten.
-
-    Raises:
-        ValueError: Some episodes are damaged; all others are rewritten.
+        The names of the rewritten episodes.
     """
     with exclusive(store.path):
         older = [episode.name for episode in store.episodes() if episode.version < FORMAT_VERSION]
         for_each_episode(lambda name: _rewrite(store.episode(name)), older, 1, "migrate")
         if store.version < FORMAT_VERSION:
-            write_file(store.path / "zarr.json", sealed_group({ROOT_KEY: FORMAT_VERSION}))
+            write_file(store.path / "zarr.json", checksummed_group({ROOT_KEY: FORMAT_VERSION}))
     return older
 
 
 def _rewrite(episode: StoredEpisode) -> None:
-    episode.require_whole()
+    episode.check_undamaged()
     write_file(episode.path / "zarr.json", episode_metadata(episode.attributes, episode.entries))

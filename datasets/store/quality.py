@@ -1,7 +1,6 @@
-"""What looks wrong in an episode that is whole: stalls, jumps, clipped grippers, frames at the wrong time.
+"""Anomalies in intact episodes: stalls, jumps, clipped grippers, irregular frame times.
 
-These are hints for whoever looks at the data, not errors: a robot that waits is a stall, and may be
-meant.
+They are hints, not errors: a robot that waits on purpose is a stall, too.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ Floats = NDArray[np.float64]
 
 STILL_PER_S = 0.01
 STALL_S = 1.0
-# No arm of ours is faster; per second, by unit. A gripper may close at once, but not in one step.
+# Above the speeds of all embodiments, per second, by unit. A gripper does not close in one step.
 FASTEST = {"rad": 2 * np.pi, "m": 2.0, "opening": 25.0}
 BEYOND = 0.02
 CLIPPED_SHARE = 0.05
@@ -29,13 +28,13 @@ FUTURE_S = 1e-3
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at.
+    """An anomaly.
 
     Attributes:
         kind: `stall`, `jump`, `gripper` or `timing`.
-        episode: Its name.
-        time_s: Where, from the beginning of the episode.
-        text: What, in words.
+        episode: Name of the episode.
+        time_s: Time from the beginning of the episode.
+        text: Description.
     """
 
     kind: str
@@ -45,11 +44,7 @@ class Finding:
 
 
 def findings(episode: StoredEpisode) -> list[Finding]:
-    """Returns what looks wrong, in order of time.
-
-    Raises:
-        ValueError: An array is damaged.
-    """
+    """Returns the anomalies of an episode in order of time."""
     time = np.asarray(episode.arrays["time"], np.float64)
     found = [
         Finding(kind, episode.name, float(time[min(step, len(time) - 1)] - time[0]), text)
@@ -60,7 +55,7 @@ def findings(episode: StoredEpisode) -> list[Finding]:
 
 
 def runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Returns (first, past the last) of each stretch that is true."""
+    """Returns the first index and the index after the last one of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
 
@@ -79,7 +74,7 @@ def _stalls(episode: StoredEpisode, time: Floats) -> _Found:
 
 
 def _motion(episode: StoredEpisode) -> Array | None:
-    """Returns (T, D) what is measured of the motion, or what is commanded where nothing is measured."""
+    """Returns the measured joints (T, D), or the absolute actions if there is no measurement."""
     if "joints/position" in episode.arrays:
         return episode.arrays["joints/position"]
     absolute = [
@@ -112,63 +107,41 @@ def _grippers(episode: StoredEpisode, time: Floats) -> _Found:
     commands = {
         entry.name: arrays["action"][:, place]
         for place, entry in enumerate(contract.action)
-        if entry.kind == "gripper"
+        if entry.kind == "gripper" and entry.mode == "absolute"
     }
-    measured = (
-        {
+    measured = {}
+    if "joints/position" in arrays:
+        measured = {
             name: arrays["joints/position"][:, place]
             for place, name in enumerate(contract.joints)
             if name in commands
         }
-        if "joints/position" in arrays
-        else {}
-    )
     for what, values in (("commanded", commands), ("measured", measured)):
         for name, opening in values.items():
             beyond = (opening < -BEYOND) | (opening > 1 + BEYOND)
-            if beyond.any() and _is_absolute(episode, name):
+            if beyond.any():
                 worst = opening[np.argmax(np.abs(opening - 0.5))]
-                yield (
-                    "gripper",
-                    int(np.argmax(beyond)),
-                    f"{name}: the {what} opening reaches {worst:.2f}; 0 to 1 is possible",
-                )
+                text = f"{name}: the {what} opening reaches {worst:.2f}; the range is 0 to 1"
+                yield "gripper", int(np.argmax(beyond)), text
     for name, opening in measured.items():
-        if not _is_absolute(episode, name):
-            continue
         for end in (opening.min(), opening.max()):
             held = (opening == end) & (np.abs(commands[name] - end) > CLIPPED_BY)
             if held.mean() > CLIPPED_SHARE:
-                yield (
-                    "gripper",
-                    int(np.argmax(held)),
-                    (
-                        f"{name}: measured stays at exactly {end:.3f} in {held.mean():.0%} of the "
-                        f"steps, whatever is commanded"
-                    ),
+                text = (
+                    f"{name}: the measured opening stays at exactly {end:.3f} in "
+                    f"{held.mean():.0%} of the steps, although the command differs"
                 )
-
-
-def _is_absolute(episode: StoredEpisode, name: str) -> bool:
-    """Says whether an action dimension is a target, not a change."""
-    return any(
-        entry.name == name and entry.mode == "absolute"
-        for entry in episode.attributes.contract.action
-    )
+                yield "gripper", int(np.argmax(held)), text
 
 
 def _timing(episode: StoredEpisode, time: Floats) -> _Found:
     period = 1 / episode.attributes.contract.control_hz
     for step in np.flatnonzero(np.diff(time) > LATE * period):
-        yield (
-            "timing",
-            int(step) + 1,
-            (
-                f"a step comes after {1e3 * (time[step + 1] - time[step]):.0f} ms; "
-                f"{1e3 * period:.0f} "
-                f"is right"
-            ),
+        text = (
+            f"a step takes {1e3 * (time[step + 1] - time[step]):.0f} ms instead of "
+            f"{1e3 * period:.0f} ms"
         )
+        yield "timing", int(step) + 1, text
     for camera in episode.attributes.contract.cameras:
         yield from _camera_timing(camera.name, episode.arrays, time)
 
@@ -178,16 +151,13 @@ def _camera_timing(camera: str, arrays: EpisodeArrays, time: Floats) -> _Found:
     frame = arrays[f"frame/{camera}"]
     gaps = np.diff(captured)
     for place in np.flatnonzero(gaps <= 0):
-        yield (
-            "timing",
-            _seen(frame, int(place) + 1),
-            f"{camera}: frame {place + 1} was captured no later than the one before it",
-        )
+        text = f"{camera}: frame {place + 1} was not captured after frame {place}"
+        yield "timing", _seen(frame, int(place) + 1), text
     usual = float(np.median(gaps)) if len(gaps) else 0.0
     for place in np.flatnonzero(gaps > LATE * usual) if usual > 0 else ():
         text = (
-            f"{camera}: {1e3 * gaps[place]:.0f} ms without a frame before frame {place + 1}; "
-            f"{1e3 * usual:.0f} is usual"
+            f"{camera}: {1e3 * gaps[place]:.0f} ms without a frame before frame {place + 1}; the "
+            f"median is {1e3 * usual:.0f} ms"
         )
         yield "timing", _seen(frame, int(place) + 1), text
     age = time - captured[frame]
@@ -195,15 +165,15 @@ def _camera_timing(camera: str, arrays: EpisodeArrays, time: Floats) -> _Found:
     old = (age > STALE * usual) & (usual > 0)
     if early.any():
         text = (
-            f"{camera}: {early.sum()} steps see a frame captured up to {-1e3 * age.min():.0f} ms "
-            f"after them"
+            f"{camera}: {early.sum()} steps refer to a frame captured up to "
+            f"{-1e3 * age.min():.0f} ms after them"
         )
         yield "timing", int(np.argmax(early)), text
     if old.any():
-        text = f"{camera}: {old.sum()} steps see a frame up to {1e3 * age.max():.0f} ms old"
+        text = f"{camera}: {old.sum()} steps refer to a frame up to {1e3 * age.max():.0f} ms old"
         yield "timing", int(np.argmax(old)), text
 
 
 def _seen(frame: Array, place: int) -> int:
-    """Returns the first step that saw a frame, or the one after it."""
+    """Returns the first step that refers to a frame or a later one."""
     return int(np.searchsorted(frame, place))

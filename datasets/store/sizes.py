@@ -1,4 +1,4 @@
-"""How large things are, and how a reader is told."""
+"""Sizes of stores, and sizes in words."""
 
 from stringline.datasets.store.store import EpisodeStore
 
@@ -8,8 +8,8 @@ def store_size(store: EpisodeStore) -> int:
     return sum(episode.nbytes for episode in store.episodes())
 
 
-def mebibytes(size: float) -> str:
-    """Returns a size as a reader says it: `3.2 MiB`, `41 MiB`, `1.6 GiB`."""
+def format_size(size: float) -> str:
+    """Returns a size with its unit: `3.2 MiB`, `41 MiB`, `1.6 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"

@@ -1,13 +1,12 @@
-"""The episode store: a zarr 3 group with one group per episode, safe against crashes and parallel writers.
+"""The episode store: a zarr 3 group with one group per episode, safe for parallel writers.
 
-Any zarr reads it (`zarr.open_group(path)[name]["rgb.overhead"][:]`), and `StoredEpisode.arrays`
+Every zarr reads it (`zarr.open_group(path)[name]["rgb.overhead"][:]`), and `StoredEpisode.arrays`
 maps the chunk files. An episode is written under a name that starts with `.open-`, synced, and
-renamed when it is complete: a crash loses only the open one, and writers in any number of processes
-need no lock. Names are `<task>.<seed>.<unique id>`, and episodes are ordered by task and seed, so
-their order does not depend on who wrote them when.
+renamed when it is complete: a crash loses only the open episode, and writers in any number of
+processes need no lock. Names are `<task>.<seed>.<unique id>`; the order by task and seed does not
+depend on the order of writing.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -17,9 +16,10 @@ from pathlib import Path
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import EpisodeArrays
-from stringline.datasets.contract.validation import validate_episode
+from stringline.datasets.contract.validation import check_episode
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.store.checksummed_metadata import sealed_group
+from stringline.datasets.files.lock import is_locked
+from stringline.datasets.store.checksummed_metadata import checksummed_group
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode, read_episode
 from stringline.datasets.store.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.store.transactions import hidden_by_edits
@@ -30,7 +30,7 @@ _STARTING_S = 600.0
 
 
 def episode_name(task: str, seed: int) -> str:
-    """Returns a new name for an episode, unique among all writers."""
+    """Returns a new name for an episode; its id is unique among all writers."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "_", task).strip("_") or "task"
     return f"{safe}.{seed:010d}.{uuid.uuid4().hex[:12]}"
 
@@ -39,10 +39,10 @@ class EpisodeStore:
     """A folder of episodes."""
 
     def __init__(self, path: Path) -> None:
-        """Looks at the folder's own metadata only.
+        """Reads the metadata of the store.
 
         Raises:
-            ValueError: It does not exist, is no store, or is newer than this code.
+            ValueError: There is no store at `path`, or it is newer than this code.
         """
         self.path = path
         try:
@@ -55,19 +55,15 @@ class EpisodeStore:
 
     @classmethod
     def open(cls, path: str | Path) -> "EpisodeStore":
-        """Opens an existing store.
-
-        Raises:
-            ValueError: It does not exist, is no store, or is newer than this code.
-        """
+        """Opens an existing store."""
         return cls(Path(path))
 
     @classmethod
     def create(cls, path: str | Path) -> "EpisodeStore":
-        """Makes a store, or opens the one that is there; many processes may do so at once.
+        """Creates or opens a store; many processes may do so at once.
 
         Raises:
-            ValueError: The folder holds something else.
+            ValueError: There is something else at `path`.
         """
         path = Path(path)
         if not (path / "zarr.json").exists():
@@ -75,35 +71,30 @@ class EpisodeStore:
                 path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
             ):
                 raise ValueError(
-                    f"{path} exists and is no episode store; choose a new or empty folder."
+                    f"{path} exists and is not an episode store; choose a new or empty folder."
                 )
             path.mkdir(parents=True, exist_ok=True)
-            write_file(path / "zarr.json", sealed_group({ROOT_KEY: FORMAT_VERSION}))
+            write_file(path / "zarr.json", checksummed_group({ROOT_KEY: FORMAT_VERSION}))
         return cls(path)
 
     def names(self) -> list[str]:
-        """Returns the complete episodes, ordered by task, seed and id; an edit shows as a whole or not at all."""
+        """Returns the names of the complete episodes, ordered by task, seed and id."""
         entries = os.listdir(self.path)
         hidden = hidden_by_edits(self.path, entries)
         found = [
             match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))
         ]
-        return [
-            match[0]
-            for match in sorted(
-                found, key=lambda match: (match["task"], int(match["seed"]), match["id"])
-            )
-        ]
+        found.sort(key=lambda match: (match["task"], int(match["seed"]), match["id"]))
+        return [match[0] for match in found]
 
     def __len__(self) -> int:
-        """Returns the number of complete episodes."""
         return len(self.names())
 
     def episode(self, name: str) -> StoredEpisode:
         """Opens an episode without reading its arrays.
 
         Raises:
-            ValueError: It does not exist or its metadata is damaged.
+            ValueError: The episode does not exist, or its metadata is damaged.
         """
         if not _NAME.fullmatch(name) or not (self.path / name).is_dir():
             raise unknown_name("episode", name, self.names()[:20])
@@ -118,13 +109,13 @@ class EpisodeStore:
             return read_episode(self.path / name)
         except DamagedError as error:
             advice = (
-                f"The other episodes can be used once it is set aside: stringline-data verify "
+                "To use the other episodes, set it aside: stringline-data verify "
                 f"store={self.path} set_aside=true"
             )
             raise DamagedError(f"{error} {advice}") from error
 
     def seeds(self, task: str) -> set[int]:
-        """Returns the seeds of a task that have a complete episode, from the names alone."""
+        """Returns the seeds of a task that have a complete episode."""
         safe = episode_name(task, 0).split(".")[0]
         return {
             int(match["seed"])
@@ -133,11 +124,7 @@ class EpisodeStore:
         }
 
     def writer(self, attributes: EpisodeAttributes, *, expected_bytes: int = 0) -> EpisodeWriter:
-        """Begins an episode that is recorded step by step.
-
-        Raises:
-            NoSpaceError: The disk is too full.
-        """
+        """Returns a writer that records an episode step by step."""
         return EpisodeWriter(
             self.path,
             episode_name(attributes.task, attributes.seed),
@@ -146,16 +133,8 @@ class EpisodeStore:
         )
 
     def write(self, arrays: EpisodeArrays, attributes: EpisodeAttributes) -> str:
-        """Stores a whole episode.
-
-        Returns:
-            Its name.
-
-        Raises:
-            ValueError: It does not fit its contract; nothing is written.
-            NoSpaceError: The disk is full; nothing stays behind.
-        """
-        validate_episode(arrays, attributes.contract)
+        """Stores a whole episode and returns its name."""
+        check_episode(arrays, attributes.contract)
         size = sum(array.nbytes for array in arrays.values())
         with self.writer(attributes, expected_bytes=size) as writer:
             for key, array in arrays.items():
@@ -163,19 +142,19 @@ class EpisodeStore:
             return writer.commit()
 
     def verify(self, name: str) -> list[str]:
-        """Reads all of an episode and returns one sentence for each part whose bytes are not those that were written."""
+        """Reads all bytes of an episode and returns one sentence for each damaged part."""
         try:
             return read_episode(self.path / name).damaged()
         except ValueError as error:
             return [str(error)]
 
     def leftovers(self) -> list[Path]:
-        """Returns the temporary folders of writers that were killed; those of living writers are not among them."""
+        """Returns the temporary folders of killed writers."""
         left = [path for path in sorted(self.path.glob(f"{OPEN_PREFIX}*")) if not _is_alive(path)]
         return left + [path for path in sorted(self.path.glob(f"{NEW_PREFIX}*")) if _is_old(path)]
 
     def remove_leftovers(self) -> list[Path]:
-        """Removes what killed writers left behind and returns the folders."""
+        """Removes and returns the temporary folders of killed writers."""
         found = self.leftovers()
         for path in found:
             shutil.rmtree(path)
@@ -183,7 +162,7 @@ class EpisodeStore:
 
 
 def _is_old(path: Path) -> bool:
-    """Says whether a folder that a writer is about to lock has been waiting for that for longer than any writer lives so."""
+    """Returns whether a new folder is older than the time that a writer needs to lock it."""
     try:
         return time.time() - path.stat().st_mtime > _STARTING_S
     except FileNotFoundError:
@@ -191,16 +170,8 @@ def _is_old(path: Path) -> bool:
 
 
 def _is_alive(path: Path) -> bool:
-    """Says whether some process still holds the lock that a writer takes on its folder."""
+    """Returns whether the writer of a temporary folder is running."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        return is_locked(path)
     except FileNotFoundError:
-        return True  # Committed or discarded in this moment.
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
+        return True  # Committed or discarded at this moment.

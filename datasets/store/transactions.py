@@ -1,9 +1,8 @@
-"""How an edit of many episodes happens at one moment, although each is written and removed by itself.
+"""Transactions: an edit of many episodes becomes visible at one moment.
 
-Before anything changes, a file `.edit-<id>.json` says which episodes will come and which will go.
-Readers show the old ones until all new ones are there, and the new ones from then on. Where an
-editor was killed, the next one finishes what it began, or takes it back. What goes is moved into a
-folder beside the store, `<store>.trash`, and stays there until somebody deletes it.
+Before an edit, a file `.edit-<id>.json` lists the new and the old episodes. Readers show the old
+ones until all new ones exist, and the new ones from then on. The next edit completes or rolls back
+a killed one. Old episodes are moved to a folder beside the store, `<store>.trash`.
 """
 
 import contextlib
@@ -24,55 +23,45 @@ _REMOVED_PREFIX = ".open-taken-back-"
 
 @dataclass(frozen=True)
 class Change:
-    """What an edit does to a store.
-
-    Attributes:
-        new: Names of the episodes that come.
-        old: Names of the episodes that go.
-    """
+    """The episodes that an edit adds and removes, by name."""
 
     new: Sequence[str]
     old: Sequence[str]
 
     def hidden(self, there: Collection[str]) -> set[str]:
-        """Returns what readers do not see, given the names that are there."""
+        """Returns the episodes that are hidden from readers, given the existing names."""
         return set(self.old if all(name in there for name in self.new) else self.new)
 
 
 @contextlib.contextmanager
-def changing(path: Path, new: Sequence[str], old: Sequence[str]) -> Iterator[None]:
-    """Writes down what will change; the caller then commits the new episodes; at the end the old ones are moved away.
+def transaction(path: Path, new: Sequence[str], old: Sequence[str]) -> Iterator[None]:
+    """Replaces episodes: the caller commits the new ones within the block, then the old ones go.
 
-    Where the caller fails, what it committed is removed again and the old episodes remain.
+    If the caller fails, its new episodes are removed and the old ones remain.
 
     Args:
-        path: Of the store.
+        path: Folder of the store.
         new: Names of the episodes that the caller will commit.
-        old: Names of the episodes that go.
+        old: Names of the episodes to move to the trash.
     """
     with exclusive(path):
         recover(path)
-        journal = path / f"{_PREFIX}{uuid.uuid4().hex}.json"
-        write_file(journal, json.dumps(asdict(Change(list(new), list(old)))).encode())
+        log = path / f"{_PREFIX}{uuid.uuid4().hex}.json"
+        write_file(log, json.dumps(asdict(Change(list(new), list(old)))).encode())
         try:
             yield
         finally:
-            _settle(path, journal)
+            _finish(path, log)
 
 
 def trash_of(path: Path) -> Path:
-    """Returns where the episodes go that are removed from a store."""
-    whole = path.absolute()
-    return whole.with_name(f"{whole.name}.trash")
+    """Returns the folder for removed episodes of a store."""
+    absolute = path.absolute()
+    return absolute.with_name(f"{absolute.name}.trash")
 
 
 def hidden_by_edits(path: Path, entries: Collection[str]) -> set[str]:
-    """Returns the episodes that an edit under way hides from readers.
-
-    Args:
-        path: Of the store.
-        entries: The names of all files and folders in it.
-    """
+    """Returns the episodes that unfinished edits hide, given the names of all files in a store."""
     hidden: set[str] = set()
     for entry in entries:
         if entry.startswith(_PREFIX):
@@ -82,15 +71,15 @@ def hidden_by_edits(path: Path, entries: Collection[str]) -> set[str]:
 
 
 def recover(path: Path) -> None:
-    """Ends or takes back the edits of editors that were killed; nobody else may be editing."""
-    for journal in sorted(path.glob(f"{_PREFIX}*")):
-        _settle(path, journal)
+    """Completes or rolls back killed edits; the caller holds the lock of the store."""
+    for log in sorted(path.glob(f"{_PREFIX}*")):
+        _finish(path, log)
     for unfinished in path.glob(f".{_PREFIX}*"):  # Of `write_file`.
         unfinished.unlink()
 
 
-def _settle(path: Path, journal: Path) -> None:
-    change = _read(journal)
+def _finish(path: Path, log: Path) -> None:
+    change = _read(log)
     if all((path / name).is_dir() for name in change.new):
         for name in change.old:
             _move_to_trash(path, name)
@@ -98,28 +87,27 @@ def _settle(path: Path, journal: Path) -> None:
         for name in change.new:
             if (path / name).is_dir():
                 away = path / f"{_REMOVED_PREFIX}{name}"
-                (path / name).rename(away)  # First, so that no reader sees half of it.
-                shutil.rmtree(
-                    away, ignore_errors=True
-                )  # Somebody who clears leftovers away may be quicker.
+                (path / name).rename(away)  # First, so that no reader sees a partial episode.
+                # Another process may remove the leftovers at the same time.
+                shutil.rmtree(away, ignore_errors=True)
     sync(path)
-    journal.unlink()
+    log.unlink()
 
 
 def _move_to_trash(path: Path, name: str) -> None:
     trash = trash_of(path)
     trash.mkdir(exist_ok=True)
-    if (path / name).is_dir():  # Else a killed editor came as far as that.
+    if (path / name).is_dir():  # Otherwise a killed edit has moved it already.
         target = trash / name
-        os.rename(
-            path / name, target if not target.exists() else trash / f"{name}.{uuid.uuid4().hex[:8]}"
-        )
+        if target.exists():
+            target = trash / f"{name}.{uuid.uuid4().hex[:8]}"
+        os.rename(path / name, target)
 
 
-def _read(journal: Path) -> Change:
+def _read(log: Path) -> Change:
     try:
-        return Change(**json.loads(journal.read_bytes()))
+        return Change(**json.loads(log.read_bytes()))
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"{journal} says what an edit was about to do and cannot be read ({error})."
+            f"The log of an unfinished edit, {log}, cannot be read: {error}."
         ) from error

@@ -1,16 +1,19 @@
-"""Versions of the store's format: which are read, what the older ones lack, and what is answered to a newer one.
+"""Versions of the store format.
 
-Version 1 (until November 2026) had no checksums of metadata. Version 2 seals every group's
-`zarr.json`.
+Version 1 (until November 2026) had no checksums of metadata; its attributes are those of version 2.
+Version 2 adds a checksum to the `zarr.json` of every group.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from stringline.datasets.store.checksummed_metadata import SEAL, is_sealed, read_attributes
+from stringline.datasets.store.checksummed_metadata import (
+    CHECKSUM_KEY,
+    checksum_matches,
+    read_attributes,
+)
 
 FORMAT_VERSION = 2
-FIRST_SEALED = 2
+FIRST_CHECKSUMMED = 2
 ROOT_KEY = "stringline_store"
 EPISODE_KEY = "stringline_episode"
 
@@ -18,30 +21,17 @@ Attributes = dict[str, Any]
 
 
 class DamagedError(ValueError):
-    """Something is no longer what was written."""
-
-
-def _sealed(attributes: Attributes) -> Attributes:
-    """1 to 2: the file around the attributes changed, they did not."""
-    return attributes
-
-
-# From each older version to the next.
-STEPS: Mapping[int, Callable[[Attributes], Attributes]] = {1: _sealed}
+    """The bytes of a store or an episode have changed since they were written."""
 
 
 def check_version(where: str, version: object) -> int:
-    """Returns a version that this code reads.
-
-    Raises:
-        ValueError: The version is newer than this code, or no version at all.
-    """
+    """Checks a format version and returns it."""
     if type(version) is not int or version < 1:
         raise ValueError(f"{where} was not written by Stringline: it names no format version.")
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. "
-            f"Update Stringline."
+            "Update Stringline."
         )
     return version
 
@@ -51,25 +41,21 @@ def read_group(data: bytes, where: str, key: str) -> tuple[Attributes, int]:
 
     Args:
         data: The file.
-        where: What it belongs to, as a reader would say it.
-        key: The attribute that names the version.
+        where: Name of the store or episode in messages.
+        key: The attribute with the version.
 
     Returns:
-        The attributes as the present version has them, and the version that wrote them.
+        The attributes and the version.
 
     Raises:
-        DamagedError: It is not what was written.
-        ValueError: A newer version wrote it, or somebody else.
+        DamagedError: The file has changed since it was written.
+        ValueError: The version is newer than this code, or missing.
     """
     try:
         attributes = read_attributes(data)
     except ValueError as error:
         raise DamagedError(f"{where} is damaged: {error}.") from error
     version = check_version(where, attributes.get(key))
-    if (version >= FIRST_SEALED or SEAL in attributes) and not is_sealed(data):
-        raise DamagedError(
-            f"{where} is damaged: its zarr.json is not as it was written (checksum)."
-        )
-    for step in range(version, FORMAT_VERSION):
-        attributes = STEPS[step](attributes)
+    if (version >= FIRST_CHECKSUMMED or CHECKSUM_KEY in attributes) and not checksum_matches(data):
+        raise DamagedError(f"{where} is damaged: the checksum of its zarr.json does not match.")
     return attributes, version

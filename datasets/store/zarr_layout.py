@@ -1,9 +1,9 @@
-"""How arrays lie on the disk: zarr 3 groups, each array one uncompressed chunk.
+"""Layout of arrays on disk: zarr 3 groups, each array one uncompressed chunk.
 
-The metadata is written here rather than by zarr, so that writers need neither zarr's start-up time
-nor its threads, and know every file that has to be synced. What is written equals what zarr 3
-writes for the same array. A zarr array cannot have children, but the contract has both `time` and
-`time/<camera>`; so the key `time/overhead` is stored as the array `time.overhead`, next to `time`.
+This module writes the metadata that zarr 3 would write, without the start-up time and threads of
+zarr, and with control over every file that has to be synced. A zarr array cannot have children, but
+the contract has both `time` and `time/<camera>`; so the key `time/overhead` is stored as the array
+`time.overhead`, next to `time`.
 """
 
 import json
@@ -38,9 +38,9 @@ class ArrayEntry(NamedTuple):
     """One stored array.
 
     Attributes:
-        shape: Its shape; any axis may be 0.
+        shape: Shape; any axis may be 0.
         dtype: One of `DTYPES`, stored with the low byte first.
-        crc32: Checksum of its bytes.
+        crc32: Checksum of the bytes.
     """
 
     shape: tuple[int, ...]
@@ -49,19 +49,14 @@ class ArrayEntry(NamedTuple):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds what `_asdict` gave.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: The type is unknown.
-        """
+        """Builds an entry from the result of `_asdict`; raises KeyError or TypeError."""
         if plain["dtype"] not in _DTYPES:
-            raise TypeError(f"{plain['dtype']!r} is no type that is stored")
+            raise TypeError(f"unknown type {plain['dtype']!r}")
         return cls(tuple(plain["shape"]), plain["dtype"], plain["crc32"])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunk file."""
+        """Size of the chunk file in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
@@ -81,22 +76,18 @@ def array_name(key: str) -> str:
     ):
         raise ValueError(
             f"{key!r} cannot be an array key; allowed: words joined by '/', without '.' or a "
-            f"leading '__'."
+            "leading '__'."
         )
     return name
 
 
 def chunk_file(episode: Path, key: str, axes: int) -> Path:
-    """Returns the one file that holds an array of so many axes."""
+    """Returns the chunk file of an array with the given number of axes."""
     return episode.joinpath(array_name(key), "c", *["0"] * axes)
 
 
 def group_metadata(attributes: dict[str, Any]) -> bytes:
-    """Returns the `zarr.json` of a group.
-
-    Raises:
-        ValueError: The attributes are no JSON (a NaN, an array).
-    """
+    """Returns the `zarr.json` of a group."""
     return _json({"attributes": attributes, "zarr_format": 3, "node_type": "group"})
 
 
@@ -107,8 +98,8 @@ def array_metadata(
 
     Args:
         entry: The array.
-        zstd_level: How hard its chunks are compressed; None leaves them as they are.
-        rows: Length of a chunk along the first axis; None makes it one chunk.
+        zstd_level: Compression level of the chunks; None for uncompressed chunks.
+        rows: Length of a chunk along the first axis; None for a single chunk.
     """
     size = np.dtype(entry.dtype).itemsize
     codec: dict[str, Any] = {"name": "bytes"} | (
@@ -146,11 +137,7 @@ def _json(plain: dict[str, Any]) -> bytes:
 
 
 def little_endian(array: Array) -> Array:
-    """Returns the array contiguous and with the low byte first.
-
-    Raises:
-        ValueError: Its type has no place in a store.
-    """
+    """Returns the array contiguous and with the low byte first."""
     if array.dtype.name not in DTYPES:
         raise ValueError(
             f"Arrays of type {array.dtype} cannot be stored; allowed: {', '.join(DTYPES)}."
@@ -159,10 +146,10 @@ def little_endian(array: Array) -> Array:
 
 
 def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
-    """Lays a read-only array over its chunk file; nothing is read until it is looked at.
+    """Maps a chunk file into memory as a read-only array.
 
     Raises:
-        ValueError: The file is missing or has another size than it should.
+        ValueError: The file is missing or has the wrong size.
     """
     dtype = np.dtype(entry.dtype).newbyteorder("<")
     if not entry.nbytes:
@@ -175,8 +162,8 @@ def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
         raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).") from error
     if len(mapped) != entry.nbytes:
         rows = (*entry.shape, 1)[0]
-        whole = len(mapped) * rows // entry.nbytes
-        frame = f" from frame {whole} of {rows} on" if whole < rows else ""
+        complete = len(mapped) * rows // entry.nbytes
+        frame = f" from frame {complete} of {rows} on" if complete < rows else ""
         raise ValueError(
             f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it "
             f"is damaged{frame}."

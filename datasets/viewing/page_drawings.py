@@ -1,4 +1,4 @@
-"""Drawings of the summary page: histograms as SVG, and thumbnails of images as data addresses."""
+"""Drawings of the summary page: histograms as SVG, and thumbnails of images as data URLs."""
 
 import base64
 import io
@@ -21,15 +21,15 @@ _HEIGHT = 64
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often values occur.
+    """A histogram.
 
     Attributes:
-        name: What they are.
-        unit: Of the values.
-        counts: (B,) how many are in each of equal bins from `low` to `high`.
+        name: Name of the quantity.
+        unit: Unit of the values.
+        counts: (B,) counts in equal bins from `low` to `high`.
         low: Smallest value.
         high: Largest value.
-        mean: Their mean.
+        mean: Mean value.
     """
 
     name: str
@@ -41,25 +41,21 @@ class Histogram:
 
     @classmethod
     def of(cls, name: str, unit: str, values: ArrayLike, bins: int = BINS) -> "Histogram":
-        """Counts values; those that are not finite are left out.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Counts the finite values."""
         flat = np.asarray(values, np.float64).ravel()
         flat = flat[np.isfinite(flat)]
         if not len(flat):
             raise ValueError(f"{name}: there are no values to count.")
         low = float(flat.min())
         high = float(flat.max())
-        # A width that float64 can divide; equal values all fall into the middle.
+        # A width that float64 can divide; equal values fall into the middle.
         around = max(abs(low), abs(high), 1.0) * 1e-9
         inner, outer = (low, high) if high - low > around else (low - 0.5, high + 0.5)
         counts, _ = np.histogram(flat, bins, (inner, outer))
         return cls(name, unit, counts.astype(np.int64), low, high, float(flat.mean()))
 
     def svg(self) -> str:
-        """Returns the drawing; its title says the numbers."""
+        """Returns the drawing with the numbers as its title."""
         top = max(1, int(self.counts.max()))
         width = _WIDTH / len(self.counts)
         bars = "".join(
@@ -81,14 +77,14 @@ class Histogram:
 
 
 def _tall(count: int, top: int) -> float:
-    """Returns the height of a bar; the rarest value is still seen."""
+    """Returns the height of a bar, which stays visible for the rarest values."""
     return max(1.5, _HEIGHT * count / top) if count else 0.0
 
 
 def histograms(
     names: Sequence[str], units: Sequence[str], rows: Sequence[NDArray[np.float32]]
 ) -> list[Histogram]:
-    """Returns a histogram for each dimension of some (T, D) arrays together."""
+    """Returns a histogram for each dimension of concatenated arrays (T, D)."""
     together = np.concatenate(rows)
     return [
         Histogram.of(name, unit, together[:, place])
@@ -111,7 +107,7 @@ def colour_strip(episode: StoredEpisode, camera: str) -> str:
 
 
 def colour_image(episode: StoredEpisode, camera: str, largest: int) -> str:
-    """Returns the image in the middle of an episode, of so many rows and columns at most."""
+    """Returns the middle image of an episode with at most `largest` rows and columns."""
     images = episode.arrays[f"rgb/{camera}"]
     return _jpeg(
         resample_colour(images[len(images) // 2][None], *_fitting(images.shape[1:3], largest))[0]
@@ -119,7 +115,7 @@ def colour_image(episode: StoredEpisode, camera: str, largest: int) -> str:
 
 
 def depth_image(episode: StoredEpisode, camera: str, largest: int) -> str:
-    """Returns the depth in the middle of an episode: near is light, far is dark, no return is red."""
+    """Returns the middle depth image of an episode: near is light, far dark, no return red."""
     depth = episode.arrays[f"depth/{camera}"]
     middle = depth[len(depth) // 2][None]
     small = resample_depth(middle, *_fitting(middle.shape[1:], largest))[0].astype(np.float64)
@@ -132,7 +128,7 @@ def depth_image(episode: StoredEpisode, camera: str, largest: int) -> str:
 
 
 def _fitting(size: tuple[int, ...], largest: int) -> tuple[int, int]:
-    """Returns a size with the same proportions that does not exceed the largest."""
+    """Returns a size with the same aspect ratio and at most `largest` rows and columns."""
     scale = min(1.0, largest / max(size))
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 

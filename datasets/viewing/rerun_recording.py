@@ -1,11 +1,11 @@
-"""An episode as a recording of rerun: images, depth, the fused cloud, cameras, grippers, state and actions over its time.
+"""Rerun recordings of episodes: images, depth, fused cloud, cameras, grippers, state and actions.
 
     world/cloud                         the fused cloud, base frame, a few times per second
     world/cameras/<camera>              frustum: pose and intrinsics; below it /rgb
     world/grippers/<arm>                pose, drawn as three axes
     depth/<camera>                      depth images
     action/<dimension>, joints/position/<joint>     plots
-    instruction                         what was asked for, in words
+    instruction                         the instruction in words
 
 The time lines are `time`, seconds from the first step, and `step`.
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, without_cloud
+from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, missing_for_cloud
 from stringline.datasets.store.episode import StoredEpisode
 
 APPLICATION = "stringline"
@@ -36,10 +36,10 @@ class Recorder:
 
     Attributes:
         episode: The episode.
-        cameras: Which cameras; None takes all.
+        cameras: Names of the cameras; None takes all.
         cloud_hz: Clouds per second.
-        cloud_points: Of a cloud, at most; more are thinned out evenly.
-        jpeg_quality: 1 to 100; None keeps images as they are, which takes ten times the room.
+        cloud_points: Largest number of points of a cloud, which is thinned out evenly.
+        jpeg_quality: 1 to 100; None for uncompressed images of ten times the size.
     """
 
     episode: StoredEpisode
@@ -59,8 +59,8 @@ class Recorder:
         """
         if not self.cloud_hz > 0 or self.cloud_points < 1:
             raise ValueError(
-                f"Got cloud_hz={self.cloud_hz}, cloud_points={self.cloud_points}; both must be "
-                f"positive."
+                f"Got cloud_hz={self.cloud_hz}, cloud_points={self.cloud_points}; allowed: "
+                "positive numbers."
             )
         if self.jpeg_quality is not None and not 1 <= self.jpeg_quality <= 100:
             raise ValueError(f"jpeg_quality is {self.jpeg_quality}; allowed: 1 to 100, or null.")
@@ -68,7 +68,7 @@ class Recorder:
 
     @property
     def chosen(self) -> list[Camera]:
-        """The cameras that are drawn."""
+        """The chosen cameras."""
         contract = self.episode.attributes.contract
         return (
             list(contract.cameras)
@@ -77,11 +77,11 @@ class Recorder:
         )
 
     def stream(self) -> Any:
-        """Returns a new, empty recording; it goes where `save` or `spawn` send it."""
+        """Returns a new, empty recording without a destination."""
         return self.rerun.RecordingStream(APPLICATION, recording_id=self.episode.name)
 
     def save(self, path: Path) -> None:
-        """Writes the recording as a file, which `rerun FILE` opens.
+        """Writes the recording to a file for `rerun FILE`.
 
         Raises:
             ValueError: The name does not end in `.rrd`.
@@ -96,14 +96,14 @@ class Recorder:
         stream.disconnect()
 
     def show(self) -> None:
-        """Opens the viewer and sends the recording there."""
+        """Opens the viewer and sends the recording to it."""
         stream = self.stream()
         stream.spawn(default_blueprint=self.blueprint())
         self.log(stream)
         stream.flush()
 
     def log(self, stream: Any) -> None:
-        """Sends everything to a recording."""
+        """Logs all data to a recording."""
         rerun = self.rerun
         arrays = self.episode.arrays
         contract = self.episode.attributes.contract
@@ -126,7 +126,7 @@ class Recorder:
         self._clouds(stream)
 
     def blueprint(self) -> Any:
-        """Returns how the viewer arranges it: the world left, images and plots right."""
+        """Returns the layout of the viewer: the world left, images and plots right."""
         rrb = self.rerun.blueprint
         images = [
             rrb.Spatial2DView(origin=f"world/cameras/{camera.name}", name=camera.name)
@@ -137,9 +137,8 @@ class Recorder:
             for camera in self.chosen
             if camera.depth
         ]
-        legend = rrb.PlotLegend(
-            visible=False
-        )  # With many dimensions it would hide the plot; rerun names a line under the mouse.
+        # With many dimensions a legend hides the plot; rerun names the line under the mouse.
+        legend = rrb.PlotLegend(visible=False)
         plots = [
             rrb.TimeSeriesView(origin=key, name=key, plot_legend=legend)
             for key in ("action", "joints")
@@ -159,7 +158,7 @@ class Recorder:
         ]
 
     def _frames(self, camera: str) -> Iterator[tuple[int, dict[str, float | int]]]:
-        """Yields each frame that a step saw, with the first step that saw it."""
+        """Yields each frame that a step refers to, with the first such step and its time."""
         arrays = self.episode.arrays
         frames, steps = np.unique(arrays[f"frame/{camera}"], return_index=True)
         for frame, step in zip(frames.tolist(), steps.tolist(), strict=True):
@@ -190,7 +189,7 @@ class Recorder:
         stream.reset_time()
 
     def _frustum(self, stream: Any, camera: Camera, path: str) -> Array:
-        """Logs what of a camera's geometry does not change, and returns its poses."""
+        """Logs the constant geometry of a camera and returns its poses."""
         pinhole = self.rerun.Pinhole(
             image_from_camera=self.episode.arrays[f"intrinsics/{camera.name}"],
             resolution=[camera.width, camera.height],
@@ -208,8 +207,8 @@ class Recorder:
         return poses
 
     def _clouds(self, stream: Any) -> None:
-        """Logs the fused cloud, where a camera gives one."""
-        names = [camera.name for camera in self.chosen if without_cloud(camera) is None]
+        """Logs the fused cloud of the cameras with depth and geometry."""
+        names = [camera.name for camera in self.chosen if missing_for_cloud(camera) is None]
         if not names:
             return
         names = cloud_cameras(self.episode.attributes.contract, names)

@@ -1,4 +1,4 @@
-"""The summary of a store: one HTML file that shows what was recorded and what looks wrong, and that needs nothing beside it."""
+"""The summary of a store: a self-contained HTML page with its contents and anomalies."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from stringline.datasets.editing.edit import duration_s
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.quality import Finding, findings
-from stringline.datasets.store.sizes import mebibytes
+from stringline.datasets.store.sizes import format_size
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.page_drawings import (
     Histogram,
@@ -24,13 +24,13 @@ from stringline.datasets.viewing.page_drawings import (
     histograms,
 )
 
-LOOKED_AT = 200
+SAMPLE_SIZE = 200
 SHOWN = 12
 KINDS = {
     "stall": "Stalls",
     "jump": "Jumps",
     "gripper": "Clipped grippers",
-    "timing": "Mis-timed frames and steps",
+    "timing": "Irregular frame and step times",
 }
 _DEPTH_FRAMES = 8
 _LISTED = 200
@@ -39,7 +39,7 @@ _LARGE = 224
 
 @dataclass(frozen=True)
 class TaskRow:
-    """The episodes of one task: how many, how many succeeded, failed or were never judged, and their seconds together."""
+    """The numbers of episodes of one task by result, and their total duration."""
 
     task: str
     episodes: int
@@ -54,14 +54,14 @@ class CameraRow:
     """One camera.
 
     Attributes:
-        name: Its name.
+        name: Name.
         size: Height and width.
-        rate_hz: Median rate of its images.
-        depth: Where its depth comes from.
-        coverage: Share of pixels with a return: the mean, and the least of any episode; None
+        rate_hz: Median image rate.
+        depth: Source of the depth.
+        coverage: Share of pixels with a return: the mean, and the minimum over episodes; None
             without depth.
-        colour: An image, as a data address.
-        depth_image: Its depth, the same.
+        colour: An image as a data URL.
+        depth_image: A depth image as a data URL.
     """
 
     name: str
@@ -75,23 +75,23 @@ class CameraRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the page says.
+    """The contents of the page.
 
     Attributes:
-        title: Of the store.
-        bytes: Of all arrays.
+        title: Name of the store.
+        bytes: Size of all arrays.
         tasks: A row per task.
-        sources: Episodes by who acted.
-        contract: Of the episodes that were looked at.
-        durations: Of all episodes, seconds.
-        action: A histogram per dimension.
-        state: The same.
+        sources: Number of episodes by source.
+        contract: Contract of the sampled episodes.
+        durations: Durations of all episodes in seconds.
+        action: A histogram per dimension of the action.
+        state: A histogram per joint.
         cameras: A row per camera.
-        strips: Name and images of some episodes.
-        findings: What looks wrong.
-        damaged: Sentences about episodes that cannot be read.
-        looked_at: How many episodes everything but counts and durations comes from.
-        made: When, UTC.
+        strips: Names and images of some episodes.
+        findings: Anomalies.
+        damaged: Sentences about unreadable episodes.
+        sample_size: Number of sampled episodes, the source of everything except counts and durations.
+        made: Time of the summary, UTC.
     """
 
     title: str
@@ -106,41 +106,37 @@ class Summary:
     strips: Sequence[tuple[str, str]]
     findings: Sequence[Finding]
     damaged: Sequence[str]
-    looked_at: int
+    sample_size: int
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def episodes(self) -> int:
-        """How many episodes there are."""
+        """The number of episodes."""
         return sum(row.episodes for row in self.tasks)
 
     def by_kind(self) -> dict[str, list[Finding]]:
-        """Returns the findings of each kind, those first that are many."""
+        """Returns the findings of each kind."""
         return {
             kind: [finding for finding in self.findings if finding.kind == kind] for kind in KINDS
         }
 
 
-def summarise(store: EpisodeStore, *, looked_at: int = LOOKED_AT) -> Summary:
-    """Looks at a store; images and numbers come from some episodes, evenly chosen, where there are many.
-
-    Args:
-        store: The data.
-        looked_at: From how many episodes.
+def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary:
+    """Summarises a store; images and distributions come from `sample_size` evenly spaced episodes.
 
     Raises:
-        ValueError: There is no episode that can be read.
+        ValueError: There is no readable episode.
     """
     readable, damaged = _readable(store)
     if not readable:
         raise ValueError(
-            f"There is no episode to look at in {store.path}. {' '.join(damaged[:3])}".strip()
+            f"There is no readable episode in {store.path}. {' '.join(damaged[:3])}".strip()
         )
-    # Sets of several robots have no common dimensions; the most frequent contract is looked at.
+    # Stores of several robots have no common dimensions; the most frequent contract is summarised.
     contract = Counter(episode.attributes.contract for episode in readable).most_common(1)[0][0]
     same = [episode for episode in readable if episode.attributes.contract == contract]
     chosen = [
-        same[place] for place in np.unique(np.linspace(0, len(same) - 1, looked_at).astype(int))
+        same[place] for place in np.unique(np.linspace(0, len(same) - 1, sample_size).astype(int))
     ]
     return Summary(
         title=store.path.absolute().name,
@@ -161,16 +157,12 @@ def summarise(store: EpisodeStore, *, looked_at: int = LOOKED_AT) -> Summary:
         strips=_strips(contract, chosen),
         findings=[finding for episode in chosen for finding in findings(episode)],
         damaged=damaged,
-        looked_at=len(chosen),
+        sample_size=len(chosen),
     )
 
 
 def write_summary(path: Path, summary: Summary) -> None:
-    """Writes the page; the file appears when it is complete.
-
-    Raises:
-        NoSpaceError: The disk is full.
-    """
+    """Writes the page atomically."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
         autoescape=True,
@@ -178,7 +170,7 @@ def write_summary(path: Path, summary: Summary) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["size"] = mebibytes
+    environment.filters["size"] = format_size
     page = environment.get_template("summary.html.jinja").render(
         summary=summary, kinds=KINDS, listed=_LISTED
     )
@@ -193,7 +185,7 @@ def _readable(store: EpisodeStore) -> tuple[list[StoredEpisode], list[str]]:
         try:
             episode = store.episode(name)
             for key in episode.arrays:
-                _ = episode.arrays[key]  # A file that is missing or cut short shows here.
+                _ = episode.arrays[key]  # Raises for a missing or truncated file.
             readable.append(episode)
         except ValueError as error:
             damaged.append(str(error))
@@ -238,7 +230,7 @@ def _camera(place: int, contract: Contract, chosen: Sequence[StoredEpisode]) -> 
 
 
 def _coverage(episode: StoredEpisode, camera: str) -> float:
-    """Returns the share of pixels with a return, in a few frames."""
+    """Returns the share of pixels with a return in a few frames."""
     depth = episode.arrays[f"depth/{camera}"]
     return float(
         np.mean(depth[np.unique(np.linspace(0, len(depth) - 1, _DEPTH_FRAMES).astype(int))] > 0)

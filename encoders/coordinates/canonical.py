@@ -1,18 +1,16 @@
-"""Places in canonical coordinates: turning the scene about an axis shifts them, as moving it shifts Cartesian ones.
+"""Canonical coordinates, in which rotations of the scene about an axis are shifts.
 
-Canonical coordinates of an Abelian group turn each of its transformations into a translation
-(Schenck et al., STRING, 2025, arXiv 2502.02562, section 3.3, extension 2), so every encoding that
-sees differences only becomes invariant under that group. In return it is no longer invariant under
-translations, other than those of the group.
+Canonical coordinates of an Abelian group turn its transformations into translations (Schenck et
+al., STRING, 2025, arXiv 2502.02562, section 3.3, extension 2), so every relative encoding becomes
+invariant under that group. In return it is not invariant under other translations.
 
-An azimuth lives on a circle. It is given between -pi and pi, 0 towards `forward`, with a cut on the
-opposite side. Two tokens on either side of the cut are neighbours, but only frequencies that are
-whole numbers per radian see them so: `WholeOnCircle` in `circle.py` makes them. Without it choose
-`forward` and `origin` such that nothing of the scene lies beyond the cut; the invariance then holds
-for every turn that carries no token across it. Tokens without a place stand at the mean of the
-others' azimuths, which is right under the same condition only.
+An azimuth is an angle between -pi and pi, 0 towards `forward`, with a cut on the opposite side.
+Only integer frequencies treat tokens on both sides of the cut as neighbours: `WholeOnCircle` in
+`circle.py` makes them. Without it choose `forward` and `origin` such that the scene does not cross
+the cut; the invariance then holds for all rotations that move no token across it. Tokens without a
+position are put at the mean azimuth of the others, which is right under the same condition only.
 
-On the axis itself (nearer than 1 micrometre) there is no azimuth, so what lies there has no place.
+Points nearer to the axis than 1 micrometre have no azimuth and thus no position.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +30,7 @@ Vector = tuple[float, float, float]
 
 
 class CanonicalPlaces(nn.Module, ABC):
-    """Places computed from the position relative to an origin and an axis in the robot's base frame."""
+    """Coordinates relative to an origin and an axis in the base frame of the robot."""
 
     axes = 3
     reads = MetricPlaces.reads
@@ -48,60 +46,53 @@ class CanonicalPlaces(nn.Module, ABC):
         """Sets the frame.
 
         Args:
-            origin: A point on the axis, metres in the base frame.
-            axis: Direction about which turns are shifts of the azimuth, in the base frame; its
-                length has no effect.
-            forward: Direction in which the azimuth is 0; only its part perpendicular to the axis
-                counts.
+            origin: A point on the axis, in metres in the base frame.
+            axis: Direction of the axis in the base frame, of any length.
+            forward: Direction of azimuth 0; only its part perpendicular to the axis counts.
             perturbation: See `PatchCentres`.
-
-        Raises:
-            ValueError: A vector has not three finite numbers, or `axis` and `forward` lie on one
-                line.
         """
         super().__init__()
         self.metric = MetricPlaces(perturbation=perturbation)
         self.origin = _vector("origin", origin)
-        # Plain numbers, not buffers: they are exact in every type, and a checkpoint has them in its
-        # configuration.
+        # Plain numbers, not buffers: exact in every type, and part of the configuration.
         self.frame = _frame(_vector("axis", axis), _vector("forward", forward))
 
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns the places of the back-projected patches; none has one that `MetricPlaces` gives none, or on the axis."""
+        """Returns the coordinates of back-projected patches; those on the axis have none."""
         return self._canonical(*self.metric.patches(view, patch, batch, device))
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the places of points; those on the axis have none."""
+        """Returns the coordinates of points; those on the axis have none."""
         return self._canonical(*self.metric.points(points))
 
     @abstractmethod
     def chart(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Returns the canonical coordinates (..., axes) of positions off the axis (metres, z along it)."""
+        """Returns coordinates (..., axes) of points off the axis (metres, z along the axis)."""
 
-    def _canonical(self, points: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
+    def _canonical(self, points: Tensor, has_position: Tensor) -> tuple[Tensor, Tensor]:
         relative = points - points.new_tensor(self.origin)
         x, y, z = (
             (relative * relative.new_tensor(direction)).sum(dim=-1) for direction in self.frame
         )
-        placed = placed & (x.square() + y.square() > ON_AXIS_M**2)
-        # Somewhere off the axis in their stead, where all derivatives are finite.
+        has_position = has_position & (x.square() + y.square() > ON_AXIS_M**2)
+        # The others are put off the axis, where all derivatives are finite.
         x, y, z = (
-            torch.where(placed, value, other) for value, other in ((x, 1.0), (y, 0.0), (z, 0.0))
+            torch.where(has_position, value, other)
+            for value, other in ((x, 1.0), (y, 0.0), (z, 0.0))
         )
-        return self.chart(x, y, z), placed
+        return self.chart(x, y, z), has_position
 
 
 class SphericalPlaces(CanonicalPlaces):
-    """Polar angle, azimuth (radians) and the logarithm of the distance to the origin (in metres).
+    """Polar angle and azimuth (radians), and the logarithm of the distance to the origin (metres).
 
     sin(theta) = sqrt(x^2 + y^2) / |r| and tan(phi) = y / x, as in the paper; theta runs from 0 on
-    the axis over pi / 2 in the plane of the origin to pi, which the sine alone would not tell. The
-    third coordinate completes the map to an injective one: turns leave it alone and growing the
-    scene about the origin shifts it. All three mean the same length near theta = pi / 2. A shift of
-    theta takes every point along its meridian; it is a transformation of space only as long as no
-    point reaches the axis.
+    the axis over pi / 2 in the plane of the origin to pi. The third coordinate makes the map
+    injective: rotations leave it unchanged, and scaling about the origin shifts it. All three have
+    the same metric length near theta = pi / 2. A shift of theta moves points along meridians; it is
+    a transformation of space only while no point reaches the axis.
     """
 
     def chart(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -112,10 +103,7 @@ class SphericalPlaces(CanonicalPlaces):
 
 
 class DirectionPlaces(SphericalPlaces):
-    """Polar angle and azimuth alone: the two coordinates that the paper names.
-
-    What lies on one ray has one place.
-    """
+    """Polar angle and azimuth alone, the two coordinates of the paper: one place per ray."""
 
     axes = 2
 
@@ -125,11 +113,11 @@ class DirectionPlaces(SphericalPlaces):
 
 
 class CylindricalPlaces(CanonicalPlaces):
-    """Azimuth (radians), distance from the axis and height along it, both in units of `radius`.
+    """Azimuth (radians), distance from the axis and height along it, in units of `radius`.
 
-    Turning the scene about the axis shifts the first and raising it shifts the last. For an arm
-    with an upright first joint on that axis, the former is what its own body does. All three mean
-    the same length at a distance of one radius from the axis.
+    Rotations about the axis shift the first coordinate, translations along it the last. For an arm
+    whose first joint is upright on that axis, its rotation is such a shift. All three have the same
+    metric length at a distance of one radius from the axis.
     """
 
     def __init__(
@@ -144,14 +132,14 @@ class CylindricalPlaces(CanonicalPlaces):
         """Sets the frame.
 
         Args:
-            radius: Metres, above 0; about the distance from the axis at which the scene is.
+            radius: Metres, above 0; the typical distance of the scene from the axis.
             origin: See `CanonicalPlaces`.
             axis: See `CanonicalPlaces`.
             forward: See `CanonicalPlaces`.
             perturbation: See `PatchCentres`.
 
         Raises:
-            ValueError: As `CanonicalPlaces`, or the radius is not above 0.
+            ValueError: See `CanonicalPlaces`, or the radius is not above 0.
         """
         super().__init__(origin=origin, axis=axis, forward=forward, perturbation=perturbation)
         if radius not in POSITIVE:
@@ -172,14 +160,13 @@ def _vector(name: str, numbers: Sequence[float] | NDArray[np.float64]) -> Vector
 
 
 def _frame(axis: Vector, forward: Vector) -> tuple[Vector, Vector, Vector]:
-    """Returns the unit vectors along which x, y and z are measured, in the base frame; right-handed."""
+    """Returns the unit vectors of x, y and z in the base frame; right-handed."""
     upright = np.asarray(axis) / max(float(np.linalg.norm(axis)), 1e-300)
     ahead = np.asarray(forward) - (upright @ np.asarray(forward)) * upright
     length = float(np.linalg.norm(ahead))
     if not np.linalg.norm(upright) > 0.5 or not length > 1e-6 * float(np.linalg.norm(forward)):
         raise ValueError(
-            f"axis is {axis} and forward is {forward}; allowed: two vectors that do not lie on "
-            f"one line."
+            f"axis is {axis} and forward is {forward}; allowed: two vectors that are not parallel."
         )
     ahead = ahead / length
     x, y, z = (

@@ -1,4 +1,4 @@
-"""Frequencies for coordinates that are angles: whole numbers, so that a full turn changes nothing."""
+"""Frequencies of angles: integers, so that a full turn changes nothing."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from stringline.encoders.positions.frequencies import Frequencies, FrequencyFact
 
 
 class WholeOnCircle(Frequencies):
-    """Other frequencies whose entries along some axes are rounded to whole numbers per radian.
+    """Frequencies whose entries along some axes are rounded to integers per radian.
 
-    exp(i w phi) is one function of a direction only if w (phi + 2 pi) and w phi differ by whole
-    turns. Gradients pass through the rounding as if it were not there (Bengio et al., 2013, arXiv
-    1308.3432), so the frequencies underneath learn on and jump from one whole number to the next.
+    exp(i w phi) is a function of a direction only if w (phi + 2 pi) and w phi differ by full turns.
+    Gradients pass through the rounding unchanged (Bengio et al., 2013, arXiv 1308.3432), so the
+    wrapped frequencies keep learning and jump between integers.
     """
 
     def __init__(
@@ -25,18 +25,15 @@ class WholeOnCircle(Frequencies):
         frequencies: FrequencyFactory,
         angles: Sequence[int] = (0,),
     ) -> None:
-        """Makes the frequencies underneath.
+        """Builds the wrapped frequencies.
 
         Args:
-            sets: Independent sets.
+            sets: Independent parameter sets.
             axes: Coordinates per place.
             planes: Planes per set.
-            frequencies: Those that are rounded.
+            frequencies: Factory of the frequencies that are rounded.
             angles: Axes that are angles in radians: 0 in `CylindricalPlaces`, 1 in
                 `SphericalPlaces`.
-
-        Raises:
-            ValueError: An angle is no axis.
         """
         super().__init__(sets, axes, planes)
         if not angles or not all(0 <= angle < axes for angle in angles):
@@ -56,9 +53,9 @@ class WholeOnCircle(Frequencies):
         return torch.where(on_circle[:, None], whole, omega)
 
     def reset_parameters(self, seed: int) -> None:
-        """Draws the start of the frequencies underneath anew."""
+        """Draws the initial values of the wrapped frequencies."""
         self.frequencies.reset_parameters(seed)
 
     def zero_(self) -> None:
-        """Lets nothing turn; see `Frequencies.zero_`."""
+        """Sets the wrapped frequencies to zero; see `Frequencies.zero_`."""
         self.frequencies.zero_()

@@ -1,4 +1,4 @@
-"""What a place is: pixels, pixels and depth, or metres in the base frame."""
+"""Coordinates of patches: pixels, pixels and depth, or metres in the base frame."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,12 +13,12 @@ from stringline.encoders.positions.precision import values_are_hidden
 
 
 class Coordinates(Protocol):
-    """A choice of coordinates for patches of images and for points of the robot, such as its grippers.
+    """A choice of coordinates for patches of images and for points such as the grippers.
 
     Attributes:
         axes: Coordinates per place.
-        reads: Kinds of keys of the contract that the places of patches are computed from, of
-            `depth`, `intrinsics` and `T_base_camera`.
+        reads: Kinds of keys of the contract that patches need: of `depth`, `intrinsics` and
+            `T_base_camera`.
     """
 
     axes: int
@@ -27,34 +27,37 @@ class Coordinates(Protocol):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns the places (batch, N, axes) of a view's patches, row by row, and which of them have one (batch, N) bool."""
+        """Returns the coordinates (batch, N, axes) of a view's patches, row by row.
+
+        The second tensor, (batch, N) bool, is True for patches that have a position.
+        """
         ...
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the places (B, M, axes) of points (B, M, 3), metres in the base frame, and which of them have one (B, M)."""
+        """Returns the coordinates (B, M, axes) of points (B, M, 3), metres in the base frame.
+
+        The second tensor, (B, M) bool, is True for points that have a position.
+        """
         ...
 
 
 class GridPlaces(nn.Module):
-    """Two axes: column u and row v of the patch, in each camera's own image; points stand at the image's centre.
+    """Column u and row v of the patch in its own image; points are put at the image's centre.
 
     The unit is the patch of an image with `grid` patches a side, so images of another resolution
-    keep their meaning. With `grid=1` these are ComRoPE's coordinates, (i + 1/2) / n between 0 and 1
-    (Yu et al., 2025, arXiv 2506.03737, section 3.4.1).
+    keep their coordinates. With `grid=1` these are ComRoPE's coordinates, (i + 1/2) / n between 0
+    and 1 (Yu et al., 2025, arXiv 2506.03737, section 3.4.1).
     """
 
     axes = 2
     reads = frozenset[str]()
 
     def __init__(self, grid: int | Sequence[int] = 8, *, perturbation: float = 0.0) -> None:
-        """Keeps the size.
+        """Sets the grid.
 
         Args:
             grid: Patches a side at training, or (rows, columns) of them.
             perturbation: See `PatchCentres`.
-
-        Raises:
-            ValueError: The grid or the perturbation is out of range.
         """
         super().__init__()
         self.grid = _grid_size(grid)
@@ -63,7 +66,7 @@ class GridPlaces(nn.Module):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns (u, v) of the patch centres; all have a place."""
+        """Returns (u, v) of the patch centres; all have a position."""
         uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
         return uv, torch.ones(uv.shape[:2], dtype=torch.bool, device=device)
 
@@ -77,10 +80,11 @@ class GridPlaces(nn.Module):
 
 
 class PatchDepthPlaces(nn.Module):
-    """Three axes: u and v as in `GridPlaces`, and a learned affine function of the patch's mean depth (STRING, section 4.4.2).
+    """u and v as in `GridPlaces`, and a learned affine function of the patch's mean depth.
 
-    The paper averages over all pixels; here pixels without depth are left out, and a patch without
-    any has no place. Points of the robot belong to no image and have no place.
+    After STRING, section 4.4.2. The paper averages over all pixels; here pixels without depth are
+    left out, and a patch without any has no position. Points of the robot belong to no image and
+    have no position.
     """
 
     axes = 3
@@ -93,15 +97,12 @@ class PatchDepthPlaces(nn.Module):
         *,
         perturbation: float = 0.0,
     ) -> None:
-        """Starts the affine function.
+        """Initialises the affine function.
 
         Args:
             grid: Patches a side at training, or (rows, columns) of them.
-            units_per_metre: Its slope at the start, in patches per metre of depth.
-            perturbation: See `PatchCentres`; of u and v, while the depth stays that of the patch.
-
-        Raises:
-            ValueError: The grid or the perturbation is out of range, or the slope is not finite.
+            units_per_metre: Initial slope, in patches per metre of depth.
+            perturbation: See `PatchCentres`; applies to u and v, not to the depth.
         """
         super().__init__()
         FINITE.check(units_per_metre=units_per_metre)
@@ -113,7 +114,7 @@ class PatchDepthPlaces(nn.Module):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns (u, v, slope depth + offset); patches without depth have no place."""
+        """Returns (u, v, slope depth + offset); patches without depth have no position."""
         uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
         if view.depth is None:
             return nn.functional.pad(uv, (0, 1)), torch.zeros(
@@ -125,30 +126,27 @@ class PatchDepthPlaces(nn.Module):
         ), known
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns no places."""
+        """Returns zeros; no point has a position."""
         check_points(points)
         return torch.zeros_like(points), ~_all_placed(points)
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify."""
+        """Returns the names of the parameters without weight decay."""
         return {"slope", "offset"}
 
 
 class MetricPlaces(nn.Module):
-    """Three axes: metres in the robot's base frame, the same for every camera and for the points of the robot."""
+    """Metres in the base frame of the robot, for all cameras and points."""
 
     axes = 3
     reads = frozenset({"depth", "intrinsics", "T_base_camera"})
 
     def __init__(self, *, perturbation: float = 0.0) -> None:
-        """Keeps the perturbation.
+        """Sets the perturbation.
 
         Args:
-            perturbation: See `PatchCentres`; a moved patch stands on its new pixel's ray, at the
+            perturbation: See `PatchCentres`; a moved patch lies on the ray of its new pixel, at the
                 mean depth of the patch.
-
-        Raises:
-            ValueError: The perturbation is out of range.
         """
         super().__init__()
         self.centres = PatchCentres(perturbation)
@@ -156,11 +154,11 @@ class MetricPlaces(nn.Module):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns the back-projected patches; those without depth, and cameras without geometry, have no place."""
+        """Returns back-projected patches; without depth or geometry they have no position."""
         centres: Tensor = self.centres(view, patch, batch, device)
         if view.depth is None or view.intrinsics is None or view.T_base_camera is None:
-            nowhere = torch.zeros(*centres.shape[:2], 3, device=device)
-            return nowhere, torch.zeros(centres.shape[:2], dtype=torch.bool, device=device)
+            no_position = torch.zeros(*centres.shape[:2], 3, device=device)
+            return no_position, torch.zeros(centres.shape[:2], dtype=torch.bool, device=device)
         return patch_places(
             view.depth,
             view.depth_unit_m,
@@ -177,12 +175,7 @@ class MetricPlaces(nn.Module):
 
 
 def check_points(points: Tensor) -> None:
-    """Refuses what is no set of points.
-
-    Raises:
-        ValueError: The shape is not (B, M, 3), the type is no floating point, or a coordinate is
-            not finite.
-    """
+    """Raises a ValueError unless points are (B, M, 3), floating point and finite."""
     if points.ndim != 3 or points.shape[-1] != 3 or not points.is_floating_point():
         got = f"{tuple(points.shape)} {points.dtype}"
         raise ValueError(
@@ -206,7 +199,7 @@ def _grid_size(grid: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _in_cells(centres: Tensor, view: View, grid: tuple[int, int]) -> Tensor:
-    """Returns (B, N, 2): pixels (u, v) in units of the cells of an image with `grid` (rows, columns) of them."""
+    """Returns pixels (u, v), (B, N, 2), in units of the cells of a (rows, columns) grid."""
     rows, columns = grid
     return centres * centres.new_tensor((columns / view.width, rows / view.height))
 

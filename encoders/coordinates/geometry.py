@@ -1,4 +1,4 @@
-"""From depth to places: where, in the robot's base frame, each patch of an image stands."""
+"""Back-projection of depth: the positions of patches in the base frame of the robot."""
 
 import math
 from dataclasses import dataclass
@@ -11,15 +11,14 @@ from stringline.encoders.positions.precision import values_are_hidden
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What one camera knows about space, for a batch of B examples; None for what is unknown.
+    """Depth and geometry of one camera for a batch of B images; None for unknown values.
 
-    Values are checked, but not inside `torch.compile` or the capture of a CUDA graph, which cannot
-    look at them.
+    Values are checked, except in `torch.compile` and CUDA graph capture.
 
     Attributes:
         height: Rows of the images.
         width: Columns of the images.
-        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 or NaN = no
+        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 or NaN: no
             return.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, of undistorted images; pixel (0, 0) has its centre at (0.5,
@@ -35,12 +34,6 @@ class View:
     T_base_camera: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what has no meaning.
-
-        Raises:
-            ValueError: A shape does not fit, depth is negative or infinite, intrinsics cannot be
-                inverted, or a pose is not finite.
-        """
         expected = {
             "depth": (self.height, self.width),
             "intrinsics": (3, 3),
@@ -53,18 +46,17 @@ class View:
                 allowed = ", ".join(str(size) for size in expected[name])
                 raise ValueError(
                     f"{name} has shape {tuple(x.shape)} beside images of "
-                    f"{self.height}x{self.width} pixels; "
-                    f"allowed: (B, {allowed}), the same B for all (got {sorted(batch)})."
+                    f"{self.height}x{self.width} pixels; allowed: (B, {allowed}), the same B for "
+                    f"all (got {sorted(batch)})."
                 )
-        if (
-            not 0 < self.depth_unit_m < math.inf
-        ):  # In simple words, which `torch.compile` can follow.
+        # Not `POSITIVE.check`, which `torch.compile` cannot trace.
+        if not 0 < self.depth_unit_m < math.inf:
             raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
         if given and not values_are_hidden(next(iter(given.values()))):
             self._check_values()
 
     def _check_values(self) -> None:
-        """Looks at all values with a single transfer from the device, since each one stops it."""
+        """Checks all values with a single transfer from the device, since each one synchronises."""
         faults: dict[str, Tensor] = {}
         if self.depth is not None and self.depth.dtype.is_signed:
             faults["depth"] = (self.depth < 0) | self.depth.isinf()
@@ -77,7 +69,7 @@ class View:
         name = next(name for name, fault in faults.items() if fault.any())
         wrong = getattr(self, name)[faults[name]]
         allowed = {
-            "depth": "0 or NaN where nothing returned, else positive and finite",
+            "depth": "0 or NaN for no return, otherwise positive and finite",
             "intrinsics": (
                 "finite [[fx, s, cx], [0, fy, cy], [0, 0, 1]] in pixels with fx and fy other than 0"
             ),
@@ -87,7 +79,7 @@ class View:
 
 
 def _invertible(intrinsics: Tensor) -> Tensor:
-    """Returns (B,), whether each matrix (3, 3) is one that a pixel can be traced back through."""
+    """Returns whether each matrix (3, 3) is an invertible camera matrix, (B,)."""
     focal = intrinsics.diagonal(dim1=-2, dim2=-1)[:, :2]
     below = torch.stack(
         (intrinsics[:, 1, 0], intrinsics[:, 2, 0], intrinsics[:, 2, 1], intrinsics[:, 2, 2] - 1),
@@ -101,7 +93,7 @@ def _invertible(intrinsics: Tensor) -> Tensor:
 
 
 def returned(depth: Tensor) -> Tensor:
-    """Returns the counts of depth of any type and shape as float32, or float64 for float64; zero where nothing returned."""
+    """Returns depth counts as float32 (float64 for float64); zero for pixels without a return."""
     counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
     return (
         torch.where(counts.isfinite() & (counts > 0), counts, 0.0)
@@ -114,14 +106,14 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     """Averages the depth of each patch over its pixels that have one.
 
     Args:
-        depth: (B, H, W) of any type; 0 and anything not finite = no return. H and W are multiples
-            of `patch`.
+        depth: (B, H, W) of any type; 0 and non-finite values: no return. H and W are multiples of
+            `patch`.
         depth_unit_m: Metres per count.
         patch: Side of a patch, pixels.
 
     Returns:
-        (B, N) metres, zero where nothing is known, and (B, N) bool, whether anything is; N = H W /
-        patch^2, row by row. The type is float32, or float64 for float64 depth.
+        (B, N) metres, zero if unknown, and (B, N) bool, whether it is known; N = H W / patch^2, row
+        by row. The type is float32, or float64 for float64 depth.
 
     Raises:
         ValueError: The patches do not tile the image.
@@ -141,18 +133,18 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
 def patch_centres(
     height: int, width: int, patch: int, device: torch.device | None = None
 ) -> Tensor:
-    """Returns the centres (u, v) of all patches, (N, 2) float32 in pixels, row by row; u to the right, v down."""
+    """Returns the centres (u, v) of all patches, (N, 2) float32 in pixels, row by row."""
     v = torch.arange(height // patch, dtype=torch.float32, device=device) * patch + patch / 2
     u = torch.arange(width // patch, dtype=torch.float32, device=device) * patch + patch / 2
     return torch.stack((u.repeat(len(v)), v.repeat_interleave(len(u))), dim=-1)
 
 
 def rays(pixels: Tensor, intrinsics: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns x and y, (B, N) each, of the points with z = 1 that pixels show, in the camera frame.
+    """Returns x and y, (B, N) each, of the points at z = 1 behind pixels, in the camera frame.
 
     Args:
         pixels: (N, 2) or (B | 1, N, 2), (u, v).
-        intrinsics: (B, 3, 3), pixels, of the type that is wanted.
+        intrinsics: (B, 3, 3), pixels, of the type of the result.
     """
     K = intrinsics
     u, v = pixels.to(K.dtype).unbind(-1)
@@ -169,20 +161,19 @@ def patch_places(
     *,
     centres: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Places each patch where its centre's ray reaches the patch's mean depth.
+    """Puts each patch where its centre's ray reaches the patch's mean depth.
 
     Args:
-        depth: (B, H, W), along the optical axis; 0 = no return, left out of the mean.
+        depth: (B, H, W), along the optical axis; 0: no return, left out of the mean.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, without distortion.
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
         patch: Side of a patch, pixels.
-        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) whose rays are taken; None: those of
-            `patch_centres`.
+        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) of the rays; None: `patch_centres`.
 
     Returns:
-        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is,
-        and (B, N) bool, False for patches without any depth.
+        (B, N, 3) metres in the base frame, row by row, float64 if depth or `T_base_camera` is, and
+        (B, N) bool, False for patches without depth.
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
@@ -193,8 +184,7 @@ def patch_places(
         else centres
     )
     x, y = rays(pixels, intrinsics.to(z.dtype))
-    axes = T[
-        :, None, :3, :3
-    ]  # Products and sums instead of a matmul, which TF32 or autocast would round.
+    # Products and sums instead of a matmul, which TF32 or autocast would round.
+    axes = T[:, None, :3, :3]
     points = x[..., None] * axes[..., 0] + y[..., None] * axes[..., 1] + axes[..., 2]
     return points * z.unsqueeze(-1) + T[:, None, :3, 3], known

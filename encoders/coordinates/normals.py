@@ -17,28 +17,27 @@ def surface_normals(
     reach: int = 1,
     steepest_deg: float = 80.0,
 ) -> Tensor:
-    """Returns the unit normal of the surface that each pixel shows, towards the camera.
+    """Returns the unit surface normal at each pixel, towards the camera.
 
     The normal is perpendicular to the differences of back-projected neighbours, left to right and
     upper to lower, so it is exact on planes. A neighbour without depth is replaced by the pixel
-    itself. Nothing is averaged over an edge: beside one there is no normal.
+    itself. Pixels beside an edge have no normal, since nothing is averaged over edges.
 
     Args:
-        depth: (B, H, W), along the optical axis; 0 and anything not finite = no return.
-            Differentiable where it is float.
+        depth: (B, H, W), along the optical axis; 0 and non-finite values: no return. Differentiable
+            if it is floating point.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, without distortion.
-        T_base_camera: (B, 4, 4) turns the normals into the base frame; None leaves them in the
-            camera frame (x right, y down, z forward). Its translation has no effect.
-        reach: Pixels to the neighbours; more of them see less of the noise and less of the shape.
-        steepest_deg: A step of depth between neighbours is an edge when a surface between them
-            would lean this much, or more, against a plane that faces the camera. Away from the
-            middle of the image that includes surfaces which lean less but are seen at a grazing
-            angle, where depth is worth little.
+        T_base_camera: (B, 4, 4), rotates the normals into the base frame; None: camera frame (x
+            right, y down, z forward). Its translation has no effect.
+        reach: Distance of the neighbours in pixels; a larger one reduces noise and detail.
+        steepest_deg: A depth step between neighbours is an edge if the surface between them would
+            be inclined by at least this angle against the image plane. Off the image centre this
+            includes surfaces at a grazing angle, whose depth is unreliable.
 
     Returns:
-        (B, H, W, 3), float32 or float64 as `patch_places` does; zero vectors at pixels without
-        depth, at edges, and where no neighbour in a row or column has depth.
+        (B, H, W, 3), float32 or float64 as `patch_places`; zero at pixels without depth, at edges,
+        and without a neighbour with depth in a row or column.
 
     Raises:
         ValueError: An argument is out of range.
@@ -55,17 +54,15 @@ def surface_normals(
     x, y = (
         ray.reshape(z.shape) for ray in rays(patch_centres(z.shape[1], z.shape[2], 1, z.device), K)
     )
-    points = torch.stack(
-        (x * z, y * z, z)
-    )  # Components first, since a CPU is faster on whole planes.
+    # Components first, since a CPU is faster on whole planes.
+    points = torch.stack((x * z, y * z, z))
     slope = math.tan(math.radians(steepest_deg)) * reach
     along_row, row_is_smooth = _difference(points, 3, reach, slope / K[:, 0, 0].abs())
     along_column, column_is_smooth = _difference(points, 2, reach, slope / K[:, 1, 1].abs())
     across = _cross(along_column, along_row)
     square = across.square().sum(dim=0)
     found = (z > 0) & row_is_smooth & column_is_smooth & (square > 0)
-    # Where nothing was found, the gradient of a root of 1 is finite. The sign turns the normals
-    # towards the camera.
+    # Without a normal the root of 1 keeps gradients finite. The sign points normals to the camera.
     towards = torch.where((across * points).sum(dim=0) > 0, -1.0, 1.0).to(z.dtype)
     normals = across * torch.where(found, towards / torch.where(found, square, 1.0).sqrt(), 0.0)
     if T_base_camera is not None:
@@ -76,7 +73,7 @@ def surface_normals(
 def _difference(
     points: Tensor, axis: int, reach: int, relative_step: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the difference of the neighbours along an axis, (3, B, H, W), and whether no edge lies between, (B, H, W)."""
+    """Returns differences of neighbours along an axis, (3, B, H, W), and the absence of edges."""
     z = points[2]
     relative_step = relative_step[:, None, None]
     smooth = torch.ones_like(z, dtype=torch.bool)
@@ -92,7 +89,7 @@ def _difference(
 
 
 def _moved(x: Tensor, axis: int, offset: int) -> Tensor:
-    """Returns x[i + offset] along an axis, the border where that lies outside."""
+    """Returns x[i + offset] along an axis, the border value outside."""
     size = x.shape[axis]
     beyond = min(abs(offset), size)
     if offset > 0:
@@ -102,13 +99,13 @@ def _moved(x: Tensor, axis: int, offset: int) -> Tensor:
 
 
 def _cross(a: Tensor, b: Tensor) -> Tensor:
-    """Returns the cross products (3, ...), plane by plane, which is faster on a CPU than `torch.linalg.cross`."""
+    """Returns cross products (3, ...) by planes, faster on a CPU than `torch.linalg.cross`."""
     return torch.stack(
         (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
     )
 
 
 def _turned(vectors: Tensor, T: Tensor) -> Tensor:
-    """Returns vectors (3, B, H, W) turned by the rotation of T (B, 4, 4), without a matmul, which TF32 would round."""
+    """Rotates vectors (3, B, H, W) by T (B, 4, 4), without a matmul, which TF32 would round."""
     axes = T[:, :3, :3].permute(1, 2, 0)[..., None, None]  # (3, 3, B, 1, 1)
     return vectors[0] * axes[:, 0] + vectors[1] * axes[:, 1] + vectors[2] * axes[:, 2]

@@ -1,1 +1,1 @@
-"""Position encodings of the STRING family: frequencies, a basis, and one rotation for all of them."""
+"""Position encodings of the STRING family: frequencies, bases and one common rotation."""

@@ -1,4 +1,4 @@
-"""Absolute encodings, for comparison: they add to the tokens what belongs to a place, and a common shift changes it."""
+"""Absolute position encodings, for comparison: they add an embedding to each token."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -15,7 +15,7 @@ from stringline.encoders.positions.precision import phases
 
 
 class SinusoidalEncoding(PositionEncoding):
-    """Cosines and sines of each coordinate, constant (Vaswani et al., 2017; for images Chen et al., MoCo v3, 2021)."""
+    """Fixed cosines and sines of each coordinate (Vaswani et al., 2017; MoCo v3, 2021)."""
 
     relative = False
     in_every_layer = False
@@ -32,11 +32,11 @@ class SinusoidalEncoding(PositionEncoding):
         """Computes the frequencies.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
             theta: Base of the geometric series, 10000 in the papers.
-            wavelengths: In its stead, the shortest and longest wavelength in the unit of the
+            wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
                 coordinates.
         """
         super().__init__(heads, head_dim, axes)
@@ -45,11 +45,11 @@ class SinusoidalEncoding(PositionEncoding):
         )
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identities: nothing is rotated."""
+        """Returns identity matrices."""
         return self._identity(coordinates)
 
     def reset_parameters(self, seed: int) -> None:
-        """Does nothing."""
+        """Does nothing: the frequencies are fixed."""
 
     def _places(self, coordinates: Tensor) -> Places:
         phase = phases(coordinates, self.frequency_model()).squeeze(1)
@@ -57,10 +57,10 @@ class SinusoidalEncoding(PositionEncoding):
 
 
 class LearnedEncoding(PositionEncoding):
-    """A learned table over a grid of cells (Dosovitskiy et al., ViT, 2021), read by linear interpolation between their centres.
+    """A learned table over a grid of cells (Dosovitskiy et al., ViT, 2021), interpolated linearly.
 
-    So it serves places between the cells, and images of another resolution, as ViT's interpolated
-    tables do.
+    Interpolation between the centres of the cells serves any position, and images of another
+    resolution like ViT's resampled tables.
     """
 
     relative = False
@@ -77,19 +77,21 @@ class LearnedEncoding(PositionEncoding):
         high: float | Sequence[float],
         seed: int = 0,
     ) -> None:
-        """Draws the table.
+        """Initialises the table.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
-            cells: Number of cells along each axis, or along all.
-            low: Where the first cell of each axis, or of all, begins.
-            high: Where the last cell ends. Places outside count as being in the nearest cell.
-            seed: Of the start.
+            cells: Number of cells along each axis, or along all axes.
+            low: Lower end of the grid along each axis, or along all axes.
+            high: Upper end of the grid. Positions outside of the grid take the value of the nearest
+                cell.
+            seed: Seed of the initial parameters.
 
         Raises:
-            ValueError: Not one entry per axis, no cells, or a range that is empty or has no end.
+            ValueError: The number of entries is not that of the axes, a count is not positive, or a
+                range is empty or infinite.
         """
         super().__init__(heads, head_dim, axes)
         cells = [cells] * axes if isinstance(cells, int) else cells
@@ -116,12 +118,12 @@ class LearnedEncoding(PositionEncoding):
     cell: Tensor
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identities: nothing is rotated."""
+        """Returns identity matrices."""
         return self._identity(coordinates)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Draws the table anew, with ViT's standard deviation of 0.02."""
+        """Draws the table with ViT's standard deviation of 0.02."""
         drawn = torch.randn(
             self.table.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
         )
@@ -129,7 +131,7 @@ class LearnedEncoding(PositionEncoding):
 
     @torch.no_grad()
     def zero_(self) -> Self:
-        """Sets the table to zero, from where it can learn."""
+        """Sets the table to zero, a starting point with nonzero gradients."""
         self.table.zero_()
         return self
 

@@ -1,9 +1,9 @@
-"""Orthogonal bases P of the STRING family: learned by one of several maps from free parameters, or constant."""
+"""Orthogonal bases P of the STRING family, learned from unconstrained parameters or constant."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -14,24 +14,24 @@ from stringline.encoders.positions.precision import at_least_float32, without_au
 
 
 class Basis(nn.Module, ABC):
-    """An orthogonal P (sets, size, size), made of blocks of neighbouring channels; `forward` returns it.
+    """An orthogonal matrix P (sets, size, size), in blocks of neighbouring channels.
 
-    Columns n and n + size / 2 of P span plane n. It is in float32 at least, whatever autocast says.
+    `forward` returns P in float32 at least, also under autocast. Its columns n and n + size / 2
+    span plane n.
 
     Attributes:
-        sets: Independent bases: one for each head, or a single one for all.
+        sets: Independent bases: one per head, or one for all heads.
         size: Rows of P, the head dimension.
     """
 
     def __init__(self, sets: int, size: int) -> None:
-        """Remembers the sizes."""
         super().__init__()
         self.sets = sets
         self.size = size
 
     @abstractmethod
     def blocks(self) -> Tensor:
-        """Returns the blocks of P, (sets, size / block, block, block); `spread` says where they act."""
+        """Returns the blocks of P, (sets, size / block, block, block); see `spread`."""
 
     def forward(self) -> Tensor:
         """Returns P."""
@@ -39,24 +39,20 @@ class Basis(nn.Module, ABC):
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Returns to the start, which is the identity where the class says nothing else."""
+        """Resets the parameters to their initial values, by default zero for the identity."""
         for parameter in self.parameters():
             parameter.zero_()
 
 
-class BasisFactory(Protocol):
-    """Makes a basis for given sizes, as `functools.partial(Cayley, block=8)` does."""
-
-    def __call__(self, *, sets: int, size: int) -> Basis:
-        """Returns it at its start."""
-        ...
+BasisFactory = Callable[..., Basis]
+"""Makes a basis, given `sets` and `size`, such as `functools.partial(CayleyBasis, block=8)`."""
 
 
 class AntisymmetricBasis(Basis):
-    """A map from antisymmetric matrices S to orthogonal ones, of whole heads or of blocks of channels.
+    """A map from antisymmetric to orthogonal matrices, for heads or blocks of channels.
 
-    P = start map(S): `start` is a constant (sets, blocks, block, block) that S = 0 stands for, the
-    identity if it is None.
+    P = start map(S): `start` is a constant (sets, blocks, block, block), the value of P at S = 0;
+    None: the identity.
     """
 
     start: Tensor | None
@@ -77,10 +73,10 @@ class AntisymmetricBasis(Basis):
         Args:
             sets: Independent bases.
             size: Rows of P.
-            block: P consists of blocks of so many neighbouring channels; None: one block.
-            bandwidth: Sparse S, with entries only within so many places of the diagonal; None:
+            block: Number of neighbouring channels per block of P; None: one block.
+            bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
                 dense.
-            seed: Has no effect: nothing is drawn.
+            seed: Unused: nothing is drawn.
 
         Raises:
             ValueError: `block` does not divide the size, or the band is empty.
@@ -109,21 +105,24 @@ class AntisymmetricBasis(Basis):
 
 
 class CayleyBasis(AntisymmetricBasis):
-    """P = (I - S)(I + S)^-1 (Schenck et al., STRING, 2025, arXiv 2502.02562, eq. 10), S dense, sparse or in blocks.
+    """P = (I - S)(I + S)^-1 (Schenck et al., STRING, 2025, arXiv 2502.02562, eq. 10).
 
-    The paper leaves the start of S open; here S = 0, the identity, with a gradient of -2 dS.
+    S is dense, banded or in blocks. The paper does not specify its initial value; here S = 0, the
+    identity, with the gradient -2 dS.
     """
 
     def _map(self, skew: Tensor) -> Tensor:
         identity = torch.eye(self.block, dtype=skew.dtype, device=skew.device)
-        basis: Tensor = torch.linalg.solve(
-            identity + skew, identity - skew
-        )  # Functions of S, so their order is free.
+        # Both factors are functions of S, so they commute.
+        basis: Tensor = torch.linalg.solve(identity + skew, identity - skew)
         return basis
 
 
 class ExponentialBasis(AntisymmetricBasis):
-    """P = exp(S) (Liu & Zhou, Rethinking RoPE, 2025, section 5), which reaches all rotations; ten times as slow as Cayley."""
+    """P = exp(S) (Liu and Zhou, Rethinking RoPE, 2025, section 5): all rotations, but slower.
+
+    It takes ten times as long as `CayleyBasis`.
+    """
 
     def _map(self, skew: Tensor) -> Tensor:
         basis: Tensor = torch.linalg.matrix_exp(skew)
@@ -131,10 +130,10 @@ class ExponentialBasis(AntisymmetricBasis):
 
 
 class GivensBasis(Basis):
-    """A product of plane rotations, one for each pair of channels (Liu & Zhou, Rethinking RoPE, 2025, section 5).
+    """A product of plane rotations of all channel pairs (Liu and Zhou, 2025, section 5).
 
-    The pairs come in rounds of disjoint ones, as in a tournament, so that size - 1 steps do what
-    size (size - 1) / 2 would. Angles start at zero.
+    The pairs form rounds of disjoint pairs, as in a tournament, so size - 1 steps replace size
+    (size - 1) / 2. Angles start at zero.
     """
 
     partner: Tensor
@@ -147,13 +146,12 @@ class GivensBasis(Basis):
         Args:
             sets: Independent bases.
             size: Rows of P, even.
-            seed: Has no effect: nothing is drawn.
+            seed: Unused: nothing is drawn.
         """
         super().__init__(sets, size)
         rounds = self._rounds()
-        where = rounds.flatten(1).argsort(
-            dim=1
-        )  # For each channel, its place among the firsts and then the seconds.
+        # For each channel its index among the first, then the second channels of the pairs.
+        where = rounds.flatten(1).argsort(dim=1)
         self.register_buffer("pair", where.remainder(size // 2), persistent=False)
         self.register_buffer(
             "partner", rounds.flip(1).flatten(1).gather(1, where), persistent=False
@@ -162,15 +160,11 @@ class GivensBasis(Basis):
         self.angles = nn.Parameter(torch.zeros(sets, len(rounds), size // 2))
 
     def _rounds(self) -> Tensor:
-        """Returns (rounds, 2, size / 2): first and second channel of each pair, round by round."""
+        """Returns the first and second channels of the pairs, (rounds, 2, size / 2)."""
         players = torch.arange(self.size)
-        tables = [torch.cat((players[:1], players[1:].roll(turn))) for turn in range(self.size - 1)]
-        return torch.stack(
-            [
-                torch.stack((table[: self.size // 2], table[self.size // 2 :].flip(0)))
-                for table in tables
-            ]
-        )
+        half = self.size // 2
+        tables = [torch.cat((players[:1], players[1:].roll(n))) for n in range(self.size - 1)]
+        return torch.stack([torch.stack((each[:half], each[half:].flip(0))) for each in tables])
 
     def blocks(self) -> Tensor:
         """Returns P as a single block."""
@@ -182,40 +176,33 @@ class GivensBasis(Basis):
             rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(
                 self.sets, -1, -1
             )
-            for turn in range(len(self.partner)):
-                rows = rows * cos[:, turn] + rows[:, self.partner[turn]] * sin[:, turn]
+            for n, partner in enumerate(self.partner):
+                rows = rows * cos[:, n] + rows[:, partner] * sin[:, n]
             return rows.unsqueeze(1)
 
 
 class ButterflyGivens(GivensBasis):
-    """Plane rotations of the pairs of a fast Fourier transform only: size / 2 log2(size) angles in log2(size) steps."""
+    """Plane rotations of the channel pairs of a fast Fourier transform: log2(size) steps."""
 
     def __init__(self, sets: int, size: int, *, seed: int = 0) -> None:
-        """Starts at the identity; arguments as for `GivensBasis`.
-
-        Raises:
-            ValueError: The size is no power of two.
-        """
         if size & (size - 1):
             raise ValueError(f"head_dim is {size}; allowed for a butterfly: powers of two.")
         super().__init__(sets, size, seed=seed)
 
     def _rounds(self) -> Tensor:
         channels = torch.arange(self.size)
-        strides = [1 << step for step in range(int(math.log2(self.size)))]
-        return torch.stack(
-            [
-                torch.stack((low := channels[channels & stride == 0], low + stride))
-                for stride in strides
-            ]
-        )
+        rounds = []
+        for stride in (1 << step for step in range(int(math.log2(self.size)))):
+            low = channels[channels & stride == 0]
+            rounds.append(torch.stack((low, low + stride)))
+        return torch.stack(rounds)
 
 
 class HouseholderBasis(Basis):
-    """A product of reflections I - 2 v v^T / v^T v, an even number of them.
+    """A product of an even number of reflections I - 2 v v^T / v^T v.
 
-    They come in pairs that are equal at the start, so P starts as the identity: v = v_0 + w, v_0
-    constant and w = 0.
+    The reflections start in equal pairs, so P starts at the identity: v = v_0 + w with a constant
+    v_0 and w = 0.
     """
 
     start: Tensor
@@ -226,11 +213,8 @@ class HouseholderBasis(Basis):
         Args:
             sets: Independent bases.
             size: Rows of P.
-            reflections: How many, even.
-            seed: Of the constant vectors.
-
-        Raises:
-            ValueError: An odd number of reflections: the product could never be near the identity.
+            reflections: Number of reflections, even: an odd product cannot be near the identity.
+            seed: Seed of the constant vectors.
         """
         if reflections < 2 or reflections % 2:
             raise ValueError(f"reflections is {reflections}; allowed: even numbers from 2.")
@@ -262,21 +246,18 @@ class HouseholderBasis(Basis):
 
 
 class FourierBasis(Basis):
-    """The real Fourier basis of blocks of channels, constant; with `Circulant` frequencies it is Circulant-STRING."""
+    """The constant real Fourier basis of circulant blocks; see `fourier.real_fourier`."""
 
     constant: Tensor
 
     def __init__(self, sets: int, size: int, *, block: int = 16, seed: int = 0) -> None:
-        """Computes it; it is the same for all heads.
+        """Computes the basis, the same for all heads.
 
         Args:
-            sets: Has no effect: one basis serves all.
+            sets: Unused: one basis serves all heads.
             size: Rows of P.
             block: Size of the blocks, even.
-            seed: Has no effect: nothing is drawn.
-
-        Raises:
-            ValueError: `block` does not divide the size.
+            seed: Unused: nothing is drawn.
         """
         super().__init__(1, size)
         self.block = _checked_block(block, size)
@@ -292,14 +273,14 @@ class FourierBasis(Basis):
         return real_fourier(self.block, device).to(torch.promote_types(dtype, torch.float32))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Computes the basis anew for another type or device: a cast would round it, and back again stay rounded."""
+        """Recomputes the basis for another type or device; a cast would round it for good."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.constant = self._computed(self.constant.dtype, self.constant.device)
         return self
 
 
 def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns S (..., size, size), S^T = -S, from its entries (..., K) at `rows` and `columns` above the diagonal."""
+    """Returns S (..., size, size), S^T = -S, from its entries (..., K) above the diagonal."""
     upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(
         -1, rows * size + columns, entries
     )

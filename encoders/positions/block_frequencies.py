@@ -1,4 +1,4 @@
-"""Frequencies of blocks of channels: circulant ones, and those of blocks that turn along one direction each."""
+"""Frequencies in blocks of channels: circulant blocks, and blocks with one direction each."""
 
 import math
 
@@ -7,16 +7,20 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import sine_transform
 from stringline.encoders.positions.frequencies import Frequencies, check_block
-from stringline.encoders.positions.initialisation import Start, isotropic, stored_unit
+from stringline.encoders.positions.initialisation import (
+    FrequencyInitialisation,
+    isotropic,
+    stored_unit,
+)
 
 
 class CirculantFrequencies(Frequencies):
-    """Frequencies of antisymmetric circulant blocks L_k = C_k - C_k^T (Schenck et al., STRING, 2025, theorem 3.5).
+    """Frequencies of circulant blocks L_k = C_k - C_k^T (Schenck et al., STRING, 2025).
 
-    w_kj = 2 sum_n c_kn sin(2 pi j n / b), j = 1 ... b / 2 - 1, in each block of size b; plane 0, of
-    the constant and the alternating vector, never turns. Together with the basis `RealFourier` this
-    is Circulant-STRING. The paper leaves the start of c open; here c = W^T w_0 / 2b, so the turning
-    planes start as those of `Mixed`.
+    By theorem 3.5, w_kj = 2 sum_n c_kn sin(2 pi j n / b), j = 1 ... b / 2 - 1, in each block of
+    size b; plane 0, of the constant and the alternating vector, does not rotate. With
+    `FourierBasis` this is Circulant-STRING. The paper does not specify the initial c; here c = W^T
+    w_0 / 2b, so the rotating planes start like `MixedFrequencies`.
     """
 
     def __init__(
@@ -33,24 +37,21 @@ class CirculantFrequencies(Frequencies):
         scale: float | None = None,
         seed: int = 0,
     ) -> None:
-        """Draws the start; arguments as for `Mixed`, and a block size.
+        """Initialises the coefficients; of the initial values exactly one is given.
 
         Args:
-            sets: Independent sets.
+            sets: Independent parameter sets.
             axes: Coordinates per place.
             planes: Planes per set, a multiple of `block` / 2.
-            block: Size b of the blocks, even, 4 at least. The paper's best: 16 on ImageNet, 32 on
+            block: Size b of the blocks, even, at least 4. Best in the paper: 16 on ImageNet, 32 on
                 WebLI-3D.
-            wavelengths: Of the turning planes.
-            theta: Of the turning planes.
-            uniform: Of the turning planes.
-            omega: Of the turning planes, (1 | sets, axes, planes (b - 2) / b).
-            scale: Coefficients are stored in units of scale / sqrt(2 b), in which frequencies are
-                an orthonormal map of them.
-            seed: Of the start.
-
-        Raises:
-            ValueError: `block` does not fit, or as `Start`.
+            wavelengths: Wavelengths of the rotating planes; see `FrequencyInitialisation`.
+            theta: Base of the series of the rotating planes.
+            uniform: Upper end of the frequencies of the rotating planes.
+            omega: Frequencies of the rotating planes, (1 | sets, axes, planes (b - 2) / b).
+            scale: Coefficients are stored in units of scale / sqrt(2 b), which makes frequencies an
+                orthonormal map of them.
+            seed: Seed of the initial parameters.
         """
         if block < 4 or block % 2 or (2 * planes) % block:
             raise ValueError(
@@ -58,8 +59,10 @@ class CirculantFrequencies(Frequencies):
             )
         super().__init__(sets, axes, planes)
         self.block = block
-        self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
-        self.register_buffer("scale", stored_unit(scale, self.start))
+        self.initialisation = FrequencyInitialisation(
+            wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega
+        )
+        self.register_buffer("scale", stored_unit(scale, self.initialisation))
         self.scaled = nn.Parameter(torch.empty(sets, axes, 2 * planes // block, block))
         self.reset_parameters(seed)
 
@@ -71,16 +74,15 @@ class CirculantFrequencies(Frequencies):
         """Returns W c, zero for the first plane of each block."""
         c = self.coefficients()
         sine = sine_transform(self.block, c.device).to(c.dtype)
-        return (
-            (c.unsqueeze(-2) * sine).sum(dim=-1).flatten(-2)
-        )  # No matmul, which TF32 or autocast would round.
+        # No matmul, which TF32 or autocast would round.
+        return (c.unsqueeze(-2) * sine).sum(dim=-1).flatten(-2)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Draws directions anew."""
+        """Draws the directions."""
         blocks = 2 * self.planes // self.block
         turning = self.block // 2 - 1
-        omega = self.start.draw(self.sets, self.axes, blocks * turning, seed)
+        omega = self.initialisation.draw(self.sets, self.axes, blocks * turning, seed)
         omega = omega.reshape(self.sets, self.axes, blocks, turning)
         self.scaled.copy_(
             omega @ sine_transform(self.block)[1:] / math.sqrt(2 * self.block) / self.scale
@@ -88,10 +90,10 @@ class CirculantFrequencies(Frequencies):
 
 
 class LinearlyDependentFrequencies(Frequencies):
-    """All planes of a block turn along one learned direction (ComRoPE-LD: Yu et al., 2025, arXiv 2506.03737, theorem 2).
+    """All planes of a block share one learned direction (ComRoPE-LD, Yu et al., 2025, theorem 2).
 
-    Omega = theta_j lambda_p with one direction theta_j for block j and one magnitude lambda_p for
-    each of its planes. With blocks of two channels it is `Mixed`.
+    Omega = theta_j lambda_p with one direction theta_j per block and one magnitude lambda_p per
+    plane (arXiv 2506.03737). With blocks of two channels it equals `MixedFrequencies`.
     """
 
     def __init__(
@@ -106,27 +108,24 @@ class LinearlyDependentFrequencies(Frequencies):
         scale: float | None = None,
         seed: int = 0,
     ) -> None:
-        """Draws the start: isotropic directions of length one, magnitudes by wavelengths.
+        """Initialises isotropic unit directions, and magnitudes by wavelengths or theta.
 
         Args:
-            sets: Independent sets.
+            sets: Independent parameter sets.
             axes: Coordinates per place.
             planes: Planes per set.
             block: Channels per block, twice its planes.
-            wavelengths: Shortest and longest, in the unit of the coordinates; the blocks take them
-                in turn.
-            theta: In their stead, the base of RoPE's series.
-            scale: As for `Mixed`.
-            seed: Of the start.
-
-        Raises:
-            ValueError: A block that does not divide.
+            wavelengths: Shortest and longest wavelength in the unit of the coordinates, assigned to
+                the blocks in turn.
+            theta: Instead of wavelengths: the base of RoPE's series.
+            scale: See `MixedFrequencies`.
+            seed: Seed of the initial parameters.
         """
         super().__init__(sets, axes, planes)
         check_block(block, planes)
         self.block = block
-        self.start = Start(wavelengths=wavelengths, theta=theta)
-        self.register_buffer("scale", stored_unit(scale, self.start))
+        self.initialisation = FrequencyInitialisation(wavelengths=wavelengths, theta=theta)
+        self.register_buffer("scale", stored_unit(scale, self.initialisation))
         self.directions = nn.Parameter(torch.empty(sets, axes, 2 * planes // block))
         self.scaled = nn.Parameter(torch.empty(sets, planes))
         self.reset_parameters(seed)
@@ -139,13 +138,15 @@ class LinearlyDependentFrequencies(Frequencies):
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Draws directions anew."""
+        """Draws the directions."""
         generator = torch.Generator().manual_seed(seed)
         self.directions.copy_(isotropic(self.sets, self.axes, self.directions.shape[-1], generator))
-        in_turn = self.start.magnitudes(self.planes).reshape(self.block // 2, -1).T.flatten()
+        in_turn = (
+            self.initialisation.magnitudes(self.planes).reshape(self.block // 2, -1).T.flatten()
+        )
         self.scaled.copy_((in_turn / self.scale).expand(self.sets, -1))
 
     @torch.no_grad()
     def zero_(self) -> None:
-        """Sets magnitudes to zero and leaves directions: with both zero no gradient would be left."""
+        """Sets the magnitudes to zero; with zero directions too there is no gradient."""
         self.scaled.zero_()

@@ -1,14 +1,13 @@
 """ComRoPE: trainable commuting angle matrices in blocks (Yu et al., 2025, arXiv 2506.03737).
 
-R(r) = exp(sum_k r_k A_k) with antisymmetric blocks A_k that commute, either because a block belongs
-to one axis (axial partition, AP) or because all axes share one matrix up to a factor (linearly
-dependent, LD).
+R(r) = exp(sum_k r_k A_k) with antisymmetric blocks A_k that commute, either because each block
+belongs to one axis (axial partition, AP) or because all axes share one matrix up to a factor
+(linearly dependent, LD).
 
-Departure: what is learned is not the entries of a block but its planes and how fast they turn. Both
-describe exactly the same functions. So the exponential of a matrix per token becomes one rotation,
-the basis folds away, and the gradient stays finite where two planes turn equally fast, where that
-of an eigendecomposition does not. `init_std` draws the angle matrices as the published code does
-and takes them apart.
+Departure: the parameters are not the entries of a block but its planes and their frequencies. Both
+describe the same functions. The matrix exponential per token becomes one rotation, the basis can be
+folded, and the gradient stays finite where two planes have the same frequency, unlike that of an
+eigendecomposition. `init_std` draws angle matrices as the published code does and decomposes them.
 """
 
 import math
@@ -27,7 +26,7 @@ from stringline.encoders.positions.rotary import RotaryEncoding
 
 
 class _ComRope(RotaryEncoding):
-    """Blocks of angle matrices A_j, one for each block j of channels, taken apart into planes."""
+    """Blocks of angle matrices A_j, one for each block j of channels, decomposed into planes."""
 
     frequency_model: AxialFrequencies | LinearlyDependentFrequencies
     basis_model: CayleyBasis
@@ -50,7 +49,7 @@ class _ComRope(RotaryEncoding):
             heads,
             head_dim,
             axes,
-            frequencies=self._recipe(block),
+            frequencies=self._frequency_factory(block),
             basis=partial(CayleyBasis, block=block),
             share_heads=share_heads,
             seed=seed,
@@ -58,12 +57,14 @@ class _ComRope(RotaryEncoding):
 
     @staticmethod
     @abstractmethod
-    def _recipe(block: int) -> "partial[Axial] | partial[LinearlyDependent]":
-        """Returns what makes the frequencies."""
+    def _frequency_factory(
+        block: int,
+    ) -> "partial[AxialFrequencies] | partial[LinearlyDependentFrequencies]":
+        """Returns the factory of the frequencies."""
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Draws the angle matrices anew, with normal entries of standard deviation `init_std` before A = B - B^T."""
+        """Draws A = B - B^T with normal entries of B of standard deviation `init_std`."""
         self._draw(torch.Generator().manual_seed(seed))
 
     def _draw(self, generator: torch.Generator) -> None:
@@ -73,14 +74,11 @@ class _ComRope(RotaryEncoding):
 
     @torch.no_grad()
     def set_angle_matrices(self, matrices: Tensor) -> Self:
-        """Takes over published angle matrices; the factors of ComRoPE-LD (`frequency_model.directions`) stay as they are.
+        """Sets published angle matrices; the factors of ComRoPE-LD are kept.
 
         Args:
             matrices: Antisymmetric, (heads | 1, blocks, block, block), in radians per unit of the
                 coordinates.
-
-        Raises:
-            ValueError: Another shape, or not antisymmetric.
         """
         shape = (self.sets, self.head_dim // self.block, self.block, self.block)
         if matrices.shape != shape or not torch.allclose(matrices, -matrices.mT):
@@ -97,7 +95,7 @@ class _ComRope(RotaryEncoding):
 
 
 class ComRopeAp(_ComRope):
-    """ComRoPE-AP: blocks of channels take the axes in turn.
+    """ComRoPE-AP: blocks of channels are assigned to the axes in turn.
 
     Departs from the published code in that the number of blocks need not be a multiple of the
     number of axes.
@@ -114,18 +112,18 @@ class ComRopeAp(_ComRope):
         share_heads: bool = False,
         seed: int = 0,
     ) -> None:
-        """Draws the start.
+        """Initialises the angle matrices.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
-            axes: Coordinates per place, meant to be from 0 to 1 (`GridPlaces(grid=1)`).
-            block: Channels per angle matrix; the paper's best is 8.
-            init_std: Of the entries of the angle matrices; 1 in the published code, the paper is
-                silent.
-            share_heads: One set of angle matrices for all heads; the published code has one for
-                each.
-            seed: Of the start.
+            axes: Coordinates per place, expected from 0 to 1 (`GridPlaces(grid=1)`).
+            block: Channels per angle matrix; best in the paper: 8.
+            init_std: Standard deviation of the entries; 1 in the published code, unspecified in the
+                paper.
+            share_heads: One set of angle matrices for all heads; the published code has one per
+                head.
+            seed: Seed of the initial parameters.
         """
         super().__init__(
             heads,
@@ -138,17 +136,16 @@ class ComRopeAp(_ComRope):
         )
 
     @staticmethod
-    def _recipe(block: int) -> "partial[Axial]":
-        return partial(
-            AxialFrequencies, theta=100.0, learned=True, block=block, scale=1.0
-        )  # theta is overwritten by the angle matrices.
+    def _frequency_factory(block: int) -> "partial[AxialFrequencies]":
+        # The angle matrices overwrite theta.
+        return partial(AxialFrequencies, theta=100.0, learned=True, block=block, scale=1.0)
 
 
 class ComRopeLd(_ComRope):
-    """ComRoPE-LD: all axes share a block's angle matrix up to a learned factor, theta ~ N(0, 1) at the start.
+    """ComRoPE-LD: all axes share the angle matrix of a block up to a learned factor from N(0, 1).
 
-    Departs from the published code in that factors are shared over the heads only if the matrices
-    are; the paper's table 7 counts them so.
+    Departs from the published code in that heads share factors only if they share matrices, as
+    counted in table 7 of the paper.
     """
 
     def __init__(
@@ -162,7 +159,6 @@ class ComRopeLd(_ComRope):
         share_heads: bool = False,
         seed: int = 0,
     ) -> None:
-        """Draws the start; arguments as for `ComRopeAp`."""
         super().__init__(
             heads,
             head_dim,
@@ -174,7 +170,7 @@ class ComRopeLd(_ComRope):
         )
 
     @staticmethod
-    def _recipe(block: int) -> "partial[LinearlyDependent]":
+    def _frequency_factory(block: int) -> "partial[LinearlyDependentFrequencies]":
         return partial(LinearlyDependentFrequencies, block=block, theta=100.0, scale=1.0)
 
     def _draw(self, generator: torch.Generator) -> None:
@@ -184,19 +180,19 @@ class ComRopeLd(_ComRope):
 
 
 def planes_of(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Takes antisymmetric matrices apart: A = U [[0, -D], [D, 0]] U^T.
+    """Decomposes antisymmetric matrices: A = U [[0, -D], [D, 0]] U^T.
 
     Args:
         matrices: (..., b, b), b even.
 
     Returns:
-        The magnitudes, diag D, (..., b / 2), none negative, and the orthogonal U (..., b, b), whose
-        columns n and n + b / 2 span plane n.
+        The magnitudes diag D >= 0, (..., b / 2), and the orthogonal U (..., b, b), whose columns n
+        and n + b / 2 span plane n.
     """
     half = matrices.shape[-1] // 2
     # i A is Hermitian, its eigenvalues are pairs +-d, and the vector x + i y of +d spans a plane
-    # with A x = d y, A y = -d x. Where d = 0, x and y would be arbitrary; a disturbance below
-    # rounding, of the standard planes, chooses those.
+    # with A x = d y, A y = -d x. For d = 0, x and y are arbitrary; a perturbation below rounding
+    # selects the standard planes.
     standard = torch.arange(1, half + 1, dtype=matrices.dtype, device=matrices.device).diag_embed()
     zero = torch.zeros_like(standard)
     disturbance = torch.cat(
@@ -208,8 +204,7 @@ def planes_of(matrices: Tensor) -> tuple[Tensor, Tensor]:
     )
     positive = math.sqrt(2) * vectors[..., half:]
     left, _, right = torch.linalg.svd(torch.cat((positive.real, positive.imag), dim=-1))
-    basis = (
-        left @ right
-    )  # The nearest orthogonal matrix: planes that hardly turn come out a little mixed.
+    # The nearest orthogonal matrix: slow planes are not exactly orthogonal before.
+    basis = left @ right
     turned = basis.mT @ matrices @ basis
     return turned[..., half:, :half].diagonal(dim1=-2, dim2=-1), basis

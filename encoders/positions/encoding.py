@@ -1,14 +1,14 @@
-"""What every position encoding offers to attention, whatever its kind."""
+"""The interface of all position encodings."""
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, Self, cast, overload
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.folding import into_input, into_output, require_foldable
+from stringline.encoders.positions.folding import check_foldable, into_input, into_output
 from stringline.encoders.positions.places import Places, complete
 from stringline.encoders.positions.precision import (
     at_least_float32,
@@ -18,27 +18,22 @@ from stringline.encoders.positions.precision import (
 
 
 class PositionEncoding(nn.Module, ABC):
-    """Lets places enter attention.
+    """Makes attention depend on the positions of tokens.
 
     Attributes:
-        heads: Attention heads.
-        head_dim: Channels per head, even; plane n is made of the channels n and n + head_dim / 2.
+        heads: Number of attention heads.
+        head_dim: Channels per head, even; plane n consists of the channels n and n + head_dim / 2.
         axes: Coordinates per place.
-        sets: Independent parameter sets: `heads`, or 1 when the heads share theirs.
-        relative: Whether attention sees places only by their difference, so that a common shift of
-            all changes nothing.
-        in_every_layer: Whether places act in every layer, not only before the first.
+        sets: Independent parameter sets: `heads`, or 1 if the heads share theirs.
+        relative: Whether attention depends on differences of positions only, so that a common shift
+            has no effect.
+        in_every_layer: Whether positions act in every layer, or only before the first one.
     """
 
     relative = True
     in_every_layer = True
 
     def __init__(self, heads: int, head_dim: int, axes: int, *, share_heads: bool = True) -> None:
-        """Remembers the sizes.
-
-        Raises:
-            ValueError: A size is not positive, or `head_dim` is odd.
-        """
         super().__init__()
         if min(heads, head_dim, axes) < 1 or head_dim % 2:
             raise ValueError(
@@ -52,92 +47,88 @@ class PositionEncoding(nn.Module, ABC):
 
     @abstractmethod
     def _places(self, coordinates: Tensor) -> Places:
-        """Returns the places of tokens at coordinates (B, N, axes) float32 or float64; autocast is off."""
+        """Returns the places of tokens at coordinates (B, N, axes) in float32 or float64."""
 
     def basis(self) -> Tensor | None:
-        """Returns the orthogonal P, (heads | 1, head_dim, head_dim), or None for the identity."""
+        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         return None
 
     @abstractmethod
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns what multiplies queries, keys and values as matrices (B, heads | 1, N, head_dim, head_dim): a reference."""
+        """Returns rotations (B, heads | 1, N, head_dim, head_dim), a reference for tests."""
 
     @abstractmethod
     def reset_parameters(self, seed: int) -> None:
-        """Draws the start of all parameters anew."""
+        """Draws the initial values of all parameters."""
 
     def redrawn(self, seed: int) -> Self:
-        """Returns an independent encoding of the same kind with its own random start, as for another layer."""
+        """Returns an independent copy with other initial parameters, as for another layer."""
         other = copy.deepcopy(self)
         other.reset_parameters(seed)
         return other
 
     def zero_(self) -> Self:
-        """Starts again where attention is what it would be without places, as for a pre-trained network.
+        """Resets the parameters to values without effect, as for a pre-trained network.
 
         Raises:
-            ValueError: The encoding could not learn from there.
+            ValueError: The encoding has no such values with nonzero gradients.
         """
-        raise ValueError(f"{type(self).__name__} cannot start at zero.")
+        raise ValueError(
+            f"{type(self).__name__} cannot start at zero: it could not learn from there."
+        )
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify: all, since zero is no neutral frequency."""
+        """Returns the names of the parameters without weight decay: all of them."""
         return {name for name, _ in self.named_parameters()}
 
     def prepare(
-        self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None
+        self,
+        coordinates: Tensor,
+        has_position: Tensor | None = None,
+        fallback_position: Tensor | None = None,
     ) -> Places:
-        """Computes what all layers with this encoding need, once per forward.
+        """Computes the places of tokens, once per forward pass for all layers with this encoding.
 
-        Nothing is kept between calls, so places are never older than the parameters.
+        Nothing is cached between calls, so places always match the parameters.
 
         Args:
-            coordinates: (B, N, axes) floating point, in the unit that the wavelengths were given
-                in; differentiable.
-            placed: (B, N) bool; tokens without a place stand at the centroid of the placed ones.
-                None: all have one.
-            nowhere: (B, axes), where they stand in an example that has no placed one; None: at
-                zero. In cross-attention it is to be the `centroid` of the other tokens, or a common
-                shift would matter there.
+            coordinates: (B, N, axes), floating point, in the unit of the wavelengths;
+                differentiable.
+            has_position: (B, N) bool; tokens without a position are put at the centroid of the
+                others. None: all have one.
+            fallback_position: (B, axes), used for examples in which no token has a position; None:
+                zero. In cross-attention pass the `centroid` of the other tokens; otherwise a common
+                shift has an effect there.
 
         Raises:
-            ValueError: The shapes do not fit, or a placed token has a coordinate that is not finite
-                (not looked for while compiling, exporting or capturing a graph).
+            ValueError: The shapes do not fit, or a coordinate is not finite although its token has
+                a position (not checked during compilation, export and graph capture).
         """
-        self._check(coordinates, placed)
+        self._check(coordinates, has_position)
         with without_autocast(coordinates):
-            complete_coordinates = complete(at_least_float32(coordinates), placed, nowhere)
+            complete_coordinates = complete(
+                at_least_float32(coordinates), has_position, fallback_position
+            )
             if not values_are_hidden(coordinates) and not complete_coordinates.isfinite().all():
                 raise ValueError(
-                    "A placed token has a coordinate that is NaN or infinite; say placed=False "
-                    "for such tokens."
+                    "A token has a coordinate that is NaN or infinite; set has_position=False for "
+                    "such tokens."
                 )
             return self._places(complete_coordinates)
 
-    @overload
-    def apply(self, fn: Callable[[nn.Module], None]) -> Self: ...
-    @overload
-    def apply(self, x: Tensor, /, places: Places) -> Tensor: ...
-    def apply(
-        self, fn: Tensor | Callable[[nn.Module], None], places: Places | None = None
-    ) -> Tensor | Self:
-        """Returns queries, keys or values x (B, heads, N, head_dim) turned to their places, in the basis.
+    def rotate(self, x: Tensor, places: Places) -> Tensor:
+        """Rotates queries, keys or values x (B, heads, N, head_dim) by the positions of tokens.
 
-        With a function alone it is `torch.nn.Module.apply`, which would otherwise break for every
-        network that holds one.
+        The result is in the basis P: the rotation of P^T x.
         """
-        if places is None and not isinstance(fn, Tensor):
-            return super().apply(fn)
-        if places is None:
-            raise ValueError("apply(x, places) needs places, as prepare gives them.")
-        return places.rotate(self._of_heads(cast(Tensor, fn)))
+        return places.rotate(self._of_heads(x))
 
-    def invert(self, y: Tensor, places: Places) -> Tensor:
-        """Undoes `apply`: with relative values, turns the output (B, heads, N, head_dim) back by the places of the queries."""
-        return places.rotate_back(self._of_heads(y))
+    def rotate_inverse(self, y: Tensor, places: Places) -> Tensor:
+        """Undoes `rotate`: for relative values, rotates outputs (B, heads, N, head_dim) back."""
+        return places.rotate_inverse(self._of_heads(y))
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
-        """Returns what multiplies the logits, (B, heads | 1, N_q, N_k), or None."""
+        """Returns the factor of the logits, (B, heads | 1, N_q, N_k); None: 1."""
         return places_q.logit_factor(places_k)
 
     @torch.no_grad()
@@ -150,16 +141,17 @@ class PositionEncoding(nn.Module, ABC):
         *,
         norm: nn.Module | None = None,
     ) -> None:
-        """Multiplies the basis into projections, in place and exactly; afterwards use `folded()` in this one's stead.
+        """Multiplies the basis into projections, in place and exactly.
+
+        Afterwards `folded()` replaces the encoding.
 
         Args:
             w_q: (heads head_dim, C), or its bias (heads head_dim,).
             w_k: The same for keys.
-            w_v: The same for values, where they are turned too.
-            w_o: Output projection (C, heads head_dim), where values are turned; its bias stays as
-                it is.
-            norm: What normalises queries and keys between projection and rotation, if anything
-                does.
+            w_v: The same for values, if they are rotated too.
+            w_o: Output projection (C, heads head_dim), if values are rotated; its bias is
+                unchanged.
+            norm: Normalisation of queries and keys between projection and rotation.
 
         Raises:
             ValueError: The basis does not commute with `norm`.
@@ -167,7 +159,7 @@ class PositionEncoding(nn.Module, ABC):
         basis = self.basis()
         if basis is None:
             return
-        require_foldable(norm)
+        check_foldable(norm)
         basis = basis.double().unsqueeze(1)
         for weight in (w_q, w_k, w_v):
             if weight is not None:
@@ -176,17 +168,14 @@ class PositionEncoding(nn.Module, ABC):
             w_o.copy_(into_output(basis, w_o.double(), self.heads))
 
     def folded(self) -> "PositionEncoding":
-        """Returns what is left of this encoding once its basis lies in the projections: itself, where it has none."""
+        """Returns the rest of this encoding after folding its basis: itself, if it has none."""
         return self
 
     def without_constant_basis(self) -> "PositionEncoding":
-        """Returns what projections in a basis need that nothing learns: itself, where that is all there is.
-
-        It holds the same parameters, which go on learning.
-        """
+        """Returns this encoding without a basis that has no parameters, sharing the others."""
         return self
 
-    def _check(self, coordinates: Tensor, placed: Tensor | None) -> None:
+    def _check(self, coordinates: Tensor, has_position: Tensor | None) -> None:
         if (
             coordinates.ndim != 3
             or coordinates.shape[-1] != self.axes
@@ -194,12 +183,12 @@ class PositionEncoding(nn.Module, ABC):
         ):
             got = f"{tuple(coordinates.shape)} {coordinates.dtype}"
             raise ValueError(f"Coordinates are {got}; allowed: (B, N, {self.axes}) floating point.")
-        if placed is not None and (
-            placed.shape != coordinates.shape[:2] or placed.dtype != torch.bool
+        if has_position is not None and (
+            has_position.shape != coordinates.shape[:2] or has_position.dtype != torch.bool
         ):
-            got = f"{tuple(placed.shape)} {placed.dtype}"
+            got = f"{tuple(has_position.shape)} {has_position.dtype}"
             raise ValueError(
-                f"placed is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool."
+                f"has_position is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool."
             )
 
     def _of_heads(self, x: Tensor) -> Tensor:
@@ -212,7 +201,7 @@ class PositionEncoding(nn.Module, ABC):
         return x
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keeps what it holds in float32 at least, whatever the model is cast to: else phases would be off by tenths."""
+        """Keeps float32 at least: in half precision phases are off by tenths."""
 
         def precise(tensor: Tensor) -> Tensor:
             new = fn(tensor)
@@ -222,14 +211,10 @@ class PositionEncoding(nn.Module, ABC):
         return self
 
     def _identity(self, coordinates: Tensor) -> Tensor:
-        """Returns the rotation of an encoding that turns nothing, (B, 1, N, head_dim, head_dim)."""
+        """Returns identity rotations, (B, 1, N, head_dim, head_dim)."""
         identity = torch.eye(self.head_dim, dtype=coordinates.dtype, device=coordinates.device)
         return identity.expand(coordinates.shape[0], 1, coordinates.shape[1], -1, -1)
 
 
-class EncodingFactory(Protocol):
-    """Makes an encoding for given sizes, as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))` does."""
-
-    def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:
-        """Returns it with its starting parameters."""
-        ...
+EncodingFactory = Callable[..., PositionEncoding]
+"""Makes an encoding, given `heads`, `head_dim` and `axes`, such as a `CayleyString` partial."""

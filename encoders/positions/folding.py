@@ -1,4 +1,4 @@
-"""How a basis is multiplied into the projections around attention."""
+"""Multiplies a basis into the projections of attention."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from stringline.encoders.positions.precision import at_least_float32, without_au
 
 
 def spread(blocks: Tensor) -> Tensor:
-    """Returns P (sets, size, size) of which the blocks (sets, size / b, b, b) act on neighbouring channels.
+    """Returns P (sets, size, size) from blocks (sets, size / b, b, b) of neighbouring channels.
 
-    Column j of the first half of a block becomes column `block_index` b / 2 + j of P, its partner
-    the one size / 2 further: so the planes of all blocks lie where a rotation expects them. A
-    single block is P itself.
+    Column j of the first half of a block becomes column `block_index` b / 2 + j of P, and its
+    partner the column size / 2 further, where a rotation expects the planes. A single block is P
+    itself.
     """
     sets, count, block = blocks.shape[:3]
     identity = torch.eye(count, dtype=blocks.dtype, device=blocks.device)
@@ -22,12 +22,12 @@ def spread(blocks: Tensor) -> Tensor:
 
 
 def into_input(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns P^T W: what projects straight into the basis.
+    """Returns P^T W, a projection into the basis.
 
     Args:
-        blocks: Of P, (heads | 1, head_dim / b, b, b).
+        blocks: Blocks of P, (heads | 1, head_dim / b, b, b).
         weight: (k heads head_dim, C) for k stacked projections, or their bias (k heads head_dim,).
-        heads: Attention heads.
+        heads: Number of attention heads.
     """
     count, block = blocks.shape[1:3]
     turned = blocks.mT @ weight.reshape(-1, heads, count, block, weight[0].numel())
@@ -37,17 +37,16 @@ def into_input(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
 
 
 def into_output(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns W_o P, (C, heads head_dim): what projects straight out of the basis; biases of the output stay.
+    """Returns W_o P, (C, heads head_dim), a projection out of the basis; its bias is unchanged.
 
     Args:
-        blocks: Of P, (heads | 1, head_dim / b, b, b).
+        blocks: Blocks of P, (heads | 1, head_dim / b, b, b).
         weight: (C, heads head_dim).
-        heads: Attention heads.
+        heads: Number of attention heads.
     """
     count, block = blocks.shape[1:3]
-    by_block = weight.reshape(-1, heads, count, block).permute(
-        1, 2, 0, 3
-    )  # Else matmul would copy P for each row of W_o.
+    # In this order matmul does not copy P for each row of W_o.
+    by_block = weight.reshape(-1, heads, count, block).permute(1, 2, 0, 3)
     turned = (by_block @ blocks).permute(2, 0, 1, 3)
     if count > 1:
         turned = turned.reshape(-1, heads, count, 2, block // 2).transpose(2, 3)
@@ -65,7 +64,7 @@ def project_back(y: Tensor, blocks: Tensor) -> Tensor:
 
 
 def _times(x: Tensor, basis: Tensor) -> Tensor:
-    """Returns x P, rounded to the type of x only at the end."""
+    """Returns x P, computed in float32 at least and rounded to the type of x at the end."""
     kind = x.dtype
     x = at_least_float32(x)
     with without_autocast(x):
@@ -73,10 +72,10 @@ def _times(x: Tensor, basis: Tensor) -> Tensor:
 
 
 def commutes_with_bases(norm: nn.Module | None) -> bool:
-    """Says whether a normalisation of each head's channels commutes with every orthogonal matrix.
+    """Returns whether a normalisation of the channels of a head commutes with orthogonal matrices.
 
-    None and the identity do, and a root-mean-square norm without gains; a gain per channel or a
-    subtracted mean does not.
+    None, the identity and an RMSNorm without gains do; gains per channel or a subtracted mean do
+    not.
     """
     return (
         norm is None
@@ -85,16 +84,11 @@ def commutes_with_bases(norm: nn.Module | None) -> bool:
     )
 
 
-def require_foldable(norm: nn.Module | None) -> None:
-    """Refuses to fold through a normalisation that stands between projection and rotation.
-
-    Raises:
-        ValueError: It does not commute with the basis.
-    """
+def check_foldable(norm: nn.Module | None) -> None:
+    """Raises a ValueError if a norm between projection and rotation forbids folding."""
     if not commutes_with_bases(norm):
         raise ValueError(
-            f"Between the projection and the rotation stands {norm}, which does not commute with "
-            f"a basis, so folding would "
-            "change the outputs; allowed: no normalisation, or an RMSNorm without gains. Deploy "
-            "this model unfolded."
+            f"{norm} between projection and rotation does not commute with a basis, so folding "
+            f"would change the outputs; allowed: no normalisation, or an RMSNorm without gains. "
+            f"Deploy this model unfolded."
         )

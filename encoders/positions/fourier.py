@@ -1,4 +1,4 @@
-"""The real Fourier transform of circulant blocks: their frequencies and their basis."""
+"""The real Fourier transform of circulant blocks: frequencies and basis."""
 
 import math
 
@@ -7,10 +7,11 @@ from torch import Tensor
 
 
 def sine_transform(block: int, device: torch.device | None = None) -> Tensor:
-    """Returns W (block / 2, block) float64, W_jn = 2 sin(2 pi j n / block): frequencies of a circulant block from its column.
+    """Returns W (block / 2, block) float64, W_jn = 2 sin(2 pi j n / block), of a circulant block.
 
-    The first row (j = 0) is zero. It stands for the plane of the constant and the alternating
-    vector, which an antisymmetric circulant matrix cannot turn. On the others W W^T = 2 block I.
+    W maps the first column of a block to its frequencies. The first row (j = 0) is zero: it belongs
+    to the plane of the constant and the alternating vector, which an antisymmetric circulant matrix
+    does not rotate. On the other rows W W^T = 2 block I.
     """
     j, n = (
         torch.arange(count, dtype=torch.float64, device=device) for count in (block // 2, block)
@@ -21,7 +22,7 @@ def sine_transform(block: int, device: torch.device | None = None) -> Tensor:
 def real_fourier(block: int, device: torch.device | None = None) -> Tensor:
     """Returns the real Fourier basis of a block, (block, block) float64, orthogonal.
 
-    Columns j and j + block / 2 span plane j: the normalised cosine and sine of frequency j, for j =
+    Columns j and j + block / 2 span plane j: the normalised cosine and sine of frequency j; for j =
     0 the constant and the alternating vector.
     """
     j, n = (

@@ -1,4 +1,4 @@
-"""Where learned frequencies start: directions, and wavelengths that cover the scene."""
+"""Initial values of learned frequencies: directions, and wavelengths that cover the scene."""
 
 import math
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from stringline.datasets.contract.arguments import POSITIVE, Range
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Start:
-    """A choice of starting frequencies; exactly one of the fields is given.
+class FrequencyInitialisation:
+    """A choice of initial frequencies; exactly one field is given.
 
     Attributes:
-        wavelengths: Shortest and longest, in the unit of the coordinates, spaced evenly in their
-            logarithm; directions are isotropic. For any number of axes.
+        wavelengths: Shortest and longest wavelength in the unit of the coordinates, spaced
+            logarithmically, with isotropic directions, for any number of axes.
         theta: Base of the geometric series of RoPE, for coordinates in patches; see `rotated_grid`
             and `geometric`.
-        uniform: Each component of a frequency is drawn from 0 to this, as LieRE draws its
-            generators, for coordinates from 0 to 1.
+        uniform: Each component is drawn uniformly from 0 to this value, as in LieRE, for
+            coordinates from 0 to 1.
         omega: The frequencies themselves, (1 | sets, axes, planes).
     """
 
@@ -30,13 +30,12 @@ class Start:
     omega: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuses contradictions and values out of range."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             got = ", ".join(given) or "none"
             raise ValueError(
-                f"Frequencies start by {got}; allowed: exactly one of wavelengths, theta, "
-                f"uniform, omega."
+                f"Frequencies are initialised by {got}; allowed: exactly one of wavelengths, "
+                f"theta, uniform, omega."
             )
         if self.wavelengths is not None:
             check_wavelengths(wavelengths=self.wavelengths)
@@ -47,10 +46,10 @@ class Start:
 
     @property
     def unit(self) -> float:
-        """A typical frequency, in radians per unit of the coordinates: parameters are stored in it.
+        """A typical frequency in radians per unit of the coordinates.
 
-        So one learning rate serves frequencies and weights, whether coordinates are metres or
-        millimetres.
+        Parameters are stored in this unit, so that one learning rate serves frequencies and
+        weights, for coordinates in metres or millimetres.
         """
         return (
             2 * math.pi / math.sqrt(self.wavelengths[0] * self.wavelengths[1])
@@ -59,11 +58,7 @@ class Start:
         )
 
     def magnitudes(self, planes: int) -> Tensor:
-        """Returns how fast each plane turns, (planes,) float64 in radians per unit, the fastest first.
-
-        Raises:
-            ValueError: The start says nothing of magnitudes.
-        """
+        """Returns the frequency of each plane, (planes,) float64 in radians per unit."""
         if self.wavelengths is not None:
             shortest, longest = self.wavelengths
             return (
@@ -79,14 +74,10 @@ class Start:
             )
         if self.theta is not None:
             return geometric(planes, self.theta)
-        raise ValueError("Planes along fixed axes start by wavelengths or theta.")
+        raise ValueError("Planes along fixed axes need wavelengths or theta.")
 
     def draw(self, sets: int, axes: int, planes: int, seed: int) -> Tensor:
-        """Returns starting frequencies (sets, axes, planes), float64, in radians per unit.
-
-        Raises:
-            ValueError: theta with other than two axes, or an omega of another shape.
-        """
+        """Returns initial frequencies (sets, axes, planes), float64, in radians per unit."""
         generator = torch.Generator().manual_seed(seed)
         if self.omega is not None:
             if (
@@ -107,11 +98,7 @@ class Start:
 
 
 def check_wavelengths(**pairs: Sequence[float]) -> None:
-    """Refuses what is no range of wavelengths, by name.
-
-    Raises:
-        ValueError: There are not two, one is not above 0, or the first is the longer one.
-    """
+    """Raises a ValueError unless each pair is a range of wavelengths."""
     for name, pair in pairs.items():
         if (
             len(pair) != 2
@@ -124,15 +111,12 @@ def check_wavelengths(**pairs: Sequence[float]) -> None:
             )
 
 
-def stored_unit(scale: float | None, start: Start) -> Tensor:
-    """Returns the frequency that a stored parameter of 1 means, a scalar in radians per unit of the coordinates.
+def stored_unit(scale: float | None, start: FrequencyInitialisation) -> Tensor:
+    """Returns the frequency of a stored parameter of 1, a scalar in radians per unit.
 
     Args:
-        scale: As it was asked for; None: that of the start.
-        start: Of these frequencies.
-
-    Raises:
-        ValueError: It is not above 0.
+        scale: The chosen unit; None: that of the initial values.
+        start: The initial values.
     """
     if scale is not None:
         POSITIVE.check(scale=scale)
@@ -140,7 +124,7 @@ def stored_unit(scale: float | None, start: Start) -> Tensor:
 
 
 def geometric(planes: int, theta: float) -> Tensor:
-    """Returns theta^(-n / planes), n = 0 ... planes - 1, (planes,) float64: RoPE's series (Su et al., RoFormer, 2021)."""
+    """Returns theta^(-n / planes), (planes,) float64, as in RoPE (Su et al., RoFormer, 2021)."""
     series: Tensor = theta ** (-torch.arange(planes, dtype=torch.float64, device="cpu") / planes)
     return series
 
@@ -157,17 +141,14 @@ def isotropic(sets: int, axes: int, planes: int, generator: torch.Generator) -> 
 def rotated_grid(
     sets: int, axes: int, planes: int, theta: float, generator: torch.Generator
 ) -> Tensor:
-    """Returns the start of RoPE-Mixed, for two axes in patches (Heo et al., 2024, arXiv 2403.13298).
+    """Returns initial frequencies of RoPE-Mixed for two axes in patches (Heo et al., 2024).
 
     Each set has one random angle phi. Its first half of planes points along phi, the second half
-    along phi + pi / 2, both with the magnitudes of `geometric`. Their released code uses theta =
-    10; STRING says 100.
+    along phi + pi / 2, both with the magnitudes of `geometric` (arXiv 2403.13298). The released
+    code uses theta = 10; the STRING paper states 100.
 
     Returns:
         (sets, 2, planes) in radians per patch, float64.
-
-    Raises:
-        ValueError: Not two axes, or an odd number of planes.
     """
     if axes != 2 or planes % 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""LieRE: rotations whose generators need not commute, one matrix exponential per place."""
+"""LieRE: rotations with generators that need not commute, one matrix exponential per place."""
 
 import math
 from typing import Self
@@ -14,11 +14,11 @@ from stringline.encoders.positions.precision import values_are_hidden
 
 
 class LieRE(PositionEncoding):
-    """R(r) = exp(sum_k r_k A_k) with learned antisymmetric A_k in blocks of channels (Ostmeier et al., 2024, arXiv 2406.10322).
+    """R(r) = exp(sum_k r_k A_k) with learned antisymmetric A_k in blocks (Ostmeier et al., 2024).
 
-    With blocks above two and more than one axis the A_k do not commute, and attention sees more of
-    places than their difference: R(a)^T R(b) is not R(b - a), and a common shift changes the
-    outputs. Coordinates are meant to be from 0 to 1.
+    With blocks above two and more than one axis the A_k do not commute (arXiv 2406.10322), and
+    attention depends on more than differences of positions: R(a)^T R(b) is not R(b - a), so a
+    common shift changes the outputs. Coordinates are expected from 0 to 1.
     """
 
     relative = False
@@ -34,17 +34,17 @@ class LieRE(PositionEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start.
+        """Initialises the generators.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place.
-            block: Size of the blocks; `head_dim` for the paper's full form, 8 for its cheap one.
-            uniform: Entries above the diagonal are drawn from 0 to this: 2 pi in the paper, which
-                makes for very fast planes.
+            block: Size of the blocks: `head_dim` for the paper's full form, 8 for its cheap one.
+            uniform: Entries above the diagonal are drawn uniformly from 0 to this value: 2 pi in
+                the paper, which gives very fast planes.
             share_heads: One set of generators for all heads, as in the paper.
-            seed: Of the start.
+            seed: Seed of the initial parameters.
 
         Raises:
             ValueError: `block` does not divide `head_dim`, or `uniform` is not positive.
@@ -76,7 +76,7 @@ class LieRE(PositionEncoding):
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Draws the generators anew."""
+        """Draws the generators."""
         generator = torch.Generator().manual_seed(seed)
         self.entries.copy_(
             self.uniform * torch.rand(self.entries.shape, dtype=torch.float64, generator=generator)
@@ -84,7 +84,7 @@ class LieRE(PositionEncoding):
 
     @torch.no_grad()
     def zero_(self) -> Self:
-        """Sets the generators to zero, from where they can learn."""
+        """Sets the generators to zero, with nonzero gradients."""
         self.entries.zero_()
         return self
 
@@ -92,7 +92,7 @@ class LieRE(PositionEncoding):
         return MatrixPlaces(rotations=self._of_each_grid_once(coordinates))
 
     def _of_each_grid_once(self, coordinates: Tensor) -> Tensor:
-        """Returns the rotations (B, heads | 1, N, blocks, block, block), computed once if all examples have one grid."""
+        """Returns rotations (B, heads | 1, N, blocks, block, block), once for equal grids."""
         if coordinates.requires_grad or values_are_hidden(coordinates):
             return self._exponential(coordinates)
         if len(coordinates) > 1 and bool((coordinates == coordinates[:1]).all()):

@@ -1,4 +1,4 @@
-"""Where tokens stand, ready for attention: computed once per forward, read by every layer that shares the encoding."""
+"""Places: the positions of tokens, prepared once per forward pass for all layers of an encoding."""
 
 import math
 from dataclasses import dataclass
@@ -12,45 +12,48 @@ from stringline.encoders.positions.precision import at_least_float32, without_au
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Places that turn nothing, and the face of all others.
+    """Places without rotation, and the interface of all kinds of places.
 
     Attributes:
-        basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects
-            to be applied to its input already; None for the identity. Attention folds it into its
-            projections, which costs nothing per token.
-        embedding: What an absolute encoding adds to the tokens, (B, N, heads head_dim), or None.
+        basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P in which
+            `rotate_in_basis` expects its input; None: the identity. Attention folds P into its
+            projections, at no cost per token.
+        embedding: Embedding that an absolute encoding adds to the tokens, (B, N, heads head_dim),
+            or None.
     """
 
     basis_blocks: Tensor | None = None
     embedding: Tensor | None = None
 
     def embed(self, x: Tensor) -> Tensor:
-        """Returns the tokens x (B, N, heads head_dim) with the absolute embedding added; before the first layer."""
+        """Adds the absolute embedding to tokens x (B, N, heads head_dim), before layer 1."""
         return x if self.embedding is None else x + self.embedding.to(x.dtype)
 
-    def turn(self, x: Tensor) -> Tensor:
-        """Rotates x (B, ..., heads, N, head_dim), given in the basis P, to the places of its tokens."""
+    def rotate_in_basis(self, x: Tensor) -> Tensor:
+        """Rotates x (B, ..., heads, N, head_dim), given in the basis P."""
         return x
 
-    def turn_back(self, y: Tensor) -> Tensor:
-        """Undoes `turn`; the result is still in the basis P."""
+    def rotate_inverse_in_basis(self, y: Tensor) -> Tensor:
+        """Undoes `rotate_in_basis`; the result is still in the basis P."""
         return y
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Returns what attention compares, `turn` of P^T x, for x (B, ..., heads, N, head_dim)."""
-        return self.turn(x if self.basis_blocks is None else project(x, self.basis_blocks))
+        """Returns `rotate_in_basis` of P^T x, for x (B, ..., heads, N, head_dim)."""
+        return self.rotate_in_basis(
+            x if self.basis_blocks is None else project(x, self.basis_blocks)
+        )
 
-    def rotate_back(self, y: Tensor) -> Tensor:
+    def rotate_inverse(self, y: Tensor) -> Tensor:
         """Undoes `rotate`."""
-        y = self.turn_back(y)
+        y = self.rotate_inverse_in_basis(y)
         return y if self.basis_blocks is None else project_back(y, self.basis_blocks)
 
     def expand(self, x: Tensor) -> Tensor:
-        """Returns features (B, heads, N, F) whose products are those of x times `logit_factor`, for linear attention."""
+        """Returns features (B, heads, N, F) whose products include `logit_factor`."""
         return x
 
     def logit_factor(self, keys: "Places") -> Tensor | None:
-        """Returns what multiplies the logits of these queries and `keys`, (B, heads | 1, N_q, N_k), or None for one."""
+        """Returns the factor of the logits for `keys`, (B, heads | 1, N_q, N_k); None: 1."""
         return None
 
 
@@ -59,7 +62,7 @@ class RotaryPlaces(Places):
     """Places as rotation angles of the planes (n, n + head_dim / 2), n = 0 ... head_dim / 2 - 1.
 
     Attributes:
-        cos: (B, heads | 1, N, head_dim / 2), float32 whatever autocast says, float64 for float64
+        cos: (B, heads | 1, N, head_dim / 2), float32 also under autocast, float64 for float64
             coordinates.
         sin: The same shape and type.
     """
@@ -67,11 +70,11 @@ class RotaryPlaces(Places):
     cos: Tensor
     sin: Tensor
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate_in_basis(self, x: Tensor) -> Tensor:
         """Rotates every plane of x (B, ..., heads, N, head_dim) by its angle."""
         return _rotate(x, self.cos, self.sin)
 
-    def turn_back(self, y: Tensor) -> Tensor:
+    def rotate_inverse_in_basis(self, y: Tensor) -> Tensor:
         """Rotates every plane of y (B, ..., heads, N, head_dim) by minus its angle."""
         return _rotate(y, self.cos, -self.sin)
 
@@ -86,12 +89,12 @@ class MatrixPlaces(Places):
 
     rotations: Tensor
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate_in_basis(self, x: Tensor) -> Tensor:
         """Multiplies every block of x (B, ..., heads, N, head_dim) by its matrix."""
         return _multiply(self.rotations, x)
 
-    def turn_back(self, y: Tensor) -> Tensor:
-        """Multiplies every block of y (B, ..., heads, N, head_dim) by the transpose of its matrix."""
+    def rotate_inverse_in_basis(self, y: Tensor) -> Tensor:
+        """Multiplies every block of y (B, ..., heads, N, head_dim) by its transposed matrix."""
         return _multiply(self.rotations.mT, y)
 
 
@@ -100,7 +103,7 @@ class FactorPlaces(Places):
     """Places as features whose products multiply the logits.
 
     Attributes:
-        features: (B, heads | 1, N, F), of length one.
+        features: (B, heads | 1, N, F), unit vectors.
     """
 
     features: Tensor
@@ -110,25 +113,20 @@ class FactorPlaces(Places):
         return (self.features.to(x.dtype).unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
 
     def logit_factor(self, keys: Places) -> Tensor:
-        """Returns the products of the features, (B, heads | 1, N_q, N_k).
-
-        Raises:
-            ValueError: The keys were prepared by another encoding.
-        """
+        """Returns the products of the features, (B, heads | 1, N_q, N_k)."""
         if not isinstance(keys, FactorPlaces):
             raise ValueError(
-                f"Keys have {type(keys).__name__}; allowed: FactorPlaces, prepared by the "
-                f"queries' encoding."
+                f"Keys have {type(keys).__name__}; allowed: FactorPlaces of the queries' encoding."
             )
         with without_autocast(self.features):
             return self.features @ keys.features.mT
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Returns x with its planes rotated, rounded to its type only at the end."""
+    """Returns x with its planes rotated, rounded to its type at the end."""
     if x.shape[-2] != cos.shape[-2]:
         raise ValueError(
-            f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: a place for each."
+            f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: one place per token."
         )
     between = (slice(None), *(None,) * (x.ndim - cos.ndim))
     kind = x.dtype
@@ -142,9 +140,11 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
-    """Returns x (B, ..., heads, N, head_dim), each block multiplied by its rotation (B, heads | 1, N, blocks, b, b).
+    """Multiplies each block of x (B, ..., heads, N, head_dim) by its rotation.
 
-    Like `_rotate` it rounds to the type of x only at the end.
+    Args:
+        rotations: (B, heads | 1, N, blocks, b, b).
+        x: Tokens; the result is rounded to their type at the end.
     """
     kind = x.dtype
     x = at_least_float32(x)
@@ -154,8 +154,8 @@ def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
     sets = rotations.shape[1]
     blocks = rotations.shape[-3]
     block = rotations.shape[-1]
-    # All vectors that share a matrix become columns of one product: those of every head, where
-    # heads share.
+    # All vectors with the same matrix, such as those of heads that share it, become columns of one
+    # product.
     more = math.prod(x.shape[1:-3])
     alike = heads // sets
     columns = x.reshape(batch, more, sets, alike, tokens, blocks, block).permute(
@@ -169,33 +169,32 @@ def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
     return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape).to(kind)
 
 
-def centroid(coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
-    """Returns the mean place of the placed tokens of each example, (B, axes); zero where there are none."""
-    if placed is None:
+def centroid(coordinates: Tensor, has_position: Tensor | None = None) -> Tensor:
+    """Returns the mean position of each example's tokens, (B, axes); zero if none has one."""
+    if has_position is None:
         return coordinates.mean(dim=-2)
-    inside = placed.unsqueeze(-1)
+    inside = has_position.unsqueeze(-1)
     known = torch.where(inside, coordinates, torch.zeros_like(coordinates))
     return known.sum(dim=-2) / inside.sum(dim=-2).clamp(min=1)
 
 
-def complete(coordinates: Tensor, placed: Tensor | None, nowhere: Tensor | None = None) -> Tensor:
-    """Gives every token a place that moves with the others, whatever shift is common to all.
+def complete(
+    coordinates: Tensor, has_position: Tensor | None, fallback_position: Tensor | None = None
+) -> Tensor:
+    """Puts tokens without a position at the centroid of the others.
+
+    At the origin instead they would break translation invariance.
 
     Args:
-        coordinates: (B, N, axes); entries of tokens without a place may hold anything, NaN
-            included.
-        placed: (B, N) bool, False for tokens without a place (CLS, registers, holes in depth,
-            cameras without geometry); None when all have one.
-        nowhere: (B, axes), where the tokens of an example stand of which none has a place; None: at
+        coordinates: (B, N, axes); entries of tokens without a position are ignored, NaN included.
+        has_position: (B, N) bool, False for tokens without a position (CLS, registers, pixels
+            without depth, cameras without geometry); None: all have one.
+        fallback_position: (B, axes), used for examples in which no token has a position; None:
             zero.
-
-    Returns:
-        (B, N, axes) in which tokens without a place stand at the centroid of the example's placed
-        tokens. At the origin instead they would break translation invariance.
     """
-    if placed is None:
+    if has_position is None:
         return coordinates
-    middle = centroid(coordinates, placed)
-    if nowhere is not None:
-        middle = torch.where(placed.any(dim=-1, keepdim=True), middle, nowhere)
-    return torch.where(placed.unsqueeze(-1), coordinates, middle.unsqueeze(-2))
+    middle = centroid(coordinates, has_position)
+    if fallback_position is not None:
+        middle = torch.where(has_position.any(dim=-1, keepdim=True), middle, fallback_position)
+    return torch.where(has_position.unsqueeze(-1), coordinates, middle.unsqueeze(-2))

@@ -1,4 +1,4 @@
-"""How phases and bases are computed: as precisely as their inputs allow, and once."""
+"""Numerical precision of phases and bases."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -7,9 +7,9 @@ from torch import Tensor, library
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Returns a context in which autocast leaves the types on this tensor's device alone.
+    """Returns a context without autocast on the device of a tensor.
 
-    Where autocast is off already it does nothing: so an exported graph is not taken apart for it.
+    It does nothing if autocast is off, so that an exported graph is not split.
     """
     kind = like.device.type
     return (
@@ -29,17 +29,17 @@ _computed.register_autograd(lambda context, gradient: gradient)
 
 
 def computed_once(x: Tensor) -> Tensor:
-    """Returns x; where it is compiled, as a tensor in memory.
+    """Returns x; in compiled code it is materialised in memory.
 
-    A compiler fuses what is cheap to compute into whatever reads it. It takes sines and cosines for
-    cheap, and computes those that all heads share anew for each head.
+    A compiler fuses cheap computations into their readers. It takes sines and cosines for cheap,
+    and would compute those that all heads share once per head.
     """
     compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
     return _computed(x) if compiling else x
 
 
 def values_are_hidden(x: Tensor) -> bool:
-    """Returns whether values cannot be checked: inside `torch.compile` and the capture of a CUDA graph, on no device at all."""
+    """Returns whether values cannot be checked: while compiling or capturing a CUDA graph."""
     return (
         x.is_meta
         or torch.compiler.is_compiling()
@@ -50,7 +50,7 @@ def values_are_hidden(x: Tensor) -> bool:
 def phases(coordinates: Tensor, omega: Tensor) -> Tensor:
     """Returns Omega r, (B, heads | 1, N, planes), in the type of the coordinates.
 
-    Products and sums, since TF32 or autocast would round a matmul.
+    Computed by products and sums, since TF32 or autocast would round a matmul.
 
     Args:
         coordinates: (B, N, axes).

@@ -1,4 +1,4 @@
-"""The published encodings by name: each says which frequencies and which basis it is made of."""
+"""Published encodings by name, each a combination of frequencies and a basis."""
 
 from functools import partial
 
@@ -13,9 +13,9 @@ from stringline.encoders.positions.rotary import RotaryEncoding
 
 
 class Rope(RotaryEncoding):
-    """RoPE on axes (Su et al., RoFormer, 2021; in two dimensions Heo et al., 2024): fixed frequencies, nothing learned.
+    """RoPE on axes (Su et al., RoFormer, 2021; in 2D Heo et al., 2024), without parameters.
 
-    Any even head_dim and any number of axes: planes are split as evenly as they go. Departs from
+    Any even head_dim and any number of axes; planes are split as evenly as possible. Departs from
     the published layout in that planes are the channels (n, n + head_dim / 2), not neighbours.
     """
 
@@ -31,12 +31,12 @@ class Rope(RotaryEncoding):
         """Computes the frequencies.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, even.
             axes: Coordinates per place.
-            theta: Base of the geometric series; 100 in Heo et al. for places in patches, 10000 in
-                RoFormer and STRING.
-            wavelengths: In its stead, the shortest and longest wavelength in the unit of the
+            theta: Base of the geometric series: 100 in Heo et al. for positions in patches, 10000
+                in RoFormer and STRING.
+            wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
                 coordinates.
         """
         super().__init__(
@@ -50,21 +50,19 @@ class Rope(RotaryEncoding):
 class VisionLlamaRope(Rope):
     """VisionLLaMA's RoPE (Chu et al., 2024, arXiv 2403.00522): axial, base 10000.
 
-    Its scaling of other resolutions to the trained one is what `GridPlaces(grid=...)` does for
-    every encoding.
+    `GridPlaces(grid=...)` scales other resolutions to the trained one, for every encoding.
     """
 
     def __init__(self, heads: int, head_dim: int, axes: int = 2, *, theta: float = 10000.0) -> None:
-        """Computes the frequencies; arguments as for `Rope`."""
         super().__init__(heads, head_dim, axes, theta=theta)
 
 
 class RopeMixed(RotaryEncoding):
-    """RoPE-Mixed (Heo et al., 2024, arXiv 2403.13298): every plane turns along a learned direction; no basis.
+    """RoPE-Mixed (Heo et al., 2024, arXiv 2403.13298): a learned direction per plane and no basis.
 
-    For any number of axes. Departs from the paper in that directions may start isotropically with
-    `wavelengths` in the unit of the coordinates; `theta` restores its start on grids. STRING says
-    theta = 100, Heo's code uses 10.
+    For any number of axes. Departs from the paper in that directions may start isotropically, with
+    `wavelengths` in the unit of the coordinates; `theta` restores its initial values on grids.
+    STRING states theta = 100, Heo's code uses 10.
     """
 
     def __init__(
@@ -78,17 +76,17 @@ class RopeMixed(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start; exactly one of `wavelengths` and `theta` is to be given."""
-        recipe = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
+        """Initialises the frequencies; exactly one of `wavelengths` and `theta` is given."""
+        factory = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
         super().__init__(
-            heads, head_dim, axes, frequencies=recipe, share_heads=share_heads, seed=seed
+            heads, head_dim, axes, frequencies=factory, share_heads=share_heads, seed=seed
         )
 
 
 class CayleyString(RotaryEncoding):
-    """Cayley-STRING (Schenck et al., 2025, eq. 10): learned frequencies in a learned basis P = (I - S)(I + S)^-1.
+    """Cayley-STRING (Schenck et al., 2025, eq. 10): learned frequencies in a learned `CayleyBasis`.
 
-    The paper leaves the start of S open; here S = 0, so it starts as RoPE-Mixed.
+    The paper does not specify the initial S; here S = 0, so it starts as RoPE-Mixed.
     """
 
     def __init__(
@@ -103,17 +101,18 @@ class CayleyString(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start.
+        """Initialises the parameters.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, even.
             axes: Coordinates per place.
-            wavelengths: Shortest and longest at the start, in the unit of the coordinates.
-            theta: In their stead, the base of RoPE-Mixed for two axes in patches.
-            bandwidth: Sparse S, with entries only so near the diagonal; None: dense.
+            wavelengths: Shortest and longest initial wavelength, in the unit of the coordinates.
+            theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
+            bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
+                dense.
             share_heads: One set of frequencies and one basis for all heads.
-            seed: Of the start.
+            seed: Seed of the initial parameters.
         """
         super().__init__(
             heads,
@@ -127,10 +126,10 @@ class CayleyString(RotaryEncoding):
 
 
 class CirculantString(RotaryEncoding):
-    """Circulant-STRING (Schenck et al., 2025, theorem 3.5): generators L_k = C_k - C_k^T with learned circulant blocks.
+    """Circulant-STRING (Schenck et al., 2025, theorem 3.5): generators of learned circulant blocks.
 
-    In the real Fourier basis of the blocks it is a rotation, so no FFT is needed. It is RoPE-Mixed
-    with a fixed basis and one plane per block that stands still.
+    In the real Fourier basis of the blocks it is a rotation, so it needs no FFT. It equals
+    RoPE-Mixed with a constant basis and one plane per block that does not rotate.
     """
 
     def __init__(
@@ -145,18 +144,19 @@ class CirculantString(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start.
+        """Initialises the parameters.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place.
-            block: Size of the circulant blocks, even, 4 at least. The paper's best: 16 on ImageNet,
-                32 on WebLI-3D.
-            wavelengths: Of the turning planes at the start, in the unit of the coordinates.
-            theta: In their stead, the base of RoPE-Mixed for two axes in patches.
+            block: Size of the circulant blocks, even, at least 4. Best in the paper: 16 on
+                ImageNet, 32 on WebLI-3D.
+            wavelengths: Shortest and longest initial wavelength of the rotating planes, in the unit
+                of the coordinates.
+            theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
             share_heads: One set of coefficients for all heads.
-            seed: Of the start.
+            seed: Seed of the initial parameters.
         """
         super().__init__(
             heads,
@@ -172,10 +172,10 @@ class CirculantString(RotaryEncoding):
 
 
 class LiereCommute(RotaryEncoding):
-    """LieRE-Commute (Ostmeier et al., 2024, arXiv 2406.10322): LieRE with blocks of two, which commute.
+    """LieRE-Commute (Ostmeier et al., 2024, arXiv 2406.10322): LieRE with blocks of two.
 
-    It is RoPE-Mixed with frequencies that start uniformly between 0 and `uniform` for coordinates
-    from 0 to 1.
+    Such blocks commute. It equals RoPE-Mixed with initial frequencies uniform between 0 and
+    `uniform`, for coordinates from 0 to 1.
     """
 
     def __init__(
@@ -188,17 +188,18 @@ class LiereCommute(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start; the paper's `uniform` is 2 pi."""
-        recipe = partial(MixedFrequencies, uniform=uniform)
+        """Initialises the frequencies; `uniform` is 2 pi in the paper."""
+        factory = partial(MixedFrequencies, uniform=uniform)
         super().__init__(
-            heads, head_dim, axes, frequencies=recipe, share_heads=share_heads, seed=seed
+            heads, head_dim, axes, frequencies=factory, share_heads=share_heads, seed=seed
         )
 
 
 class RopeInLearnedBasis(RotaryEncoding):
-    """Rethinking RoPE (Liu & Zhou, 2025): the standard axial rotation in a learned orthogonal basis, which mixes the axes.
+    """Rethinking RoPE (Liu and Zhou, 2025): axial RoPE in a learned basis, which mixes the axes.
 
-    The basis is one of `CayleyBasis`, `Exponential`, `Givens`, `ButterflyGivens` and `Householder`.
+    The basis is one of `CayleyBasis`, `ExponentialBasis`, `GivensBasis`, `ButterflyGivens` and
+    `HouseholderBasis`.
     """
 
     def __init__(
@@ -213,13 +214,13 @@ class RopeInLearnedBasis(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Computes the frequencies and starts the basis; exactly one of `theta` and `wavelengths` is to be given."""
-        recipe: FrequencyFactory = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
+        """Initialises the parameters; exactly one of `theta` and `wavelengths` is given."""
+        factory: FrequencyFactory = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
         super().__init__(
             heads,
             head_dim,
             axes,
-            frequencies=recipe,
+            frequencies=factory,
             basis=basis,
             share_heads=True,
             share_basis=share_heads,

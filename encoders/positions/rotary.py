@@ -1,7 +1,7 @@
-"""Encodings whose generators commute: each is frequencies and a basis.
+"""Encodings with commuting generators: frequencies and a basis.
 
-Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translation-invariant encoding
-by matrices is R(r) = P RoPE(Omega r) P^T with an orthogonal P.
+By theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562) every translation-invariant
+encoding by matrices is R(r) = P RoPE(Omega r) P^T with an orthogonal P.
 """
 
 import copy
@@ -20,21 +20,20 @@ from stringline.encoders.positions.precision import computed_once, phases
 
 
 class NoEncoding(PositionEncoding):
-    """Attention without places: the control experiment."""
+    """Attention without positions, the control of experiments."""
 
     def __init__(self, heads: int, head_dim: int, axes: int) -> None:
-        """Has no parameters."""
         super().__init__(heads, head_dim, axes)
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identities."""
+        """Returns identity matrices."""
         return self._identity(coordinates)
 
     def reset_parameters(self, seed: int) -> None:
-        """Does nothing."""
+        """Does nothing: there are no parameters."""
 
     def zero_(self) -> Self:
-        """Does nothing."""
+        """Does nothing: there are no parameters."""
         return self
 
     def _places(self, coordinates: Tensor) -> Places:
@@ -42,15 +41,15 @@ class NoEncoding(PositionEncoding):
 
 
 class Rotary(PositionEncoding):
-    """What all encodings by frequencies and a basis have in common."""
+    """The base of all encodings by frequencies and a basis."""
 
     @abstractmethod
     def frequencies(self) -> Tensor:
-        """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
+        """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of coordinates."""
 
     @final
     def basis(self) -> Tensor | None:
-        """Returns the orthogonal P, (heads | 1, head_dim, head_dim), in float32 at least, or None for the identity."""
+        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         blocks = self.basis_blocks()
         return None if blocks is None else spread(blocks)
 
@@ -59,7 +58,7 @@ class Rotary(PositionEncoding):
         return FixedRotary(self.heads, self.frequencies())
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns R(r) = P RoPE(Omega r) P^T as matrices (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
+        """Returns R(r) = P RoPE(Omega r) P^T as matrices, a reference for tests."""
         phase = phases(coordinates, self.frequencies())
         cos = phase.cos().diag_embed()
         sin = phase.sin().diag_embed()
@@ -71,7 +70,10 @@ class Rotary(PositionEncoding):
         return basis @ turn @ basis.mT
 
     def generators(self) -> Tensor:
-        """Returns L with R(r) = exp(sum_k r_k L_k), (heads | 1, axes, head_dim, head_dim), antisymmetric."""
+        """Returns antisymmetric L_k, (heads | 1, axes, head_dim, head_dim), of the rotation.
+
+        R(r) = exp(sum_k r_k L_k).
+        """
         omega = self.frequencies().diag_embed()
         zero = torch.zeros_like(omega)
         turn = torch.cat(
@@ -85,14 +87,15 @@ class Rotary(PositionEncoding):
 
     @torch.no_grad()
     def injective(self) -> bool:
-        """Says whether every head tells apart any two places that are near each other: its generators are independent.
+        """Returns whether every head distinguishes nearby positions.
 
-        At zero frequency, or with fewer directions than axes, it does not.
+        That is if its generators are independent, not at zero frequency or with fewer directions
+        than axes.
         """
         return bool((torch.linalg.matrix_rank(self.frequencies().double()) == self.axes).all())
 
     def basis_blocks(self) -> Tensor | None:
-        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), see `folding.spread`, or None for the identity."""
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None: the identity."""
         return None
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
@@ -105,32 +108,32 @@ class Rotary(PositionEncoding):
 
 
 class FixedRotary(Rotary):
-    """Frequencies that are not learned and no basis: what remains of an encoding after folding."""
+    """Fixed frequencies without a basis: the rest of an encoding after folding."""
 
     omega: Tensor
 
     def __init__(self, heads: int, omega: Tensor) -> None:
-        """Keeps the frequencies.
+        """Stores the frequencies.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             omega: (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates.
         """
         super().__init__(heads, 2 * omega.shape[-1], omega.shape[-2], share_heads=len(omega) == 1)
         self.register_buffer("omega", omega.detach().clone(memory_format=torch.contiguous_format))
 
     def frequencies(self) -> Tensor:
-        """Returns them."""
+        """Returns Omega."""
         return self.omega
 
     def reset_parameters(self, seed: int) -> None:
-        """Does nothing."""
+        """Does nothing: the frequencies are fixed."""
 
 
 class RotaryEncoding(Rotary):
-    """Any frequencies in any basis: `presets.py` gives the published combinations their names.
+    """Any frequencies in any basis; `presets.py` names the published combinations.
 
-    P is applied before the rotation; after it, it would cancel between queries and keys.
+    P is applied before the rotation; after it, P would cancel between queries and keys.
     """
 
     def __init__(
@@ -145,20 +148,17 @@ class RotaryEncoding(Rotary):
         share_basis: bool | None = None,
         seed: int = 0,
     ) -> None:
-        """Puts the parts together.
+        """Combines frequencies and a basis.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head, even.
             axes: Coordinates per place.
-            frequencies: Such as `functools.partial(Mixed, wavelengths=(0.04, 2.0))`.
-            basis: Such as `Cayley`; None for the identity.
-            share_heads: Whether all heads turn alike.
+            frequencies: Such as `functools.partial(MixedFrequencies, wavelengths=(0.04, 2.0))`.
+            basis: Such as `CayleyBasis`; None: the identity.
+            share_heads: Whether all heads have the same frequencies.
             share_basis: Whether all heads have the same basis; None: as `share_heads`.
-            seed: Of the start.
-
-        Raises:
-            ValueError: A size does not fit, or what the parts raise.
+            seed: Seed of the initial parameters.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
         self.frequency_model = frequencies(sets=self.sets, axes=axes, planes=head_dim // 2)
@@ -169,33 +169,29 @@ class RotaryEncoding(Rotary):
         self.reset_parameters(seed)
 
     def frequencies(self) -> Tensor:
-        """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
+        """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of coordinates."""
         omega: Tensor = self.frequency_model()
         return omega
 
     def basis_blocks(self) -> Tensor | None:
-        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), or None for the identity."""
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None: the identity."""
         return None if self.basis_model is None else self.basis_model.blocks()
 
     def without_constant_basis(self) -> "RotaryEncoding":
-        """Returns this encoding without a basis that has no parameters, such as Fourier's; the frequencies stay the same."""
+        """Returns this encoding without a basis that has no parameters, such as Fourier's."""
         if self.basis_model is None or any(True for _ in self.basis_model.parameters()):
             return self
-        other = copy.copy(self)  # Shares its modules, but not the table that names them.
+        other = copy.copy(self)  # Shares its modules, but not the dictionary that names them.
         other._modules = dict(self._modules) | {"basis_model": None}
         return other
 
     def reset_parameters(self, seed: int) -> None:
-        """Draws frequencies anew and returns the basis to its start."""
+        """Draws the frequencies and resets the basis."""
         self.frequency_model.reset_parameters(seed)
         if self.basis_model is not None:
             self.basis_model.reset_parameters(seed)
 
     def zero_(self) -> Self:
-        """Sets the frequencies to zero, from where they can learn; the basis stays.
-
-        Raises:
-            ValueError: The frequencies are fixed.
-        """
+        """Sets the frequencies to zero, with nonzero gradients; the basis is unchanged."""
         self.frequency_model.zero_()
         return self

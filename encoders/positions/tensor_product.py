@@ -1,4 +1,4 @@
-"""Tensor-product STRING: places multiply the logits instead of turning tokens."""
+"""Tensor-product STRING: positions multiply the logits instead of rotating tokens."""
 
 from typing import Self
 
@@ -12,11 +12,11 @@ from stringline.encoders.positions.precision import phases
 
 
 class TensorProductString(PositionEncoding):
-    """Tokens become vec(f(r) z^T) with Fourier features f of the place (Schenck et al., STRING, 2025, extension 1).
+    """Tokens become vec(f(r) z^T) with Fourier features f (STRING, 2025, extension 1).
 
-    The product of two such tokens is q^T k times (1 / m) sum_n cos(w_n (r_i - r_j)), so softmax
-    attention multiplies its logits and never forms the long tokens; linear attention does
-    (`Places.expand`). Values cannot be relative with it.
+    Schenck et al., arXiv 2502.02562. The product of two such tokens is q^T k times (1 / m) sum_n
+    cos(w_n (r_i - r_j)). Softmax attention multiplies its logits by this factor and never forms the
+    long tokens; linear attention forms them (`Places.expand`). Values cannot be relative.
     """
 
     def __init__(
@@ -31,17 +31,17 @@ class TensorProductString(PositionEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Draws the start.
+        """Initialises the frequencies.
 
         Args:
-            heads: Attention heads.
+            heads: Number of attention heads.
             head_dim: Channels per head.
             axes: Coordinates per place.
-            features: Frequencies m.
-            wavelengths: Shortest and longest at the start, in the unit of the coordinates.
-            theta: In their stead, the base of RoPE-Mixed for two axes in patches.
+            features: Number of frequencies, m.
+            wavelengths: Shortest and longest initial wavelength, in the unit of the coordinates.
+            theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
             share_heads: One set of frequencies for all heads.
-            seed: Of the start.
+            seed: Seed of the initial parameters.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
         self.frequency_model = MixedFrequencies(
@@ -54,15 +54,15 @@ class TensorProductString(PositionEncoding):
         return omega
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identities: nothing is rotated."""
+        """Returns identity matrices."""
         return self._identity(coordinates)
 
     def reset_parameters(self, seed: int) -> None:
-        """Draws frequencies anew."""
+        """Draws the frequencies."""
         self.frequency_model.reset_parameters(seed)
 
     def zero_(self) -> Self:
-        """Refuses: at zero the factor is one, but so flat that no gradient reaches the frequencies."""
+        """Raises a ValueError: at zero the gradients of the frequencies are zero."""
         return super().zero_()
 
     def _places(self, coordinates: Tensor) -> FactorPlaces:

@@ -1,4 +1,4 @@
-"""timm's transformer blocks with our attention in them: the same weights, and places besides."""
+"""Transformer blocks of timm with positional attention: the same weights, and positions."""
 
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -11,7 +11,7 @@ from stringline.encoders.vision.attention import PositionalAttention
 
 
 class TimmAttention(Protocol):
-    """What `Attention` and `EvaAttention` of timm have in common."""
+    """The common attributes of timm's `Attention` and `EvaAttention`."""
 
     num_heads: int
     head_dim: int
@@ -25,10 +25,9 @@ class TimmAttention(Protocol):
 
 
 class ChannelScale(nn.Module):
-    """Multiplies each channel by a learned factor, as the `gamma` of timm's Eva blocks does."""
+    """Multiplies each channel by a learned factor, as `gamma` does in timm's Eva blocks."""
 
     def __init__(self, gamma: nn.Parameter) -> None:
-        """Keeps the factors (dim,)."""
         super().__init__()
         self.gamma = gamma
 
@@ -38,18 +37,15 @@ class ChannelScale(nn.Module):
 
 
 class PretrainedBlock(nn.Module):
-    """A pre-norm block of timm: everything but the attention is timm's own module, whatever it computes."""
+    """A pre-norm block of timm: all modules but the attention are timm's own."""
 
     def __init__(self, block: nn.Module, *, values: bool = False) -> None:
-        """Takes the modules of a block over.
+        """Takes the modules of a block.
 
         Args:
-            block: `timm.models.vision_transformer.Block` or `timm.models.eva.EvaBlock`; not to be
-                used afterwards.
+            block: `timm.models.vision_transformer.Block` or `timm.models.eva.EvaBlock`; not usable
+                afterwards.
             values: Relative values, see `PositionalAttention`.
-
-        Raises:
-            ValueError: The block computes something that `PositionalAttention` does not.
         """
         super().__init__()
         _check_kind(block, "Block", "EvaBlock")
@@ -73,12 +69,9 @@ class PretrainedBlock(nn.Module):
 
 
 def adopted(attention: TimmAttention, *, values: bool = False) -> PositionalAttention:
-    """Returns our attention with the weights of timm's, which are shared, not copied, where they have the same form.
+    """Returns positional attention with the weights of timm's, shared if they have the same form.
 
-    A bias of keys that timm holds at zero becomes a parameter that starts there.
-
-    Raises:
-        ValueError: It computes something that `PositionalAttention` does not.
+    A bias of keys that timm fixes at zero becomes a parameter that starts at zero.
     """
     _check(attention)
     norms = iter((attention.q_norm, attention.k_norm))
@@ -121,11 +114,11 @@ def _stacked(attention: TimmAttention) -> nn.Linear:
 
 
 def _check_kind(module: object, *allowed: str) -> None:
-    """Refuses what only looks alike: timm's other blocks have parts of the same names and compute something else."""
+    """Checks the class: other blocks of timm have parts of the same names with another meaning."""
     kind = type(module)
     if kind.__name__ not in allowed or not kind.__module__.startswith("timm."):
         raise ValueError(
-            f"The model has a {kind.__name__}, which cannot be given places; allowed: "
+            f"The model has a {kind.__name__}, which does not support positions; allowed: "
             f"{', '.join(allowed)} of timm."
         )
 
@@ -134,7 +127,7 @@ def _check(attention: TimmAttention) -> None:
     _check_kind(attention, "Attention", "AttentionRope", "EvaAttention")
     width = attention.proj.in_features
     reasons = {
-        "its heads do not share out its width": attention.num_heads * attention.head_dim
+        "heads times channels is not its width": attention.num_heads * attention.head_dim
         != attention.proj.out_features,
         "heads share keys": getattr(attention, "num_kv_groups", 1) != 1,
         "its output has a gate": getattr(attention, "gate", None) is not None,
@@ -147,13 +140,13 @@ def _check(attention: TimmAttention) -> None:
     found = [reason for reason, holds in reasons.items() if holds]
     if found:
         raise ValueError(
-            f"{type(attention).__name__} cannot be given places: {'; '.join(found)}. Allowed: "
-            f"plain attention to all tokens."
+            f"{type(attention).__name__} does not support positions: {'; '.join(found)}. "
+            f"Allowed: plain attention to all tokens."
         )
 
 
 def _scale(block: nn.Module, number: int) -> nn.Module:
-    """Returns what scales the channels of a branch: `ls1` or `ls2` of a Block, `gamma_1` or `gamma_2` of an EvaBlock."""
+    """Returns the scale of a branch: `ls1` or `ls2` of a Block, `gamma_1` or `gamma_2` of Eva's."""
     if hasattr(block, f"ls{number}"):
         return block.get_submodule(f"ls{number}")
     gamma = getattr(block, f"gamma_{number}")

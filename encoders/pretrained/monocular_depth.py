@@ -1,4 +1,4 @@
-"""Depth from single colour images, by a network that transformers loads."""
+"""Depth from single colour images by networks of transformers."""
 
 import importlib
 from pathlib import Path
@@ -13,8 +13,7 @@ from stringline.datasets.contract.arguments import FINITE, POSITIVE, unknown_nam
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 GIVES = ("metric", "inverse")
-# Families whose output is metres by construction; others say it in `depth_estimation_type`, or not
-# at all.
+# Families whose output is metric by construction; others may declare `depth_estimation_type`.
 METRIC_FAMILIES = frozenset({"zoedepth", "depth_pro", "glpn"})
 EXAMPLE = "depth-anything/Depth-Anything-V2-Metric-Indoor-Small-hf"
 
@@ -34,47 +33,27 @@ class MonocularDepth:
         """Loads the network.
 
         Args:
-            model: A folder that `save_pretrained` wrote, or a name on the Hugging Face hub.
-            gives: `metric` for metres, `inverse` for a linear function of 1 / depth; None: what the
-                model says of itself.
-            inverse_scale: With `inverse`: depth is 1 / (scale x + shift) of the output x, in
-                metres.
-            inverse_shift: The same, 1/m.
-            device: Where it runs.
+            model: A folder written by `save_pretrained`, or a name on the Hugging Face hub.
+            gives: `metric` for metres, `inverse` for a linear function of 1 / depth; None: as the
+                model declares.
+            inverse_scale: For `inverse`: depth is 1 / (scale x + shift) of the output x, in metres.
+            inverse_shift: For `inverse`: the shift, 1/m.
+            device: Device of the network.
 
         Raises:
-            ValueError: transformers is missing, the model cannot be loaded, or it is not known how
-                its output becomes metres.
+            ValueError: transformers is missing, the model cannot be loaded, or the unit of its
+                output is unknown.
         """
         transformers = _transformers()
         self.model = model
-        if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
-            raise ValueError(
-                f"There is no folder {model}. Give one that holds config.json and weights, or a "
-                f"name such as {EXAMPLE}."
-            )
-        source = str(Path(model).expanduser()) if Path(model).expanduser().is_dir() else model
-        try:
-            self._processor: Any = transformers.AutoImageProcessor.from_pretrained(source)
-            network = transformers.AutoModelForDepthEstimation.from_pretrained(
-                source, use_safetensors=True
-            )
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(
-                f"{model!r} is no depth model that transformers loads, neither a folder here nor "
-                f"a name on the hub ({reason}). "
-                f"Such a folder holds config.json, preprocessor_config.json and weights; such a "
-                f"name is {EXAMPLE}."
-            ) from error
+        self._processor, network = _load(transformers, model)
         self._network: Any = network.to(device).eval()
         self._gives = _meaning(model, network.config, gives)
         if self._gives == "inverse" and inverse_scale not in POSITIVE:
             raise ValueError(
-                f"{model!r} gives inverse depth without a scale, so metres cannot be known: take "
-                f"a metric model such as "
-                f"{EXAMPLE}, or give inverse_scale (above 0) and inverse_shift; got "
-                f"{inverse_scale}."
+                f"{model!r} returns inverse depth of unknown scale; inverse_scale is "
+                f"{inverse_scale}. Set inverse_scale (above 0) and inverse_shift, or use a metric "
+                f"model such as {EXAMPLE}."
             )
         FINITE.check(inverse_shift=inverse_shift)
         self._scale = inverse_scale or 1.0
@@ -89,7 +68,7 @@ class MonocularDepth:
             images: (N, H, W, 3) uint8.
 
         Returns:
-            (N, H, W) metres along the optical axis; NaN where the output has no depth.
+            (N, H, W) metres along the optical axis; NaN for pixels without depth.
         """
         inputs = self._processor(
             images=[np.array(image) for image in images], return_tensors="pt"
@@ -105,12 +84,31 @@ class MonocularDepth:
         return np.asarray(values, np.float32)
 
 
-def _meaning(model: str, config: Any, asked: str | None) -> str:
-    """Says what the output is.
+def _load(transformers: ModuleType, model: str) -> tuple[Any, Any]:
+    """Returns the image processor and the network."""
+    folder = Path(model).expanduser()
+    if model.startswith((".", "/", "~")) and not folder.is_dir():
+        raise ValueError(
+            f"There is no folder {model}. Give a folder with config.json and weights, or a name "
+            f"such as {EXAMPLE}."
+        )
+    source = str(folder) if folder.is_dir() else model
+    try:
+        return (
+            transformers.AutoImageProcessor.from_pretrained(source),
+            transformers.AutoModelForDepthEstimation.from_pretrained(source, use_safetensors=True),
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"transformers cannot load a depth model {model!r}, neither from a folder nor from the "
+            f"hub ({reason}). A folder needs config.json, preprocessor_config.json and weights; a "
+            f"name on the hub is {EXAMPLE}."
+        ) from error
 
-    Raises:
-        ValueError: The model does not say and the user neither, or they disagree.
-    """
+
+def _meaning(model: str, config: Any, asked: str | None) -> str:
+    """Returns the kind of depth that the model returns."""
     if asked is not None and asked not in GIVES:
         raise unknown_name("meaning of a depth model's output", asked, GIVES)
     stated = {"metric": "metric", "relative": "inverse"}.get(
@@ -119,16 +117,16 @@ def _meaning(model: str, config: Any, asked: str | None) -> str:
     known = "metric" if config.model_type in METRIC_FAMILIES else stated
     if known is None and asked is None:
         raise ValueError(
-            f"{model!r} does not say whether its output is metres or inverse depth; give "
+            f"{model!r} does not declare whether its output is metric or inverse depth; set "
             f"gives=metric or gives=inverse."
         )
     if known is not None and asked not in (None, known):
-        raise ValueError(f"{model!r} says that it gives {known} depth; got gives={asked}.")
+        raise ValueError(f"{model!r} declares {known} depth; got gives={asked}.")
     return asked or known or ""
 
 
 def _transformers() -> ModuleType:
-    declare_torchvision_operators()  # Its processors of images import torchvision.
+    declare_torchvision_operators()  # Image processors import torchvision.
     try:
         return importlib.import_module("transformers")
     except ModuleNotFoundError as error:

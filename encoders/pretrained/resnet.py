@@ -1,15 +1,15 @@
-"""Residual networks of timm as encoders of single images: the vision of ACT and of diffusion policy, for comparison."""
+"""Residual networks of timm for single images: the vision of ACT and diffusion policy."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.pretrained.starting_weights import (
-    StartingWeights,
-    ToFollow,
+from stringline.encoders.pretrained.initial_weights import (
+    InitialWeights,
+    WeightsFrom,
     fill,
     read_weights,
 )
@@ -21,7 +21,7 @@ HEAD = "fc."
 
 
 class TimmResNet(Protocol):
-    """What is read and called of timm's `ResNet`."""
+    """The used attributes of timm's `ResNet`."""
 
     num_features: int
     pretrained_cfg: Mapping[str, Sequence[float]]
@@ -32,7 +32,7 @@ class TimmResNet(Protocol):
 
 
 class ImageNetwork(Protocol):
-    """What makes a feature map of an image, such as `ResNet`, a `torch.nn.Module`.
+    """A network that makes a feature map of an image, such as `ResNet`; a `torch.nn.Module`.
 
     Attributes:
         dim: Channels of the map.
@@ -45,20 +45,15 @@ class ImageNetwork(Protocol):
         ...
 
 
-class ImageNetworkFactory(Protocol):
-    """Makes such a network, as `functools.partial(ResNet, norm="group")` does."""
-
-    def __call__(self) -> ImageNetwork:
-        """Returns it with its starting parameters."""
-        ...
+ImageNetworkFactory = Callable[[], ImageNetwork]
+"""Makes an image network, such as `functools.partial(ResNet, norm="group")`."""
 
 
 class ResNet(nn.Module):
-    """A residual network (He et al., CVPR 2016) up to its last feature map, one cell per 32 pixels a side.
+    """A residual network (He et al., CVPR 2016) up to its last feature map, one cell per 32 pixels.
 
-    Batch norms are replaced: a moving average of the weights knows nothing of their running
-    statistics. Diffusion policy does without them for that reason too (Chi et al., RSS 2023,
-    section III-B).
+    Batch norms are replaced, since a moving average of the weights does not cover their running
+    statistics, as in diffusion policy (Chi et al., RSS 2023, section III-B).
     """
 
     def __init__(
@@ -66,35 +61,35 @@ class ResNet(nn.Module):
         name: str = "resnet18",
         *,
         norm: Norm = "group",
-        weights: StartingWeights = None,
+        weights: InitialWeights = None,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        """Makes the network.
+        """Builds the network.
 
         Args:
-            name: As timm calls it, such as `resnet18` or `resnet50`.
-            norm: What batch norms become. `group`: group norms of 16 channels per group, as in
-                diffusion policy; of `weights` they keep scale and shift. `frozen`: the statistics
-                of `weights`, never changed, as in ACT.
-            weights: A safetensors file with timm's or torchvision's names to start from, such as
-                the `model.safetensors` of timm/resnet18.tv_in1k; None: start at random.
-            options: Arguments of timm's `ResNet` in the place of the architecture's own, such as
+            name: Name in timm, such as `resnet18` or `resnet50`.
+            norm: Replacement of batch norms. `group`: group norms of 16 channels per group, as in
+                diffusion policy, with scale and shift of `weights`. `frozen`: the constant
+                statistics of `weights`, as in ACT.
+            weights: A safetensors file with timm's or torchvision's names, such as the
+                `model.safetensors` of timm/resnet18.tv_in1k; None: random weights.
+            options: Arguments of timm's `ResNet` that replace the architecture's own, such as
                 `channels`.
 
         Raises:
-            ValueError: timm is not installed, there is no such network or file, the weights or the
-                options do not fit, or frozen norms have nothing to be frozen at.
+            ValueError: timm is not installed, the name or file is unknown, weights or options do
+                not fit, or frozen norms have no weights.
         """
         super().__init__()
         if norm not in get_args(Norm):
             raise ValueError(f"norm is {norm!r}; allowed: {', '.join(map(repr, get_args(Norm)))}.")
         if norm == "frozen" and weights is None:
             raise ValueError(
-                "Frozen norms keep the statistics of trained weights: name their file "
-                "(weights=...), or norm=group."
+                "norm=frozen needs the statistics of trained weights: set weights=FILE, or "
+                "norm=group."
             )
         network = _create(name, options or {})
-        if weights is not None and not isinstance(weights, ToFollow):
+        if weights is not None and not isinstance(weights, WeightsFrom):
             found = {
                 key: tensor for key, tensor in read_weights(weights).items() if not _unused(key)
             }
@@ -110,7 +105,10 @@ class ResNet(nn.Module):
         self.network = _without_running_statistics(network, norm)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns feature maps (B, dim, ceil(H / 32), ceil(W / 32)) of images (B, H, W, 3), 0 to 255."""
+        """Returns feature maps (B, dim, ceil(H / 32), ceil(W / 32)) of images (B, H, W, 3).
+
+        Images are from 0 to 255.
+        """
         kind = next(self.network.parameters()).dtype
         colours = images.to(torch.promote_types(kind, torch.float32)) / 255
         normalised = (colours - colours.new_tensor(self.mean)) / colours.new_tensor(self.deviation)
@@ -128,8 +126,7 @@ def _create(name: str, options: Mapping[str, object]) -> nn.Module:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
         raise ValueError(
-            f"timm has no residual network {name!r}.{hint} Allowed: what "
-            f"timm.list_models('resnet*') lists."
+            f"timm has no residual network {name!r}.{hint} timm.list_models('resnet*') lists them."
         )
     try:
         network = timm.create_model(name, pretrained=False, num_classes=0, **options)
@@ -143,12 +140,12 @@ def _create(name: str, options: Mapping[str, object]) -> nn.Module:
 
 
 def _unused(key: str) -> bool:
-    """Whether a tensor of published weights is of no use here: the classifier's, and the counters of batch norms."""
+    """Returns whether a published tensor is unused here: classifier or counter of batch norms."""
     return key.startswith(HEAD) or key.endswith("num_batches_tracked")
 
 
 def _without_running_statistics(network: nn.Module, norm: Norm) -> nn.Module:
-    """Returns the network with other norms in the place of its batch norms."""
+    """Returns the network with its batch norms replaced."""
     from timm.layers.norm_act import freeze_batch_norm_2d
 
     if norm == "frozen":

@@ -1,4 +1,4 @@
-"""timm's vision transformers by name, with weights from the hub, from a local file, or drawn at random."""
+"""Vision transformers of timm by name, with weights from the hub, a file, or random ones."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,19 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
-from stringline.encoders.pretrained.starting_weights import fill, read_weights
+from stringline.encoders.pretrained.initial_weights import fill, read_weights
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
-POOLED_HEAD = (
-    "head.",
-    "fc_norm.",
-    "attn_pool.",
-)  # What makes one vector of all tokens; it is not needed for tokens.
+POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # Pools all tokens to one vector; unused here.
 
 
 class TimmPatches(Protocol):
-    """What is read and called of timm's `PatchEmbed`."""
+    """The used attributes of timm's `PatchEmbed`."""
 
     img_size: tuple[int, int]
 
     def feat_ratio(self, as_scalar: bool = True) -> tuple[int, int]:
-        """Returns pixels per patch, rows and columns if not as a scalar."""
+        """Returns pixels per patch, rows and columns unless as a scalar."""
         ...
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -33,7 +29,7 @@ class TimmPatches(Protocol):
 
 
 class TimmModel(Protocol):
-    """What is read and called of timm's classes `VisionTransformer` and `Eva`; only the latter has `rope`."""
+    """The used attributes of timm's `VisionTransformer` and `Eva`; only the latter has `rope`."""
 
     pretrained_cfg: Mapping[str, Sequence[float]]
     embed_dim: int
@@ -49,7 +45,7 @@ class TimmModel(Protocol):
     def _pos_embed(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor | None]: ...
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Puts another head on; without classes and pooling, none."""
+        """Replaces the head; without classes and pooling, removes it."""
         ...
 
 
@@ -60,20 +56,20 @@ def timm_model(
     pretrained: bool = True,
     options: Mapping[str, object] | None = None,
 ) -> TimmModel:
-    """Makes a vision transformer of timm, for images of any size that its patches tile.
+    """Builds a vision transformer of timm, for images of any size that its patches tile.
 
     Args:
-        name: As timm calls it, such as `vit_small_patch16_dinov3` or, with a tag,
+        name: Name in timm, such as `vit_small_patch16_dinov3` or, with a tag,
             `vit_base_patch16_siglip_256.webli`.
-        weights: A safetensors file to take the weights from; they must fit.
-        pretrained: Without a file, whether timm fetches the published weights from the hub (or its
-            cache); else they are drawn.
-        options: Arguments of `timm.create_model` in the place of the architecture's own, such as
+        weights: A safetensors file with the weights.
+        pretrained: Without a file, whether timm loads the published weights from the hub (or its
+            cache); otherwise they are random.
+        options: Arguments of `timm.create_model` that replace the architecture's own, such as
             `img_size` or `depth`.
 
     Raises:
-        ValueError: timm is not installed, there is no such model or file, the hub cannot be
-            reached, the options do not fit, or it is no vision transformer of a plain kind.
+        ValueError: timm is not installed, the name or file is unknown, the hub cannot be reached,
+            the options do not fit, or the kind of model is not supported.
     """
     timm = import_timm()
     known = [*timm.list_models("vit_*"), *timm.list_pretrained("vit_*")]
@@ -81,8 +77,7 @@ def timm_model(
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
         raise ValueError(
-            f"timm has no vision transformer {name!r}.{hint} Allowed: what "
-            f"timm.list_models('vit_*') lists."
+            f"timm has no vision transformer {name!r}.{hint} timm.list_models('vit_*') lists them."
         )
     try:
         model = timm.create_model(
@@ -99,25 +94,20 @@ def timm_model(
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
-    """Fills a model from a safetensors file, in timm's form or one that timm converts (its hub's files, OpenAI's, Meta's).
+    """Loads a safetensors file in timm's form, or one that timm converts (hub, OpenAI, Meta).
 
-    Tables of positions and patches of another size are resampled as timm does. Weights of a pooled
-    head are passed over.
+    Position tables and patches of another size are resampled by timm. Weights of a pooled head are
+    skipped.
 
     Raises:
-        ValueError: The file cannot be read, or a tensor is missing, has another shape, or belongs
-            to nothing.
+        ValueError: The file cannot be read, or a tensor is missing, unknown or of another shape.
     """
     found = _in_timms_form(read_weights(path), model)
     fill(model, _without_head(found), _without_head(model.state_dict()), path)
 
 
 def import_timm() -> ModuleType:
-    """Returns timm.
-
-    Raises:
-        ValueError: It is not installed.
-    """
+    """Returns timm."""
     declare_torchvision_operators()
     try:
         import timm
@@ -131,9 +121,9 @@ def import_timm() -> ModuleType:
 def _refusal(name: str, error: Exception, *, fetched: bool) -> ValueError:
     if isinstance(error, OSError) and fetched:
         return ValueError(
-            f"The weights of {name!r} could not be fetched: {error} Fetch their model.safetensors "
-            f"where there is a network, "
-            "and name it here: weights=Path('model.safetensors')."
+            f"The weights of {name!r} could not be fetched: {error} Download their "
+            f"model.safetensors on a machine with a network connection and set "
+            f"weights=Path('model.safetensors')."
         )
     return ValueError(f"timm cannot make {name!r}: {error}")
 
@@ -151,12 +141,11 @@ def _check_kind(name: str, model: object) -> None:
 
 
 def _in_timms_form(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Returns tensors as timm converts them, or as they are if it cannot: then they do not fit, and it is said where."""
+    """Converts tensors by timm; unchanged if it cannot, for the error message of `fill`."""
     from timm.models import eva, vision_transformer
 
-    assert isinstance(
-        model, eva.Eva | vision_transformer.VisionTransformer
-    )  # `timm_model` makes no others.
+    # `timm_model` builds no others.
+    assert isinstance(model, eva.Eva | vision_transformer.VisionTransformer)
     try:
         if isinstance(model, eva.Eva):
             return eva.checkpoint_filter_fn(tensors, model)

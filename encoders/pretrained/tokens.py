@@ -1,4 +1,4 @@
-"""From the images of several cameras, through a pre-trained vision transformer, to one set of tokens with places."""
+"""Tokens with positions from the images of several cameras, by a pre-trained network."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from stringline.encoders.vision.rgbd import Tokens, joined_presence
 
 
 class PretrainedTokens(nn.Module):
-    """Turns one observation's cameras into tokens with places, as `RgbdTokens` does, each image encoded by itself."""
+    """Converts cameras into tokens with positions like `RgbdTokens`, each image separately."""
 
     def __init__(
         self,
@@ -23,17 +23,13 @@ class PretrainedTokens(nn.Module):
         *,
         coordinates: Coordinates | None = None,
     ) -> None:
-        """Makes the projection.
+        """Builds the projection.
 
         Args:
-            cameras: Those to look through, in this order; the network is the same for all.
+            cameras: The cameras to read, in this order; all share the network.
             encode: The network.
             dim: Channels of the tokens, by a linear map; None: those of the network, unchanged.
-            coordinates: What a place is for those who read the tokens; None: what it is in the
-                network.
-
-        Raises:
-            ValueError: A camera's size is no multiple of the patch, or its images are distorted.
+            coordinates: Coordinates of the returned tokens; None: those of the network.
         """
         super().__init__()
         for camera in cameras:
@@ -47,20 +43,17 @@ class PretrainedTokens(nn.Module):
         )
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Encodes.
+        """Encodes a batch of observations.
 
         Args:
-            observation: Keys of the contract (`rgb/<camera>`, and as far as the coordinates read
+            observation: Keys of the contract (`rgb/<camera>`, and as far as the coordinates need
                 them `depth/<camera>`, `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a
-                leading batch axis. `present/<camera>` (B,) bool says which examples have a camera;
-                without that key all do.
+                leading batch axis. `present/<camera>` (B,) bool marks the examples that have a
+                camera; without that key all have it.
 
         Returns:
-            The tokens of all cameras, camera by camera: CLS and registers, which have no place,
-            then the patches.
-
-        Raises:
-            ValueError: A key is missing, or what it holds has no meaning; see `View`.
+            The tokens of all cameras, camera by camera: CLS and registers, without a position, then
+            patches.
         """
         parts = [
             self._camera(observation, camera, mark)
@@ -69,12 +62,12 @@ class PretrainedTokens(nn.Module):
         return Tokens(
             torch.cat([each.features for each in parts], dim=1),
             torch.cat([each.coordinates for each in parts], dim=1),
-            torch.cat([each.placed for each in parts], dim=1),
+            torch.cat([each.has_position for each in parts], dim=1),
             joined_presence(parts),
         )
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify."""
+        """Returns the names of the parameters without weight decay."""
         return {"camera_mark"}
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
@@ -83,12 +76,12 @@ class PretrainedTokens(nn.Module):
         )
         tokens: Tokens = self.encode(images, view)
         coordinates = tokens.coordinates
-        placed = tokens.placed
+        has_position = tokens.has_position
         if self.coordinates is not self.encode.coordinates:
-            coordinates, placed = self.coordinates.patches(
+            coordinates, has_position = self.coordinates.patches(
                 view, self.encode.patch, len(images), images.device
             )
             coordinates = nn.functional.pad(coordinates, (0, 0, self.encode.prefix, 0))
-            placed = nn.functional.pad(placed, (self.encode.prefix, 0), value=False)
-        placed, present = presence(observation, camera, placed)
-        return Tokens(self.project(tokens.features) + mark, coordinates, placed, present)
+            has_position = nn.functional.pad(has_position, (self.encode.prefix, 0), value=False)
+        has_position, present = presence(observation, camera, has_position)
+        return Tokens(self.project(tokens.features) + mark, coordinates, has_position, present)

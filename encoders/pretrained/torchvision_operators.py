@@ -1,10 +1,9 @@
-"""A torchvision whose compiled operators do not fit this PyTorch: its Python parts are made to import all the same.
+"""Makes torchvision importable if its compiled operators do not fit the installed PyTorch.
 
-PyPI's torchvision is built for CUDA. Beside a build of PyTorch for the CPU its library of operators
-cannot be loaded, and `import torchvision` ends in "operator torchvision::nms does not exist",
-because it describes two operators that are not there. timm needs torchvision, and diffusers imports
-it where it is installed, so neither would import. Neither calls one of those operators: a
-declaration without an implementation is all that is missing.
+PyPI's torchvision is built for CUDA. Beside a CPU build of PyTorch its library of operators cannot
+be loaded, and `import torchvision` fails with "operator torchvision::nms does not exist", because
+it describes two operators that are missing. timm needs torchvision, and diffusers imports it if it
+is installed. Neither calls these operators, so declarations without an implementation suffice.
 """
 
 from importlib.machinery import PathFinder
@@ -20,10 +19,10 @@ SCHEMAS = {
 
 
 def declare_torchvision_operators() -> None:
-    """Declares torchvision's operators where they are missing; to be called before anything imports torchvision.
+    """Declares torchvision's operators if they are missing; call it before importing torchvision.
 
-    Where torchvision is sound, or not installed, nothing changes. Otherwise it imports from here
-    on, and calling one of its operators is an error that says that they could not be loaded.
+    It does nothing if torchvision works or is not installed. Otherwise torchvision can be imported,
+    and a call of one of its operators raises an error.
     """
     torchvision = find_spec("torchvision")
     folder = None if torchvision is None else torchvision.submodule_search_locations
@@ -31,7 +30,8 @@ def declare_torchvision_operators() -> None:
     if library is None or library.origin is None or hasattr(torch.ops.torchvision, "nms"):
         return
     try:
-        torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]  # As torchvision does; twice costs nothing.
+        # As torchvision does; loading it twice is free.
+        torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]
     except OSError:
         for name, schema in SCHEMAS.items():
             registry.define(f"torchvision::{name}", schema)

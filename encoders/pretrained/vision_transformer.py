@@ -1,4 +1,4 @@
-"""Pre-trained vision transformers whose attention knows places; before training their outputs are those of timm."""
+"""Pre-trained vision transformers with positions in their attention, initially equal to timm's."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
-from stringline.encoders.positions.folding import require_foldable
+from stringline.encoders.positions.folding import check_foldable
 from stringline.encoders.pretrained.blocks import PretrainedBlock
 from stringline.encoders.pretrained.pretrained_rotary import continued, in_cells, own_frequencies
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
@@ -19,20 +19,19 @@ from stringline.encoders.vision.rgbd import Tokens
 
 
 class PretrainedVisionTransformer(nn.Module):
-    """A vision transformer of timm with an encoding of places in its attention.
+    """A vision transformer of timm with a position encoding in its attention.
 
-    The encoding starts at zero frequency, so the first outputs are timm's own. Of a model that
-    turns queries and keys itself (DINOv3), the encoding takes over these frequencies, and only its
-    further axes start at zero. The model's table of positions in the image stays, and is resampled
-    to other resolutions as timm does.
+    The encoding starts at zero frequency, so the initial outputs are timm's. If a model rotates
+    queries and keys itself (DINOv3), the encoding continues its frequencies, and only further axes
+    start at zero. The model's table of positions is kept, and resampled to other resolutions as
+    timm does.
 
     Attributes:
         dim: Channels of the tokens.
         patch: Side of a patch, pixels.
-        prefix: Tokens that come before those of the patches: CLS and registers, which have no
-            place.
-        mean: Of each colour, 0 ... 1, in what the model was trained on.
-        deviation: Their standard deviation.
+        prefix: Number of tokens before the patches: CLS and registers, without a position.
+        mean: Mean of each colour in the training of the model, 0 ... 1.
+        deviation: Standard deviation of each colour.
     """
 
     def __init__(
@@ -44,29 +43,27 @@ class PretrainedVisionTransformer(nn.Module):
         values: bool = False,
         share_layers: bool = True,
     ) -> None:
-        """Takes a model over.
+        """Takes the modules of a model.
 
         Args:
-            model: Of timm, as `timm_model` makes it; not to be used afterwards. Its pooled head is
-                dropped.
-            coordinates: What a place is.
-            encoding: How places enter attention, such as `functools.partial(CayleyString,
-                wavelengths=(0.04, 2.0))`. May be None for a model with a rotary encoding of its
-                own, which then goes on without a basis.
-            values: Relative values, see `PositionalAttention`; not for models that turn queries and
-                keys themselves.
-            share_layers: One encoding for all blocks, whose places are computed once; else each
-                block has its own.
+            model: A model from `timm_model`; not usable afterwards. Its pooled head is dropped.
+            coordinates: The coordinates of patches.
+            encoding: Factory of the position encoding, such as `functools.partial(CayleyString,
+                wavelengths=(0.04, 2.0))`; None for a model with its own rotary encoding, which
+                continues without a basis.
+            values: Relative values, see `PositionalAttention`; not for models that rotate queries
+                and keys themselves.
+            share_layers: One encoding for all blocks, whose places are computed once; otherwise one
+                per block.
 
         Raises:
-            ValueError: The model is of a kind that cannot be given places, or does not go with the
-                other arguments.
+            ValueError: The model does not support positions or does not fit the other arguments.
         """
         super().__init__()
         if not isinstance(getattr(model, "patch_drop", None) or nn.Identity(), nn.Identity):
             raise ValueError(
-                "The model drops patches, so tokens would lose their places; make it without "
-                "patch_drop_rate."
+                "The model drops patches, so the positions of its tokens are unknown; build it "
+                "without patch_drop_rate."
             )
         self.blocks = nn.ModuleList(PretrainedBlock(block, values=values) for block in model.blocks)
         heads = cast(PretrainedBlock, self.blocks[0]).attention.heads
@@ -96,44 +93,39 @@ class PretrainedVisionTransformer(nn.Module):
         values: bool = False,
         share_layers: bool = True,
     ) -> Self:
-        """Makes one by timm's name; `name`, `weights`, `pretrained` and `options` as for `timm_model`.
-
-        Raises:
-            ValueError: As `timm_model`, or as the constructor.
-        """
+        """Builds one by timm's name; the first and the optional arguments as for `timm_model`."""
         model = timm_model(name, weights=weights, pretrained=pretrained, options=options)
         return cls(model, coordinates, encoding, values=values, share_layers=share_layers)
 
     def forward(self, images: Tensor, view: View | None = None) -> Tokens:
-        """Encodes images, each by itself.
+        """Encodes images independently.
 
         Args:
-            images: (B, H, W, 3), 0 ... 255, H and W multiples of the patch; they are normalised as
-                the model was trained.
-            view: What is known of where they look; None: nothing.
+            images: (B, H, W, 3), 0 ... 255, H and W multiples of the patch; normalised as in the
+                training of the model.
+            view: Depth and geometry; None: unknown.
 
         Returns:
-            CLS and registers, then the patches row by row, as timm's `forward_features` gives them,
-            and their places.
-
-        Raises:
-            ValueError: The images have another shape than the view, the patches or the model allow.
+            CLS and registers, then the patches row by row, as timm's `forward_features` returns
+            them, and their positions.
         """
         view = View(height=images.shape[1], width=images.shape[2]) if view is None else view
         self._check(images, view)
-        coordinates, placed = self.coordinates.patches(view, self.patch, len(images), images.device)
+        coordinates, has_position = self.coordinates.patches(
+            view, self.patch, len(images), images.device
+        )
         coordinates = nn.functional.pad(coordinates, (0, 0, self.prefix, 0))
-        placed = nn.functional.pad(placed, (self.prefix, 0), value=False)
+        has_position = nn.functional.pad(has_position, (self.prefix, 0), value=False)
         x = self._embedded(images)
-        x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
-        places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
+        x = x + torch.where(has_position.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
+        places = [encoding.prepare(coordinates, has_position) for encoding in self.encodings]
         x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)])
-        return Tokens(self.rest.norm(x), coordinates, placed)
+        return Tokens(self.rest.norm(x), coordinates, has_position)
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""
+        """Returns the names of the parameters without weight decay, encodings included."""
         inside = {
             f"encodings.{i}.{name}"
             for i, encoding in enumerate(self.encodings)
@@ -143,26 +135,28 @@ class PretrainedVisionTransformer(nn.Module):
 
     @torch.no_grad()
     def fold_(self) -> None:
-        """Folds all bases into the weights, for deployment: the same outputs to rounding, and nothing left to learn in them.
+        """Folds all bases into the weights, for deployment, without changing the outputs.
+
+        The basis cannot be learned afterwards.
 
         Raises:
             ValueError: The model normalises queries and keys; nothing has changed then.
         """
         blocks = [cast(PretrainedBlock, block) for block in self.blocks]
         for block in blocks:
-            require_foldable(block.attention.q_norm)
-            require_foldable(block.attention.k_norm)
+            check_foldable(block.attention.q_norm)
+            check_foldable(block.attention.k_norm)
         for layer, block in enumerate(blocks):
             block.attention.fold_(self.encodings[layer % len(self.encodings)].basis())
         self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]
 
     def _embedded(self, images: Tensor) -> Tensor:
-        """Returns what enters the first block, (B, prefix + N, dim)."""
+        """Returns the input of the first block, (B, prefix + N, dim)."""
         kind = self.unplaced_mark.dtype
         colours = images.to(torch.promote_types(kind, torch.float32)) / 255
         normalised = (colours - colours.new_tensor(self.mean)) / colours.new_tensor(self.deviation)
         patches = self.rest.patch_embed(normalised.to(kind).permute(0, 3, 1, 2))
-        embedded = self.rest._pos_embed(patches)  # Eva returns its rotations too, here None.
+        embedded = self.rest._pos_embed(patches)  # Eva also returns its rotations, here None.
         x: Tensor = self.rest.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)
         return x
 
@@ -180,11 +174,11 @@ class PretrainedVisionTransformer(nn.Module):
         if size != (view.height, view.width):
             raise ValueError(
                 f"Images are {size[0]}x{size[1]} and the view {view.height}x{view.width}; "
-                f"allowed: the same."
+                f"allowed: equal sizes."
             )
         if not self.rest.dynamic_img_size and size != native:
             raise ValueError(
-                f"Images are {size[0]}x{size[1]}; allowed: {native}, or make the model with "
+                f"Images are {size[0]}x{size[1]}; allowed: {native}, or build the model with "
                 f"dynamic_img_size=True."
             )
 
@@ -197,18 +191,18 @@ def _started_encoding(
     *,
     values: bool,
 ) -> PositionEncoding:
-    """Returns the encoding at the start from which the model's outputs are timm's."""
+    """Returns the encoding with which the initial outputs are timm's."""
     omega = own_frequencies(model)
     if omega is not None:
         if values:
             raise ValueError(
-                "The model turns queries and keys, not values; with values=True its outputs would "
-                "not be its own."
+                "The model rotates queries and keys, but not values, so values=True would change "
+                "its outputs; allowed: values=False."
             )
         return continued(in_cells(omega, coordinates), encoding, heads)
     if encoding is None:
         raise ValueError(
-            "The model has no rotary encoding of its own; name the one to insert, such as "
+            "The model has no rotary encoding of its own; pass the encoding to insert, such as "
             "CayleyString."
         )
     return encoding(heads=heads, head_dim=model.embed_dim // heads, axes=coordinates.axes).zero_()
@@ -217,12 +211,12 @@ def _started_encoding(
 def _patch(model: TimmModel) -> int:
     rows, columns = model.patch_embed.feat_ratio(as_scalar=False)
     if rows != columns:
-        raise ValueError(f"The model has patches of {rows}x{columns} pixels; allowed: square ones.")
+        raise ValueError(f"The model has patches of {rows}x{columns} pixels; allowed: squares.")
     return rows
 
 
 def _without_blocks(model: TimmModel) -> TimmModel:
-    """Returns the model without what is taken over or not used: blocks, rotations, the pooled head."""
+    """Returns the model without the unused modules: blocks, rotations and the pooled head."""
     model.reset_classifier(0, "")
     model.blocks = nn.ModuleList()
     model.fc_norm = nn.Identity()

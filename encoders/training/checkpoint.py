@@ -1,6 +1,5 @@
-"""Checkpoints: weights as safetensors, everything else as YAML, nothing pickled, only our own classes built."""
+"""Checkpoints: weights as safetensors, the rest as YAML; only public classes are built."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import stringline
+from stringline.datasets.contract.arguments import unknown_public_name
 from stringline.datasets.files.replaced_directory import replaced_directory
 
 FORMAT = 1
@@ -23,16 +23,16 @@ DESCRIPTION = "checkpoint.yaml"
 
 
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
-    """Writes a checkpoint so that no reader ever sees half of one; see `replaced_directory`.
+    """Writes a checkpoint atomically; see `replaced_directory`.
 
-    Who reads while it is replaced may find the description of one and the weights of the next,
-    which fits.
+    A reader during the replacement may get the description of one checkpoint and the weights of the
+    next, which fit each other.
 
     Args:
-        directory: Where `weights.safetensors` and `checkpoint.yaml` shall stand.
-        model: Its state dict is written as it is.
-        description: Plain data: the resolved configuration of the model under `model`, and whatever
-            it needs to be built.
+        directory: Folder of `weights.safetensors` and `checkpoint.yaml`.
+        model: The model whose state dict is written.
+        description: Plain data: the resolved configuration of the model under `model`, and
+            everything else needed to build it.
     """
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     text = yaml.safe_dump(
@@ -47,36 +47,31 @@ def load_description(directory: Path) -> dict[str, Any]:
     """Reads `checkpoint.yaml`.
 
     Raises:
-        ValueError: There is none, it cannot be read, or a newer version of this project wrote it.
+        ValueError: The file is missing or unreadable, or a newer version of this project wrote it.
     """
     file = directory / DESCRIPTION
     if not file.is_file():
         raise ValueError(
-            f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. "
-            f"A checkpoint is a folder with {DESCRIPTION} and {WEIGHTS}."
+            f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. A checkpoint is a "
+            f"folder with {DESCRIPTION} and {WEIGHTS}."
         )
     try:
         description = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not readable YAML: {error}.") from error
+        raise ValueError(f"{file} is not valid YAML: {error}.") from error
     if not isinstance(description, dict) or not isinstance(description.get("format"), int):
-        raise ValueError(f"{file} is not a checkpoint description: it names no format.")
+        raise ValueError(f"{file} is not a checkpoint description: the key 'format' is missing.")
     if description["format"] > FORMAT:
         raise ValueError(
-            f"{directory} has checkpoint format {description['format']}; this version of "
-            f"Stringline reads up to {FORMAT}. "
-            f"It was written by {description.get('code', 'an unknown version')}: upgrade "
-            f"Stringline."
+            f"{directory} has checkpoint format {description['format']}, written by "
+            f"{description.get('code', 'an unknown version')}; this version of Stringline reads "
+            f"formats up to {FORMAT}. Upgrade Stringline."
         )
     return description
 
 
 def load_weights(directory: Path, model: nn.Module) -> None:
-    """Fills the model with the weights of a checkpoint.
-
-    Raises:
-        ValueError: The file is missing or broken, or its tensors are not those of the model.
-    """
+    """Loads the weights of a checkpoint into a model with the same tensors."""
     tensors = read_weights(directory)
     _check_fit(tensors, model.state_dict(), directory / WEIGHTS)
     model.load_state_dict(tensors)
@@ -116,15 +111,14 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     """Builds the object that a plain configuration describes.
 
     A mapping with `_target_` becomes a call of that class with the other entries as keyword
-    arguments, or, with `_partial_: true`, that class with those arguments set and the rest to come;
-    lists and mappings are built entry by entry; everything else stays as it is. The words are
-    Hydra's, so the same text serves in configurations and in checkpoints. A class that takes a
-    dataclass as its argument `settings` gets one that is made of the entries.
+    arguments, or, with `_partial_: true`, a `functools.partial` of it. Lists and mappings are built
+    entry by entry; other values stay as they are. The syntax is Hydra's, so the same text serves in
+    configurations and checkpoints. A class with an argument `settings` of a dataclass type gets
+    that dataclass, made of the entries.
 
     Args:
-        configuration: Plain data, as `yaml.safe_load` gives it.
-        base: Every class that is built must derive from it; a policy consists of `torch.nn.Module`
-            only.
+        configuration: Plain data, as `yaml.safe_load` returns it.
+        base: The base class of every class that may be built.
         arguments: Further keyword arguments of the outermost class.
 
     Raises:
@@ -143,9 +137,8 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
         return entries
     target = _public_class(str(configuration["_target_"]), base)
     partial = bool(configuration.get("_partial_", False))
-    if (settings := _settings_of(target)) is not None:
-        _check_arguments(target, inspect.signature(settings), entries)
-        entries = {"settings": settings(**entries)}
+    if _settings_class(target) is not None:
+        entries = {"settings": _settings(target, entries)}
     _check_arguments(target, inspect.signature(target), entries | arguments, partial=partial)
     return (
         functools.partial(target, **entries, **arguments)
@@ -154,8 +147,22 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     )
 
 
-def _settings_of(target: type) -> Callable[..., object] | None:
-    """Returns the dataclass that a class takes as its argument `settings`; None: it takes its arguments one by one."""
+def build_settings(configuration: Mapping[str, Any], base: type = object) -> Any:
+    """Builds the `settings` of the class that a configuration describes, but not the object."""
+    entries = {key: build(value, base) for key, value in configuration.items() if key != "_target_"}
+    return _settings(_public_class(str(configuration.get("_target_")), base), entries)
+
+
+def _settings(target: type, entries: Mapping[str, Any]) -> object:
+    settings = _settings_class(target)
+    if settings is None:
+        raise ValueError(f"{target.__qualname__} takes no argument 'settings'.")
+    _check_arguments(target, inspect.signature(settings), entries)
+    return settings(**entries)
+
+
+def _settings_class(target: type) -> Callable[..., object] | None:
+    """Returns the dataclass of the argument `settings` of a class; None: no such argument."""
     parameter = inspect.signature(target).parameters.get("settings")
     found = None if parameter is None else parameter.annotation
     return found if isinstance(found, type) and is_dataclass(found) else None
@@ -168,7 +175,6 @@ def _check_arguments(
     *,
     partial: bool = False,
 ) -> None:
-    """Refuses arguments that do not fit; of a partial call more may come."""
     try:
         (signature.bind_partial if partial else signature.bind)(**given)
     except TypeError as error:
@@ -179,18 +185,14 @@ def _check_arguments(
 
 
 def _public_class(target: str, base: type) -> type:
-    """Returns the public class of this package that a target names, such as `stringline.DiffusionPolicy`."""
+    """Returns the public class that a target such as `stringline.DiffusionPolicy` names."""
     package, _, name = target.rpartition(".")
     if target.partition(".")[0] != "stringline":
         raise ValueError(
-            f"A checkpoint may only build classes of stringline; it asks for {target!r}."
+            f"A checkpoint can only build classes of stringline; its target is {target!r}."
         )
     if package != "stringline" or name not in stringline.HOME:
-        near = difflib.get_close_matches(name, stringline.HOME, n=1, cutoff=0.4)
-        hint = f" Did you mean 'stringline.{near[0]}'?" if near else ""
-        raise ValueError(
-            f"There is no public name {target!r}.{hint} docs/api.md lists all public names."
-        )
+        raise unknown_public_name(target)
     found: object = getattr(stringline, name)
     if not isinstance(found, type) or not issubclass(found, base):
         raise ValueError(
@@ -200,7 +202,7 @@ def _public_class(target: str, base: type) -> type:
 
 
 def code_version() -> str:
-    """Names the code that runs."""
+    """Returns the version of this package."""
     try:
         return f"stringline {version('stringline')}"
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a run did, step by step, in a file of one JSON object per line."""
+"""The history of a run: metrics of each step in a file of one JSON object per line."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class History:
-    """Losses of a run and what was found beside them; appended to as it goes, cut back when it continues."""
+    """The losses and metrics of a run; appended as it runs, truncated when it continues."""
 
     def __init__(self, file: Path, rows: list[dict[str, Any]]) -> None:
         """Use `open`."""
@@ -18,7 +18,7 @@ class History:
 
     @classmethod
     def open(cls, file: Path) -> Self:
-        """Opens a history, with the rows that it already has; a last line that a crash cut short is dropped."""
+        """Opens a history with its existing rows; drops a last line that a crash cut short."""
         file.parent.mkdir(parents=True, exist_ok=True)
         rows = []
         for line in file.read_text().splitlines() if file.exists() else []:
@@ -42,19 +42,19 @@ class History:
         evaluation: Mapping[str, float] | None = None,
         speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Appends one row; what is None or empty is left out.
+        """Appends one row; None and empty values are left out.
 
         Args:
-            step: What it is about, from 0 on.
-            seconds: For how long the run had trained.
-            loss: Of the step.
-            gradient_norm: Of the step, before clipping.
-            probe: What a probe found after it.
-            validation: Mean loss of the averaged weights on examples that are not trained on.
-            evaluation: What came of trials with the averaged weights; `success` is what models are
-                compared by.
-            speed: How fast the run was and what it waited for; the only figures, besides `seconds`,
-                that depend on the machine.
+            step: Number of the step, from 0.
+            seconds: Training time so far.
+            loss: Loss of the step.
+            gradient_norm: Gradient norm of the step, before clipping.
+            probe: Metrics of a probe after the step.
+            validation: Mean loss of the averaged weights on held-out examples.
+            evaluation: Metrics of trials with the averaged weights; models are compared by
+                `success`.
+            speed: Speed and waiting times; besides `seconds` the only values that depend on the
+                machine.
         """
         given: dict[str, Any] = {
             "step": step,
@@ -80,7 +80,7 @@ class History:
         return float(sum(losses) / max(1, len(losses)))
 
     def seconds(self) -> float:
-        """Returns how long the run has trained so far."""
+        """Returns the training time so far."""
         return max((float(row["seconds"]) for row in self.rows if "seconds" in row), default=0.0)
 
     def losses(self) -> list[tuple[int, float]]:
@@ -88,7 +88,7 @@ class History:
         return [(row["step"], row["loss"]) for row in self.rows if "loss" in row]
 
     def probes(self) -> list[tuple[int, dict[str, float]]]:
-        """Returns (step, probe) of every probe."""
+        """Returns (step, metrics) of every probe."""
         return [(row["step"], row["probe"]) for row in self.rows if "probe" in row]
 
     def validations(self) -> list[tuple[int, float]]:
@@ -96,15 +96,14 @@ class History:
         return [(row["step"], row["validation"]) for row in self.rows if "validation" in row]
 
     def evaluations(self) -> list[tuple[int, dict[str, float]]]:
-        """Returns (step, figures) of every evaluation."""
+        """Returns (step, metrics) of every evaluation."""
         return [(row["step"], row["evaluation"]) for row in self.rows if "evaluation" in row]
 
     def best_step(self) -> int | None:
-        """Returns the step after which the model was best, None where nothing says so.
+        """Returns the step with the best model, None if nothing was measured.
 
-        That is the one with the most success, where success was measured, and otherwise the one
-        with the smallest validation loss. Of equal success the one with the smaller validation loss
-        is better; what is still equal goes to the earlier one.
+        Models are compared by success, if it was measured, otherwise by validation loss. Equal
+        success is decided by the validation loss, and what is still equal by the earlier step.
         """
         losses = {step: loss for step, loss in self.validations() if math.isfinite(loss)}
         scores = [

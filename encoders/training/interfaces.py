@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -10,30 +9,19 @@ from torch import Tensor, nn
 
 
 class RunLogger(Protocol):
-    """Takes figures as they come."""
+    """Receives the metrics of a run."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes the figures of a step, by name; names such as `evaluation/success` are groups."""
+        """Logs metrics of a step by name; a name such as `evaluation/success` has a group."""
         ...
 
     def close(self) -> None:
-        """Writes what is not yet written."""
+        """Writes everything that is buffered."""
         ...
 
 
-class LoggerFactory(Protocol):
-    """Makes a logger for a run."""
-
-    def __call__(self, *, directory: Path, first_step: int) -> RunLogger:
-        """Returns it.
-
-        Args:
-            directory: Of the run.
-            first_step: The first one that is still to do: what was logged from there on is
-                replaced.
-        """
-        ...
-
+LoggerFactory = Callable[..., RunLogger]
+"""Makes a logger, given the run's `directory` and `first_step`, from which logs are replaced."""
 
 Batch = Mapping[str, Tensor]
 Probe = Callable[[nn.Module], Mapping[str, float]]
@@ -44,39 +32,39 @@ Weigh = Callable[[Batch], Tensor]
 
 
 class Batches(Protocol):
-    """Gives the batches of a run; what a process sees in step n depends on both alone, so a continued run sees the same."""
+    """The batches of a run, determined by step and process alone, so that runs can continue."""
 
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
     ) -> Iterator[Batch]:
-        """Yields the batches of steps first_step (included) to last_step (excluded) for one of several processes."""
+        """Yields the batches of one process from `first_step` to before `last_step`."""
         ...
 
 
 @dataclass(frozen=True)
-class Asides:
-    """What a run does besides training; everything may be left away.
+class Callbacks:
+    """Functions that a run calls besides training; all are optional.
 
     Attributes:
-        probe: Called with the averaged model every `probe_every` steps; what it returns goes into
-            the history.
-        validate: The same for the mean loss on examples that are not trained on; the smaller, the
-            better the model.
-        evaluate: Called with the number of steps done every `evaluate_every` steps, when `keep` has
-            just kept the latest model. What it returns goes into the history; `success` is what
-            models are compared by from then on.
-        keep: Keeps a copy of the averaged model: `latest` with every resumable state, `best` when
-            it is better than all before, once there is a resumable state of it. It is called with
-            the model, that name, and the number of steps done; when a run goes on it is called
-            again, since nobody knows whether it was killed before.
-        prepare: Changes each batch on the device before the loss, such as augmentation; its
-            generator is on the device too and depends on seed, step and process only.
-        weigh: Says how much the loss of a batch counts against that of others, a scalar, such as
-            the number of things that it is a mean of; None: as many as there are examples. It makes
-            parts of a batch, and processes, equal the whole.
-        describe: Names each example of a step, for messages; called with the step, the process and
-            their number.
-        logger: Where figures go, besides the history.
+        probe: Called with the averaged model every `probe_every` steps; returns metrics for the
+            history.
+        validate: Called at the same steps; returns the mean loss on held-out examples. The smaller,
+            the better the model.
+        evaluate: Called with the number of completed steps every `evaluate_every` steps, right
+            after `keep` has stored the latest model; returns metrics for the history. Once it
+            returns `success`, models are compared by it.
+        keep: Stores a copy of the averaged model. Arguments: the model, `latest` (with every
+            resumable state) or `best` (when better than all before, after its resumable state), and
+            the number of completed steps. A continued run calls it again, since the run may have
+            been killed before the first call.
+        prepare: Changes each batch on the device before the loss, such as augmentation. Its
+            generator, on the same device, depends on seed, step and process only.
+        weigh: Returns the weight of the loss of a batch, a scalar, such as the number of elements
+            that the loss is a mean over; None: the number of examples. With it, parts of a batch
+            and several processes give the gradients of the whole batch.
+        describe: Returns the name of each example of a step, for messages. Arguments: step, process
+            and number of processes.
+        logger: Makes a logger besides the history.
     """
 
     probe: Probe | None = None

@@ -11,21 +11,21 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard:
-    """Writes figures into a folder `tensorboard` of the run.
+    """Writes metrics into the folder `tensorboard` of the run.
 
-    To look at them: `tensorboard --logdir RUNS`.
+    To show them: `tensorboard --logdir RUNS`.
     """
 
     def __init__(self, *, directory: Path, first_step: int) -> None:
-        """Begins a file; what earlier files hold of steps from `first_step` on is not shown any more."""
-        # The suffix keeps apart files that are begun within the same second.
+        # The suffix distinguishes files that are opened within the same second.
+        """Opens a new file, which replaces the metrics of earlier files from `first_step` on."""
         suffix = f".{first_step:09d}"
         self._writer = SummaryWriter(
             str(directory / FOLDER), purge_step=first_step or None, filename_suffix=suffix
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes the figures of a step."""
+        """Logs the metrics of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
@@ -36,7 +36,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Sends figures to wandb.ai, or, with `mode: offline`, keeps them in a folder `wandb` of the run for `wandb sync`."""
+    """Sends metrics to wandb.ai, or stores them in a folder `wandb` of the run for `wandb sync`."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class WeightsAndBiases:
         name: str | None = None,
         mode: str = "online",
     ) -> None:
-        """Begins a run, or goes on with that of the same directory.
+        """Starts a run, or resumes the one of the same directory.
 
         Args:
-            directory: Of the run.
-            first_step: The first one that is still to do; what wandb has of later ones stays, for
-                it is the same.
-            project: Where it is filed.
-            name: What it is called; None: the name of the directory.
-            mode: `online`, `offline` or `disabled`.
+            directory: Directory of the run.
+            first_step: First step of this call; wandb keeps its metrics of later steps, which are
+                equal.
+            project: Project on wandb.ai.
+            name: Name of the run; None: the name of the directory.
+            mode: `online`, `offline` (for `wandb sync`) or `disabled`.
 
         Raises:
-            ValueError: wandb is not installed, or the mode is none.
+            ValueError: wandb is not installed, or the mode is unknown.
         """
         if mode not in ("online", "offline", "disabled"):
             raise ValueError(f"logger.mode is {mode!r}; allowed: 'online', 'offline', 'disabled'.")
@@ -83,9 +83,9 @@ class WeightsAndBiases:
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes the figures of a step."""
+        """Logs the metrics of a step."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Waits until all is sent."""
+        """Waits until everything is sent."""
         self._run.finish()

@@ -1,4 +1,4 @@
-"""Optimisation: gradients, learning rate, groups of parameters and the moving average of the weights."""
+"""Optimisation: gradients, learning rate, parameter groups and moving average of the weights."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,10 +12,9 @@ from stringline.encoders.training.interfaces import Batch, Weigh
 
 
 class LossModule(nn.Module):
-    """Makes the loss the forward pass, which is what Accelerate, data parallelism and compilation wrap."""
+    """Makes the loss of a module its forward pass, as Accelerate and compilation require."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Wraps a module with `loss(batch)`."""
         super().__init__()
         self.model = model
 
@@ -26,7 +25,7 @@ class LossModule(nn.Module):
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
-    """Returns a batch in parts of as equal sizes as can be; there are fewer where it has fewer examples."""
+    """Splits a batch into parts of nearly equal size; fewer parts if it has fewer examples."""
     count = examples(batch)
     if parts == 1 or count < 2:
         return [batch]
@@ -37,7 +36,7 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def examples(batch: Batch) -> int:
-    """Returns the number of examples, the length of the first axis of everything."""
+    """Returns the number of examples, the length of the first axis of every tensor."""
     return len(next(iter(batch.values())))
 
 
@@ -49,20 +48,20 @@ def accumulate(
     bf16: bool,
     weigh: Weigh | None,
 ) -> float:
-    """Adds up the gradients of parts of a batch, so that they are those of the whole, over all processes.
+    """Accumulates the gradients of a batch given in parts, over all processes.
 
-    A loss is a mean. That of the whole is the mean of those of the parts, each with the weight of
-    what it is a mean of.
+    A loss is a mean. The loss of the whole batch is the mean of the losses of its parts, weighted
+    by the number of elements that each part is a mean over.
 
     Args:
-        accelerator: Knows the other processes.
-        prepared: A `LossModule` as the accelerator wrapped it; its gradients are empty.
-        parts: On the device.
+        accelerator: Accelerate's handle of device and processes.
+        prepared: A `LossModule` as the accelerator wrapped it, without gradients.
+        parts: The parts, on the device.
         bf16: Whether forward passes run in bfloat16.
-        weigh: See `Asides`.
+        weigh: See `Callbacks`.
 
     Returns:
-        The loss of what this process has of the batch.
+        The loss of this process's part of the batch.
     """
     shares = _shares(accelerator, parts, weigh)
     loss_sum = 0.0
@@ -78,7 +77,7 @@ def accumulate(
 def _unsynchronised(
     accelerator: Accelerator, prepared: nn.Module, wait: bool
 ) -> AbstractContextManager[object]:
-    """Returns a context in which gradients stay with their process; the last part's backward pass exchanges them all."""
+    """Returns a context that defers the exchange of gradients to the last part's backward pass."""
     context: AbstractContextManager[object] = (
         accelerator.no_sync(prepared) if wait else nullcontext()
     )
@@ -88,7 +87,7 @@ def _unsynchronised(
 def _shares(
     accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None
 ) -> list[tuple[float, Tensor | None]]:
-    """Returns the share of each part in this process's loss, and the factor of its gradients; None: 1, left out."""
+    """Returns each part's share in this process's loss, and its gradient's factor (None: 1)."""
     if len(parts) == 1 and (weigh is None or accelerator.num_processes == 1):
         return [(1.0, None)]
     own = torch.stack(
@@ -99,8 +98,7 @@ def _shares(
             for part in parts
         ]
     )
-    # Data parallelism takes the mean of the processes' gradients, so the common denominator is a
-    # mean as well.
+    # Data parallelism averages the gradients of the processes, so the common denominator is a mean.
     mean: Tensor = (
         accelerator.reduce(own.sum(), "mean") if accelerator.num_processes > 1 else own.sum()
     )
@@ -111,15 +109,15 @@ def _shares(
 
 
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> float:
-    """Returns the learning rate of a step as a share of its peak: a linear rise, then half a cosine down.
+    """Returns the learning rate of a step as a share of its peak: linear rise, then cosine decay.
 
     Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, without restarts.
 
     Args:
-        step: From 0 on.
-        steps: Of the whole run.
-        warmup_steps: Of the rise.
-        final: Where the cosine ends, as a share of the peak.
+        step: Number of the step, from 0.
+        steps: Total number of steps.
+        warmup_steps: Steps of the linear rise.
+        final: End of the decay, as a share of the peak.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -128,15 +126,11 @@ def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> 
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Returns the optimiser's groups: parameters with weight decay, and those that are spared.
+    """Returns the optimiser's parameter groups, with and without weight decay.
 
-    Vectors are spared, and the parameters that a module lists in `no_weight_decay()`, such as
-    frequencies: to pull those to zero would blur where things are. Parameters that need no gradient
-    are in neither.
-
-    Args:
-        model: Its modules are asked one by one.
-        weight_decay: Of the first group.
+    Vectors have none, nor the parameters that a module lists in `no_weight_decay()`, such as
+    frequencies: decay to zero would blur positions. Parameters without gradients are in neither
+    group.
     """
     spared = {id(parameter) for parameter in model.parameters() if parameter.ndim < 2}
     for module in model.modules():
@@ -152,21 +146,21 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
 class MovingAverage:
     """An exponential moving average of a model's parameters.
 
-    The first step takes the weights as they are; after n steps the decay is (1 + n) / (10 + n),
-    until it reaches `decay`. The same to the bit as diffusers' `EMAModel` without its warm-up,
-    whose import takes seconds, since it brings all its networks.
+    The first step copies the weights; after n steps the decay is (1 + n) / (10 + n), until it
+    reaches `decay`. Equal to the bit to diffusers' `EMAModel` without its warm-up, whose import
+    takes seconds.
 
     Attributes:
         parameters: The averages, in the order of the model's parameters.
-        steps: How many weights are in them.
+        steps: Number of averaged steps.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         """Starts at the weights of the model.
 
         Args:
-            model: Whose parameters are averaged, where they are now.
-            decay: The largest weight of what was before, in [0, 1).
+            model: The model, on its final device.
+            decay: The largest weight of the previous average, in [0, 1).
         """
         self._model = model
         self._decay = decay
@@ -175,21 +169,21 @@ class MovingAverage:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Takes the model's present weights in."""
+        """Adds the current weights of the model."""
         share = 1.0 - min((1 + self.steps) / (10 + self.steps), self._decay) if self.steps else 1.0
         for average, parameter in zip(self.parameters, self._model.parameters(), strict=True):
             average.sub_(share * (average - parameter))
         self.steps += 1
 
-    def give(self) -> None:
-        """Leaves the averages in the model."""
+    def copy_to_model(self) -> None:
+        """Copies the averages into the model."""
         _fill(self._model, self.parameters)
 
     @contextmanager
-    def lent(self) -> Iterator[nn.Module]:
-        """Lends the model with the averages, in evaluation mode and without gradients; it gets its own weights back after."""
+    def applied(self) -> Iterator[nn.Module]:
+        """Yields the model with the averages, in evaluation mode without gradients."""
         own = [parameter.detach().clone() for parameter in self._model.parameters()]
-        self.give()
+        self.copy_to_model()
         self._model.eval()
         try:
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Weights of one model as the start of another: all of them, some parts, or whatever fits."""
+"""Partial loading: initialises all or some parts of a model with the weights of a checkpoint."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,91 +9,102 @@ from torch import Tensor, nn
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.encoders.training.checkpoint import read_weights
 
-MISFITS = "misfits"
-_DEPTH = 2  # Parts of parts are offered as nearest names; what is below can be named, too.
+MISMATCHED = "mismatched"
+_DEPTH = (
+    2  # Levels of parts that are searched for the nearest names; deeper parts can be named too.
+)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What became of the tensors, by the shortest names that say it: a part stands for all that is in it.
+class LoadedParts:
+    """The result of partial loading; the name of a part stands for all tensors in it.
 
     Attributes:
-        taken: Of the checkpoint, now in the model.
-        fresh: Of the model, that start anew.
-        left: Of the checkpoint, that were not wanted or did not fit.
+        loaded: Parts of the model that have the weights of the checkpoint.
+        initialised: Parts of the model that keep their own initial weights.
+        unused: Parts of the checkpoint that were excluded or do not fit.
     """
 
-    taken: tuple[str, ...]
-    fresh: tuple[str, ...]
-    left: tuple[str, ...]
+    loaded: tuple[str, ...]
+    initialised: tuple[str, ...]
+    unused: tuple[str, ...]
 
     def __str__(self) -> str:
         """Lists all three."""
-        listed = {"taken": self.taken, "starting anew": self.fresh, "not used": self.left}
         return "; ".join(
-            f"{what}: {', '.join(names) or 'nothing'}" for what, names in listed.items()
+            f"{what}: {', '.join(names) or 'nothing'}" for what, names in vars(self).items()
         )
 
 
-def take_weights(
-    directory: Path, model: nn.Module, *, take: Sequence[str] = (), leave: Sequence[str] | str = ()
-) -> Taken:
-    """Fills parts of a model with the weights of a checkpoint; the others keep those that they have.
+def load_partial_weights(
+    directory: Path,
+    model: nn.Module,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] | str = (),
+) -> LoadedParts:
+    """Loads the weights of a checkpoint into parts of a model; the other parts keep theirs.
 
     Args:
-        directory: The checkpoint, of this kind of model or of another one.
-        model: To be filled.
-        take: Names of parts, such as `memory` or `denoiser.blocks.0`; empty: all.
-        leave: Names of parts that are not to be taken, or `misfits`: whatever the model has not, or
-            has in another shape.
+        directory: The checkpoint, of the same or another kind of model.
+        model: The model to initialise.
+        include: Names of parts, such as `observation_encoder` or `denoiser.blocks.0`; empty: all.
+        exclude: Names of parts that keep their weights, or `mismatched`: all parts that the model
+            lacks or has in another shape.
 
     Raises:
-        ValueError: There is no part of such a name, nothing is left to take, or something does not
-            fit. The message names the parts to leave.
+        ValueError: A part is unknown, no part is left, or a tensor does not fit the model. The
+            message names the parts to exclude.
     """
     wanted = model.state_dict()
     offered = _in_order(read_weights(directory), wanted)
-    _check_names("take", take, offered)
-    _check_names("leave", () if isinstance(leave, str) else leave, {**offered, **wanted})
-    if isinstance(leave, str) and leave != MISFITS:
-        raise ValueError(f"leave is {leave!r}; allowed: a list of parts, or {MISFITS!r}.")
-    chosen = _inside(offered, take) if take else set(offered)
-    chosen -= _inside(offered, () if isinstance(leave, str) else leave)
-    misfits = {
-        name: why for name in offered if name in chosen and (why := _misfit(name, offered, wanted))
+    named = () if isinstance(exclude, str) else exclude
+    _check_names("include", include, offered)
+    _check_names("exclude", named, {**offered, **wanted})
+    if isinstance(exclude, str) and exclude != MISMATCHED:
+        raise ValueError(f"exclude is {exclude!r}; allowed: a list of parts, or {MISMATCHED!r}.")
+    chosen = _inside(offered, include) if include else set(offered)
+    chosen -= _inside(offered, named)
+    mismatched = {
+        name: why
+        for name in offered
+        if name in chosen and (why := _mismatch(name, offered, wanted))
     }
-    units = {_unit(name, offered) for name in misfits}
-    if misfits and leave != MISFITS:
+    units = {_unit(name, offered) for name in mismatched}
+    if mismatched and exclude != MISMATCHED:
         raise ValueError(
-            _explained(directory, misfits, [*leave, *collapsed(_inside(offered, units), offered)])
+            _explained(
+                directory, mismatched, [*named, *collapsed(_inside(offered, units), offered)]
+            )
         )
     chosen -= _inside(offered, units)
     if not chosen:
         raise ValueError(
-            f"Nothing is left to take from {directory}: take is {list(take)}, leave is {leave}."
+            f"No part of {directory} is left to load: include is {list(include)}, exclude is "
+            f"{exclude}."
         )
     model.load_state_dict({name: offered[name] for name in chosen}, strict=False)
-    return Taken(
-        taken=collapsed(chosen, offered),
-        fresh=collapsed(wanted.keys() - chosen, wanted),
-        left=collapsed(offered.keys() - chosen, offered),
+    return LoadedParts(
+        loaded=collapsed(chosen, offered),
+        initialised=collapsed(wanted.keys() - chosen, wanted),
+        unused=collapsed(offered.keys() - chosen, offered),
     )
 
 
 def _in_order(tensors: Mapping[str, Tensor], like: Iterable[str]) -> dict[str, Tensor]:
-    """Returns tensors in the order of other names, what is not among those at the end."""
+    """Returns tensors in the order of other names; further tensors come last."""
     return {name: tensors[name] for name in [*(name for name in like if name in tensors), *tensors]}
 
 
 def collapsed(
     names: Collection[str], everything: Iterable[str], above: str = ""
 ) -> tuple[str, ...]:
-    """Returns the fewest parts that hold these names and no others.
+    """Returns the fewest parts that contain these names and no others.
 
     Args:
-        names: Of tensors, such as `memory.blocks.0.norm.weight`.
-        everything: Names of all tensors that there are.
-        above: The part to look into; all.
+        names: Names of tensors, such as `observation_encoder.blocks.0.norm.weight`.
+        everything: Names of all tensors.
+        above: The part to search; empty: all.
     """
     inside = [name for name in everything if not above or _within(name, (above,))]
     found = [name for name in inside if name in names]
@@ -113,7 +124,7 @@ def _inside(names: Iterable[str], parts: Collection[str]) -> set[str]:
 
 
 def _unit(name: str, names: Iterable[str]) -> str:
-    """Returns the layer of a tensor, or the tensor itself where it is one of a larger module: half a layer is no use."""
+    """Returns the layer of a tensor, which is loaded as a whole, or the tensor if it has none."""
     layer = name.rpartition(".")[0]
     flat = layer and all(
         other.count(".") == name.count(".") for other in names if _within(other, (layer,))
@@ -132,8 +143,8 @@ def _check_names(setting: str, parts: Sequence[str], tensors: Mapping[str, Tenso
             raise unknown_name(f"part of the model to {setting}", part, offered)
 
 
-def _misfit(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """Says why a tensor cannot be taken, nothing if it can."""
+def _mismatch(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """Returns why a tensor cannot be loaded; empty: it can."""
     if name not in wanted:
         return "is not in this model"
     got = tuple(offered[name].shape)
@@ -141,10 +152,10 @@ def _misfit(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Tenso
     return "" if got == want else f"is {got} there and {want} here"
 
 
-def _explained(directory: Path, misfits: Mapping[str, str], leave: Iterable[str]) -> str:
-    listed = "; ".join(f"{name} {why}" for name, why in list(misfits.items())[:4])
-    more = f"; and {len(misfits) - 4} more" if len(misfits) > 4 else ""
+def _explained(directory: Path, mismatched: Mapping[str, str], exclude: Iterable[str]) -> str:
+    listed = "; ".join(f"{name} {why}" for name, why in list(mismatched.items())[:4])
+    more = f"; and {len(mismatched) - 4} more" if len(mismatched) > 4 else ""
     return (
-        f"The weights of {directory} do not fit this model: {listed}{more}. "
-        f"To let those parts start anew: leave=[{','.join(leave)}], or leave={MISFITS}."
+        f"The weights of {directory} do not fit this model: {listed}{more}. To keep the initial "
+        f"weights of those parts: exclude=[{','.join(exclude)}], or exclude={MISMATCHED}."
     )

@@ -1,4 +1,4 @@
-"""The state that a stopped run continues from: weights, optimiser, moving average and step, as safetensors."""
+"""The state that a stopped run continues from: weights, optimiser, moving average and step."""
 
 import shutil
 from pathlib import Path
@@ -46,7 +46,7 @@ def save_state(
 
 
 def latest_state(directory: Path) -> Path | None:
-    """Returns the newest state of a run, or None when it has none."""
+    """Returns the newest state of a run, None if there is none."""
     states = sorted((directory / "state").glob("step_*"))
     return states[-1] if states else None
 
@@ -54,14 +54,14 @@ def latest_state(directory: Path) -> Path | None:
 def restore_state(
     state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage
 ) -> int:
-    """Fills model, optimiser and average, and returns the number of steps done.
+    """Restores model, optimiser and average; returns the number of completed steps.
 
     Raises:
         ValueError: The state is broken or belongs to another model.
     """
     try:
         with safe_open(state / FILE, framework="pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - safe_open is no mapping.
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - safe_open is not a mapping.
         model.load_state_dict(
             {
                 key.removeprefix("model/"): tensor
@@ -87,7 +87,7 @@ def restore_state(
         average.steps = int(tensors["average_steps"])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(
-            f"The training cannot be continued from {state}: {error}. Remove that folder to start "
+            f"The training cannot continue from {state}: {error}. Remove that folder to start "
             f"again."
         ) from error
     return int(state.name.removeprefix("step_"))

@@ -1,4 +1,4 @@
-"""What stays fixed over a training run."""
+"""Settings of a training run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,36 +16,35 @@ from stringline.datasets.contract.arguments import (
 )
 from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
 
-# They say how often a run is looked at, and change nothing about what it learns.
-OBSERVING = ("probe_every", "save_every", "evaluate_every", "log_every")
+# Settings that decide when a run is monitored, and have no effect on the weights.
+MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every")
 
 
 @dataclass(kw_only=True, eq=False)
 class TrainerSettings:
-    """Numbers of a run, which stay as they are; `stringline.Trainer` trains by them.
+    """Settings of a run; `stringline.Trainer` derives from this class.
 
     Attributes:
-        steps: Optimiser steps in all.
-        batch_size: Windows per step and process.
-        accumulate: Parts that a batch is worked off in, one after the other: less memory, the same
-            gradients.
+        steps: Total number of optimiser steps.
+        batch_size: Examples per step and process.
+        accumulate: Number of parts that a batch is processed in, one after the other: less memory,
+            the same gradients.
         learning_rate: Peak of the schedule.
         warmup_steps: Steps of the linear rise.
-        final_learning_rate: End of the cosine, as a share of the peak.
-        betas: Adam's.
-        weight_decay: Of matrices; vectors and parameters that a module lists in `no_weight_decay()`
+        final_learning_rate: End of the cosine decay, as a share of the peak.
+        betas: Coefficients of AdamW.
+        weight_decay: Weight decay of matrices; vectors and parameters listed in `no_weight_decay()`
             have none.
         clip_norm: Largest gradient norm.
-        ema_decay: Decay of the moving average, reached from below as (1 + n) / (10 + n).
-        precision: `auto` (bf16 where the processor computes in it), `bf16` or `no`.
-        compile: Whether `torch.compile` translates the loss: `auto` (on GPUs), true or false.
-            Random numbers that a compiled loss draws are others.
-        seed: Of the draws within the losses.
+        ema_decay: Decay of the moving average, which rises to it as (1 + n) / (10 + n).
+        precision: `auto` (bf16 on hardware that supports it), `bf16` or `no`.
+        compile: Whether `torch.compile` compiles the loss: `auto` (on GPUs), true or false. A
+            compiled loss draws other random numbers.
+        seed: Seed of the random numbers of the loss.
         probe_every: Steps between probes, and between validation losses.
-        save_every: Steps between resumable states; there is one of every model that is the best so
-            far, too.
-        evaluate_every: Steps between evaluations, where there is something to evaluate on.
-        log_every: Steps between figures that are logged.
+        save_every: Steps between resumable states; the state of each best model is saved too.
+        evaluate_every: Steps between evaluations, if there is an `evaluate` callback.
+        log_every: Steps between logged metrics.
     """
 
     steps: int
@@ -67,12 +66,7 @@ class TrainerSettings:
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        """Refuses numbers that are out of range.
-
-        Raises:
-            ValueError: It names the number, and what is allowed.
-        """
-        self._check(COUNT, "steps", "batch_size", "accumulate", *OBSERVING)
+        self._check(COUNT, "steps", "batch_size", "accumulate", *MONITORING)
         self._check(WHOLE, "warmup_steps", "seed")
         self._check(NOT_NEGATIVE, "learning_rate", "final_learning_rate", "weight_decay")
         self._check(POSITIVE, "clip_norm")
@@ -97,13 +91,13 @@ class TrainerSettings:
     def _check(self, allowed: Range, *names: str) -> None:
         allowed.check(**{f"trainer.{name}": getattr(self, name) for name in names})
 
-    def course(self) -> dict[str, Any]:
-        """Returns, as plain data, the settings that decide what a run learns; `precision` is what this machine makes of it.
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns the settings that decide the weights of a run, as plain data.
 
-        So a run that began in bf16 does not go on in float32, and nobody has to guess later in
-        which it was.
+        `precision` is resolved for this machine, so a run that began in bf16 cannot continue in
+        float32, and its record names the precision that was used.
         """
-        chosen = {name: value for name, value in vars(self).items() if name not in OBSERVING}
+        chosen = {name: value for name, value in vars(self).items() if name not in MONITORING}
         return chosen | {"precision": "bf16" if self.in_bf16() else "no"}
 
     def schedule(self, step: int) -> float:
@@ -113,7 +107,7 @@ class TrainerSettings:
         )
 
     def in_bf16(self) -> bool:
-        """Says whether forward passes run in bfloat16."""
+        """Returns whether forward passes run in bfloat16."""
         if self.precision != "auto":
             return self.precision == "bf16"
         return (
@@ -123,9 +117,9 @@ class TrainerSettings:
         )
 
     def compiles(self, device: torch.device) -> bool:
-        """Says whether the loss is compiled on a device."""
+        """Returns whether the loss is compiled on a device."""
         return device.type == "cuda" if self.compile == "auto" else bool(self.compile)
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Returns the optimiser's groups: parameters with weight decay, and those that are spared."""
+        """Returns the optimiser's parameter groups, with and without weight decay."""
         return parameter_groups(model, self.weight_decay)

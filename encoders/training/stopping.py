@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run that is asked to stop ends its step, keeps its state, and says how it goes on."""
+"""Stopping a run by Ctrl-C or SIGTERM: it completes its step, saves its state and can continue."""
 
 import logging
 import signal
@@ -9,51 +9,50 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from torch import distributed
+
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and can be continued.
+    """A run was stopped by a signal and can be continued.
 
     Attributes:
         number: The signal.
     """
 
     def __init__(self, number: int, steps_done: int, directory: Path) -> None:
-        """Says what is kept and where."""
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         super().__init__(
-            f"Stopped by {name} after step {steps_done}; all is kept in {directory}. Run the same "
-            f"command to continue."
+            f"Stopped by {name} after step {steps_done}; the state is saved in {directory}. Run "
+            f"the same command to continue."
         )
         self.number = number
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that ended on that signal."""
+        """The exit code of a process that ends on that signal, by the convention of shells."""
         return 128 + self.number
 
 
 class StopSignals:
-    """Remembers that a stop was asked for until there is time for it; asked twice, the process stops at once.
+    """Records the first stop signal of a `with` block; the second one interrupts the process.
 
-    Used in a `with` block. Outside the main thread, where Python handles no signals, nothing is
-    caught.
+    Outside of the main thread, where Python handles no signals, it does nothing.
 
     Attributes:
-        asked: The signal that came, or 0.
+        received: The first signal, or 0.
     """
 
     def __init__(self) -> None:
-        """Has seen nothing yet."""
-        self.asked = 0
-        self._at_once = False
+        self.received = 0
+        self._immediate = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Takes the signals over."""
+        """Installs the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
@@ -64,25 +63,49 @@ class StopSignals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Gives the signals back."""
+        """Restores the signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """While the block runs, nothing is to be kept, and a signal interrupts it."""
-        self._at_once = True
+    def immediately(self) -> Iterator[None]:
+        """Lets the first signal interrupt the block, for work that leaves no state to save."""
+        self._immediate = True
         try:
             yield
         finally:
-            self._at_once = False
+            self._immediate = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or self._at_once:
-            self.asked = self.asked or number
+        if self.received or self._immediate:
+            self.received = self.received or number
             raise KeyboardInterrupt
-        self.asked = number
+        self.received = number
         logger.warning(
-            "Stopping when this step is done and its state is kept; once more, and it stops at "
-            "once."
+            "Stopping as soon as this step is done and its state is saved; a second signal stops "
+            "at once."
         )
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Destroys torch's process group at the end of the block, if training in it has created one.
+
+    A process that exits as a member of its group may be aborted by torch's threads, and `torchrun`
+    then reports a failure although everything is saved. So programs that train in several processes
+    call `Trainer.fit` in one such block; afterwards the group cannot be used again.
+
+    The group is left only after success or `Stopped`, which all processes reach after the same
+    step. After any other error it stays: destroying it could wait for processes that hang in it.
+    """
+    try:
+        yield
+    except Stopped:
+        _leave()
+        raise
+    _leave()
+
+
+def _leave() -> None:
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

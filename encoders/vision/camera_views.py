@@ -1,4 +1,4 @@
-"""What an encoder reads of an observation for one camera."""
+"""Reads images, geometry and presence of one camera from an observation."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,11 +10,7 @@ from stringline.encoders.coordinates.geometry import View
 
 
 def check_camera(camera: Camera, patch: int) -> None:
-    """Refuses a camera whose images cannot be cut into patches.
-
-    Raises:
-        ValueError: Its size is no multiple of the patch, or its images are distorted.
-    """
+    """Raises a ValueError unless patches tile the images and the images are undistorted."""
     if camera.height % patch or camera.width % patch:
         got = f"{camera.height}x{camera.width}"
         raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}.")
@@ -26,15 +22,16 @@ def check_camera(camera: Camera, patch: int) -> None:
 def camera_view(
     observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
 ) -> tuple[Tensor, View]:
-    """Returns the images (B, H, W, 3) of a camera, and what is known of where they look.
+    """Returns the images (B, H, W, 3) of a camera and their view.
 
     Args:
         observation: Keys of the contract, each with a leading batch axis.
-        camera: Of the contract. Where it promises no depth, depth and geometry are not read.
-        reads: Kinds of keys that somebody uses, of `depth`, `intrinsics` and `T_base_camera`.
+        camera: A camera of the contract. Without depth in the contract, neither depth nor geometry
+            is read.
+        reads: Kinds of keys that are needed: of `depth`, `intrinsics` and `T_base_camera`.
 
     Raises:
-        ValueError: A key is missing, or what it holds has no meaning; see `View`.
+        ValueError: A key is missing or its value is invalid; see `View`.
     """
     images = read_key(observation, f"rgb/{camera.name}")
     if images.ndim != 4 or images.shape[-1] != 3:
@@ -60,32 +57,32 @@ def camera_view(
 
 
 def presence(
-    observation: Mapping[str, Tensor], camera: Camera, placed: Tensor
+    observation: Mapping[str, Tensor], camera: Camera, has_position: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Leaves out the tokens of examples that lack a camera.
+    """Marks the tokens of examples that lack a camera.
 
     Args:
-        observation: `present/<camera>` (B,) bool says which examples have it; without that key all
-            do.
-        camera: Of the contract.
-        placed: (B, N) bool, which of its tokens have a place.
+        observation: `present/<camera>` (B,) bool, which examples have it; without that key all have
+            it.
+        camera: A camera of the contract.
+        has_position: (B, N) bool, which of its tokens have a position.
 
     Returns:
-        (B, N) bool, those that have a place and exist, and (B, N) bool, those that exist, or None
-        for all.
+        (B, N) bool, tokens that exist and have a position, and (B, N) bool, tokens that exist
+        (None: all).
     """
     present = observation.get(f"present/{camera.name}")
     if present is None:
-        return placed, None
-    present = present[:, None].expand_as(placed)
-    return placed & present, present
+        return has_position, None
+    present = present[:, None].expand_as(has_position)
+    return has_position & present, present
 
 
 def read_key(observation: Mapping[str, Tensor], key: str) -> Tensor:
-    """Returns what an observation has under a key.
+    """Returns the value of a key of an observation.
 
     Raises:
-        ValueError: It has no such key; the message names the nearest.
+        ValueError: The key is missing; the message names the nearest one.
     """
     if key not in observation:
         raise unknown_name("observation key", key, observation)

@@ -1,13 +1,13 @@
-"""What a network sees of depth, besides the places that tokens get from it.
+"""Depth as an input of the network, besides the positions of tokens.
 
-The ways that figure 5 of STRING (Schenck et al., 2025, arXiv 2502.02562) compares, and a fourth
-channel, which its section 4.4.3 names, are choices of two objects:
+The variants in figure 5 of STRING (Schenck et al., 2025, arXiv 2502.02562), and the fourth channel
+of its section 4.4.3, are combinations of two objects:
 
-    no depth                        Colours()       GridPlaces
-    a fourth channel                DepthChannel()  GridPlaces
-    surface normals                 Normals()       GridPlaces
-    lifting by STRING               Colours()       PatchDepthPlaces, or MetricPlaces
-    normals and lifting             Normals()       PatchDepthPlaces, or MetricPlaces
+    no depth                        ColourOnly()      GridPlaces
+    a fourth channel                DepthChannel()    GridPlaces
+    surface normals                 SurfaceNormals()  GridPlaces
+    lifting by STRING               ColourOnly()      PatchDepthPlaces, or MetricPlaces
+    normals and lifting             SurfaceNormals()  PatchDepthPlaces, or MetricPlaces
 """
 
 from abc import ABC, abstractmethod
@@ -21,13 +21,13 @@ from stringline.encoders.coordinates.normals import surface_normals
 
 
 class DepthInput(nn.Module, ABC):
-    """Makes the images that the patch embedding sees.
+    """Makes the images that enter the patch embedding.
 
     Attributes:
-        channels: Of each of them.
-        streams: How many there are per camera. All go through the same embedding and give tokens of
-            their own, at the same places, which `StreamFusion` joins after the transformer.
-        reads: Kinds of keys of the contract that they are made from, besides `rgb`.
+        channels: Channels of each image.
+        streams: Images per camera. All enter the same embedding and give tokens of their own at the
+            same positions, which `StreamFusion` joins after the transformer.
+        reads: Kinds of keys of the contract that are needed besides `rgb`.
     """
 
     channels: int = 3
@@ -40,12 +40,12 @@ class DepthInput(nn.Module, ABC):
 
         Args:
             colours: (B, H, W, 3), -2 ... 2.
-            view: Of the same camera.
+            view: The view of the same camera.
         """
 
 
 class ColourOnly(DepthInput):
-    """Colours alone. Depth may still say where tokens stand."""
+    """Colours alone; depth may still determine positions."""
 
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
         """Returns the colours; see `DepthInput.forward`."""
@@ -53,7 +53,7 @@ class ColourOnly(DepthInput):
 
 
 class DepthChannel(DepthInput):
-    """Depth in metres as a fourth channel, 0 where there is none."""
+    """Depth in metres as a fourth channel, 0 for pixels without depth."""
 
     channels = 4
     reads = frozenset({"depth"})
@@ -69,9 +69,9 @@ class DepthChannel(DepthInput):
 class SurfaceNormals(DepthInput):
     """Surface normals as a second image beside the colours (STRING, section 4.4.2).
 
-    Both go through one embedding, their tokens through one transformer, and are fused after it.
-    Components are stretched to the range of the colours, -2 ... 2; pixels without a normal, and
-    cameras without depth or geometry, are 0.
+    Both pass through one embedding and one transformer, and are fused afterwards. Components are
+    scaled to the range of the colours, -2 ... 2; pixels without a normal, and cameras without depth
+    or geometry, are 0.
     """
 
     streams = 2
@@ -79,12 +79,12 @@ class SurfaceNormals(DepthInput):
     def __init__(
         self, *, base_frame: bool = True, reach: int = 1, steepest_deg: float = 80.0
     ) -> None:
-        """Keeps the choice.
+        """Sets the parameters of the normals.
 
         Args:
-            base_frame: Normals in the robot's base frame, where a table looks the same to every
-                camera. False: in that of the camera, where turning the whole scene about an axis of
-                the base changes none.
+            base_frame: Normals in the base frame of the robot, in which a table looks the same to
+                every camera. False: in the camera frame, which rotations of the whole scene about
+                an axis of the base do not change.
             reach: See `surface_normals`.
             steepest_deg: See `surface_normals`.
 
@@ -94,8 +94,8 @@ class SurfaceNormals(DepthInput):
         super().__init__()
         if reach not in COUNT or steepest_deg not in Range(above=0, below=90):
             raise ValueError(
-                f"reach is {reach}, steepest_deg is {steepest_deg}; allowed: from 1, and between "
-                f"0 and 90."
+                f"reach is {reach} and steepest_deg is {steepest_deg}; allowed: from 1, and "
+                f"between 0 and 90."
             )
         self.base_frame = base_frame
         self.reach = reach
@@ -124,21 +124,21 @@ class SurfaceNormals(DepthInput):
 
 
 class StreamFusion(nn.Module):
-    """Joins the tokens of several streams at the same place into one, by a linear map of all; one stream passes as it is."""
+    """Joins the tokens of several streams at a position by a linear map."""
 
     def __init__(self, dim: int, streams: int) -> None:
-        """Makes the map.
+        """Builds the map.
 
         Args:
             dim: Channels of the tokens, before and after.
-            streams: How many tokens there are for each place.
+            streams: Tokens per position.
         """
         super().__init__()
         self.streams = streams
         self.fuse: nn.Module = nn.Linear(streams * dim, dim) if streams > 1 else nn.Identity()
 
     def forward(self, features: Tensor) -> Tensor:
-        """Returns tokens (B, N, dim) of tokens (B, streams N, dim), the streams one after the other."""
+        """Returns tokens (B, N, dim) of tokens (B, streams N, dim), stream after stream."""
         if self.streams == 1:
             return features
         batch, tokens, dim = features.shape

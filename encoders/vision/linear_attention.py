@@ -1,4 +1,4 @@
-"""Attention at a cost linear in the number of tokens, with places."""
+"""Attention with positions at a cost linear in the number of tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -9,26 +9,24 @@ from stringline.encoders.positions.precision import at_least_float32, without_au
 
 
 class LinearAttention(nn.Module):
-    """Linear attention with places in RoFormer's form (Su et al., 2021, eq. 19; Katharopoulos et al., 2020).
+    """Linear attention with positions in RoFormer's form (Su et al., 2021, eq. 19).
 
-    out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j),  f(x) = ReLU(x) + 1e-6
+    out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j), f(x) = ReLU(x) + 1e-6
+    (Katharopoulos et al., 2020)
 
     Features are rotated in the numerator only, so the denominator stays positive. The basis acts on
-    the features, after the ReLU: so it adds capacity (Schenck et al., STRING, 2025, section 3.2)
-    and cannot be folded. Tensor-product STRING expands the features instead. Used like
-    `PositionalAttention`, of a set of tokens to itself.
+    the features, after the ReLU: it adds capacity (Schenck et al., STRING, 2025, section 3.2) and
+    cannot be folded. Tensor-product STRING expands the features instead. Self-attention only, with
+    the interface of `PositionalAttention`.
     """
 
     def __init__(self, dim: int, heads: int, *, values: bool = True) -> None:
-        """Makes the projections.
+        """Builds the projections.
 
         Args:
             dim: Channels of the tokens, a multiple of 2 `heads`.
-            heads: Attention heads.
-            values: Relative values, as for `PositionalAttention`.
-
-        Raises:
-            ValueError: `dim` does not divide into heads of even size.
+            heads: Number of attention heads.
+            values: Relative values, see `PositionalAttention`.
         """
         super().__init__()
         if heads < 1 or dim % (2 * heads):
@@ -41,10 +39,9 @@ class LinearAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
-        """Returns (B, N, dim) for tokens x (B, N, dim) at their places, of which those `present` (B, N) bool answer."""
-        with without_autocast(
-            x
-        ):  # In half precision products of small features would vanish, and places look alike.
+        """Returns (B, N, dim) for tokens x (B, N, dim), of which those `present` (B, N) exist."""
+        # In half precision products of small features vanish, and positions become equal.
+        with without_autocast(x):
             x = x.to(torch.promote_types(x.dtype, self.qkv.weight.dtype))
             split = (
                 at_least_float32(self.qkv(x))
@@ -54,27 +51,21 @@ class LinearAttention(nn.Module):
             q = functional.relu(split[0]) + 1e-6
             k = functional.relu(split[1]) + 1e-6
             if present is not None:
-                k = k * present[:, None, :, None].to(
-                    k.dtype
-                )  # In numerator and denominator, so nothing of the others remains.
+                # In numerator and denominator, so other tokens have no effect.
+                k = k * present[:, None, :, None].to(k.dtype)
             v = places.rotate(split[2]) if self.values else split[2]
             placed_q = places.expand(places.rotate(q))
             placed_k = places.expand(places.rotate(k))
             y = placed_q @ (placed_k.mT @ v) / (q @ k.sum(dim=-2).unsqueeze(-1))
-            y = (places.rotate_back(y) if self.values else y).transpose(1, 2).flatten(2)
+            y = (places.rotate_inverse(y) if self.values else y).transpose(1, 2).flatten(2)
             z: Tensor = self.out(y.to(self.out.weight.dtype))
         return z
 
     @torch.no_grad()
     def fold_(self, basis: Tensor | None) -> None:
-        """Does nothing without a basis.
-
-        Raises:
-            ValueError: There is a basis: a ReLU stands between the projection and the rotation.
-        """
+        """Raises a ValueError for a basis: a ReLU separates projection and rotation."""
         if basis is not None:
             raise ValueError(
-                "In linear attention a ReLU stands between the projection and the rotation, so a "
-                "basis cannot be folded; "
-                "deploy this model unfolded."
+                "In linear attention a ReLU separates projection and rotation, so a basis cannot "
+                "be folded; deploy this model unfolded."
             )

@@ -1,4 +1,4 @@
-"""From the images of several cameras to one set of tokens with places."""
+"""Tokens with positions from the images of several cameras."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,19 +16,18 @@ from stringline.encoders.vision.vit import VisionTransformer
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens and where they stand.
+    """Tokens and their positions.
 
     Attributes:
         features: (B, N, dim).
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
-        placed: (B, N) bool, False for tokens without a place.
-        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all are
-            there.
+        has_position: (B, N) bool, False for tokens without a position.
+        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all exist.
     """
 
     features: Tensor
     coordinates: Tensor
-    placed: Tensor
+    has_position: Tensor
     present: Tensor | None = None
 
     def __add__(self, other: "Tokens") -> "Tokens":
@@ -36,23 +35,26 @@ class Tokens:
         return Tokens(
             torch.cat((self.features, other.features.to(self.features.dtype)), dim=1),
             torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
-            torch.cat((self.placed, other.placed), dim=1),
+            torch.cat((self.has_position, other.has_position), dim=1),
             joined_presence((self, other)),
         )
 
 
 def joined_presence(parts: Sequence[Tokens]) -> Tensor | None:
-    """Returns which of the tokens of all parts are there, one part after the other, (B, N) bool; None: all are."""
+    """Returns which tokens of the concatenated parts exist, (B, N) bool; None: all."""
     if all(part.present is None for part in parts):
         return None
     return torch.cat(
-        [torch.ones_like(part.placed) if part.present is None else part.present for part in parts],
+        [
+            torch.ones_like(part.has_position) if part.present is None else part.present
+            for part in parts
+        ],
         dim=1,
     )
 
 
 class RgbdTokens(nn.Module):
-    """Turns one observation's cameras into tokens with places."""
+    """Converts the cameras of an observation into tokens with positions."""
 
     def __init__(
         self,
@@ -63,17 +65,14 @@ class RgbdTokens(nn.Module):
         depth: DepthInput | None = None,
         embedding: EmbeddingFactory = ConvolutionalStem,
     ) -> None:
-        """Makes the embedding.
+        """Builds the embedding.
 
         Args:
-            cameras: Those to look through, in this order.
-            coordinates: What a place is.
+            cameras: The cameras to read, in this order.
+            coordinates: The coordinates of the tokens.
             dim: Channels of the tokens.
-            depth: What the network sees of depth, besides places; None: nothing, `ColourOnly()`.
-            embedding: Makes a token of each patch, the same for all cameras.
-
-        Raises:
-            ValueError: A camera's size is no multiple of the patch, or its images are distorted.
+            depth: Depth as an input of the network; None: `ColourOnly()`.
+            embedding: Factory of the patch embedding, the same for all cameras.
         """
         super().__init__()
         self.cameras = tuple(cameras)
@@ -93,23 +92,20 @@ class RgbdTokens(nn.Module):
             self.stream_mark = nn.Parameter(0.02 * marks)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Embeds.
+        """Encodes a batch of observations.
 
         Args:
             observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`,
-                `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis. Of
-                a camera that the contract gives no depth, and where neither coordinates nor network
-                use depth, only `rgb` is read. Images may have another size than the contract says,
-                if depth and intrinsics are of that size too. `present/<camera>` (B,) bool says
-                which examples have a camera; without that key all do. What stands in the images of
-                others has no effect.
+                `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis.
+                Only `rgb` is read of cameras without depth in the contract, and if neither
+                coordinates nor network use depth. Images may have another size than in the
+                contract, if depth and intrinsics have the same size. `present/<camera>` (B,) bool
+                marks the examples that have a camera; without that key all have it. The images of
+                others have no effect.
 
         Returns:
-            The tokens of all cameras, camera by camera; with several streams, these of the first
-            stream, then those of the next at the same places.
-
-        Raises:
-            ValueError: A key is missing, or what it holds has no meaning; see `View`.
+            The tokens of all cameras, camera by camera; with several streams those of the first
+            stream, then those of the next at the same positions.
         """
         parts = [
             self._camera(observation, camera, mark)
@@ -121,7 +117,7 @@ class RgbdTokens(nn.Module):
         return Tokens(
             self._marked(features).transpose(0, 1).flatten(1, 2),
             torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
-            torch.cat([each.placed for each in parts], dim=1).repeat(1, streams),
+            torch.cat([each.has_position for each in parts], dim=1).repeat(1, streams),
             None if present is None else present.repeat(1, streams),
         )
 
@@ -129,12 +125,11 @@ class RgbdTokens(nn.Module):
         """Joins the streams after a transformer.
 
         Args:
-            features: (B, streams N + others, dim), in the order that `forward` gives, then tokens
-                that do not come from here.
-            others: How many these are.
+            features: (B, streams N + others, dim), in the order of `forward`, then other tokens.
+            others: Number of other tokens.
 
         Returns:
-            (B, N + others, dim); with a single stream the same as came.
+            (B, N + others, dim); unchanged for a single stream.
         """
         if self.fusion.streams == 1:
             return features
@@ -142,49 +137,52 @@ class RgbdTokens(nn.Module):
         return torch.cat((self.fusion(features[:, :own]), features[:, own:]), dim=1)
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify."""
+        """Returns the names of the parameters without weight decay."""
         return {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
         """Returns the tokens of a camera, with features (streams, B, N, dim)."""
         images, view = camera_view(observation, camera, self.coordinates.reads | self.depth.reads)
-        colours = (
-            images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
-        )  # Eight bits: exact in bfloat16.
+        # Eight bits: exact in bfloat16.
+        colours = images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
         seen: tuple[Tensor, ...] = self.depth(colours, view)
-        features = (
-            self.embedding(torch.cat(seen)) + mark
-        )  # One call for all streams: their weights are shared.
-        coordinates, placed = self.coordinates.patches(
+        features = self.embedding(torch.cat(seen)) + mark  # All streams share the weights.
+        coordinates, has_position = self.coordinates.patches(
             view, self.embedding.patch, len(images), images.device
         )
-        placed, present = presence(observation, camera, placed)
-        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed, present)
+        has_position, present = presence(observation, camera, has_position)
+        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, has_position, present)
 
     def _marked(self, features: Tensor) -> Tensor:
-        """Marks the streams after the first of (streams, B, N, dim)."""
+        """Adds the learned marks to the streams after the first of (streams, B, N, dim)."""
         if len(features) == 1:
             return features
         return torch.cat((features[:1], features[1:] + self.stream_mark[:, None, None]))
 
 
 class RgbdVisionTransformer(nn.Module):
-    """Tokens of all cameras through one vision transformer: `tokenise` and `blocks` may also be used apart, to add tokens."""
+    """Tokens of all cameras through one vision transformer.
+
+    `tokenise` and `blocks` may also be used separately, to add tokens in between.
+    """
 
     def __init__(self, tokenise: RgbdTokens, blocks: VisionTransformer) -> None:
-        """Keeps both parts."""
         super().__init__()
         self.tokenise = tokenise
         self.blocks = blocks
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Returns encoded tokens, one for each patch, and their places for a batched observation of the contract's keys."""
+        """Returns encoded tokens, one per patch, for a batch of observations."""
         tokens: Tokens = self.tokenise(observation)
-        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
+        encoded = self.blocks(
+            tokens.features, tokens.coordinates, tokens.has_position, tokens.present
+        )
         features = self.tokenise.fuse(encoded)
         count = features.shape[1]
         present = None if tokens.present is None else tokens.present[:, :count]
-        return Tokens(features, tokens.coordinates[:, :count], tokens.placed[:, :count], present)
+        return Tokens(
+            features, tokens.coordinates[:, :count], tokens.has_position[:, :count], present
+        )
 
 
 def _activation_type(parameter: Tensor) -> torch.dtype:

@@ -1,6 +1,6 @@
-"""A vision transformer over tokens that have places, whatever they are tokens of."""
+"""A vision transformer over tokens with positions, of any origin."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, cast
 
 import torch
@@ -22,10 +22,10 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 
 
 class Attention(Protocol):
-    """Attention of a set of tokens to itself."""
+    """Self-attention of a set of tokens."""
 
     def __call__(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
-        """Returns (B, N, dim) for tokens x (B, N, dim) at their places, of which those `present` (B, N) bool answer."""
+        """Returns (B, N, dim) for tokens x (B, N, dim), of which those `present` (B, N) exist."""
         ...
 
     def fold_(self, basis: Tensor | None) -> None:
@@ -33,16 +33,12 @@ class Attention(Protocol):
         ...
 
 
-class AttentionFactory(Protocol):
-    """Makes attention, as the classes `PositionalAttention` and `LinearAttention` do."""
-
-    def __call__(self, dim: int, heads: int, *, values: bool) -> nn.Module:
-        """Returns an `Attention` for tokens of `dim` channels."""
-        ...
+AttentionFactory = Callable[..., nn.Module]
+"""Makes an `Attention`, given `dim`, `heads` and `values`, such as `PositionalAttention`."""
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each after a layer norm and around a residual (Dosovitskiy et al., 2021)."""
+    """Attention and a two-layer perceptron, pre-norm with residuals (Dosovitskiy et al., 2021)."""
 
     def __init__(
         self,
@@ -53,17 +49,14 @@ class Block(nn.Module):
         mlp_ratio: float = 4.0,
         attention: AttentionFactory = PositionalAttention,
     ) -> None:
-        """Makes the layers.
+        """Builds the layers.
 
         Args:
             dim: Channels of the tokens.
-            heads: Attention heads.
+            heads: Number of attention heads.
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptron, in units of `dim`.
             attention: Such as `PositionalAttention` or `LinearAttention`.
-
-        Raises:
-            ValueError: The perceptron has no width.
         """
         super().__init__()
         POSITIVE.check(mlp_ratio=mlp_ratio)
@@ -74,18 +67,18 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
 
     def forward(self, x: Tensor, places: Places, present: Tensor | None = None) -> Tensor:
-        """Returns tokens (B, N, dim) of the same places; those not `present` (B, N) tell the others nothing."""
+        """Returns tokens (B, N, dim) of the same places; those not `present` (B, N) are ignored."""
         x = x + self.attention(self.attention_norm(x), places, present=present)
         y: Tensor = x + self.mlp(self.mlp_norm(x))
         return y
 
 
 class VisionTransformer(nn.Module):
-    """Pre-norm blocks over tokens with places; tokens without a place bear a learned mark.
+    """Pre-norm blocks over tokens with positions; tokens without one have a learned mark.
 
-    Where a basis has nothing to learn, as Circulant-STRING's, the projections are kept in it from
-    the start, and no forward has to multiply it in: P^T W of a random W is as random, with the same
-    covariance. Departure from the paper: Adam then scales the entries of P^T W, not those of W.
+    If a basis has no parameters, as in Circulant-STRING, the projections are stored in that basis,
+    and no forward pass multiplies it in: P^T W of a random W has the same distribution. Departure
+    from the paper: Adam then scales the entries of P^T W instead of those of W.
     """
 
     def __init__(
@@ -101,29 +94,26 @@ class VisionTransformer(nn.Module):
         attention: AttentionFactory = PositionalAttention,
         seed: int = 0,
     ) -> None:
-        """Makes the blocks.
+        """Builds the blocks.
 
         Args:
-            encoding: How places act; it also says the number of heads.
+            encoding: The position encoding; it determines the number of heads.
             dim: Channels of the tokens, heads times head_dim of the encoding.
             depth: Number of blocks.
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptrons, in units of `dim`.
-            share_layers: One encoding for all blocks, whose places are computed once; else each
-                block has its own.
-            registers: Learned tokens without a place before all others (Darcet et al., 2024). The
-                first may serve as CLS.
+            share_layers: One encoding for all blocks, whose places are computed once; otherwise one
+                per block.
+            registers: Learned tokens without a position before all others (Darcet et al., 2024).
+                The first may serve as CLS.
             attention: Such as `PositionalAttention` or `LinearAttention`.
-            seed: Of the starts of the other blocks' encodings and of the registers.
-
-        Raises:
-            ValueError: `dim` does not fit the encoding.
+            seed: Seed of the registers and of the encodings of the other blocks.
         """
         super().__init__()
         if dim != encoding.heads * encoding.head_dim:
-            asked = f"{encoding.heads} heads of {encoding.head_dim}"
             raise ValueError(
-                f"dim is {dim}; the encoding has {asked}, so it must be their product."
+                f"dim is {dim}; allowed: {encoding.heads * encoding.head_dim}, since the encoding "
+                f"has {encoding.heads} heads of {encoding.head_dim} channels."
             )
         encoding = encoding.without_constant_basis()
         others = depth - 1 if encoding.in_every_layer and not share_layers else 0
@@ -152,14 +142,14 @@ class VisionTransformer(nn.Module):
         values: bool = True,
         registers: int = 1,
     ) -> "VisionTransformer":
-        """Makes a ViT-Ti, -S, -B or -L.
+        """Builds a ViT-Ti, -S, -B or -L.
 
         Args:
-            size: One of `SIZES`.
+            size: A key of `SIZES`.
             encoding: Such as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))`.
             axes: Coordinates per place.
             values: Relative values.
-            registers: Learned tokens without a place, of which the first is CLS.
+            registers: Learned tokens without a position, of which the first is CLS.
         """
         dim, depth, heads = SIZES[size]
         made = encoding(heads=heads, head_dim=dim // heads, axes=axes)
@@ -169,30 +159,29 @@ class VisionTransformer(nn.Module):
         self,
         x: Tensor,
         coordinates: Tensor,
-        placed: Tensor | None = None,
+        has_position: Tensor | None = None,
         present: Tensor | None = None,
     ) -> Tensor:
         """Encodes.
 
         Args:
             x: (B, N, dim) tokens.
-            coordinates: (B, N, axes), their places in the unit of the encoding's wavelengths.
-            placed: (B, N) bool, False for tokens that have none; None: all have one.
-            present: (B, N) bool, False for tokens that are not there, such as those of a camera
-                that an example lacks; None: all are. The others come out as if these were no
-                tokens; what comes out in their stead means nothing. Each example needs a token that
-                is there.
+            coordinates: (B, N, axes), in the unit of the encoding's wavelengths.
+            has_position: (B, N) bool, False for tokens without a position; None: all have one.
+            present: (B, N) bool, False for tokens that do not exist, such as those of a camera that
+                an example lacks; None: all exist. They have no effect on the others, and their
+                output has no meaning. Each example needs an existing token.
 
         Returns:
             (B, N, dim), normalised.
         """
-        return self.encode(x, coordinates, placed, present)[1]
+        return self.encode(x, coordinates, has_position, present)[1]
 
     def encode(
         self,
         x: Tensor,
         coordinates: Tensor,
-        placed: Tensor | None = None,
+        has_position: Tensor | None = None,
         present: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Encodes; arguments as for `forward`.
@@ -202,16 +191,16 @@ class VisionTransformer(nn.Module):
         """
         count = 0
         if present is not None:
-            placed = present if placed is None else placed & present
+            has_position = present if has_position is None else has_position & present
         if self.registers is not None:
             count = len(self.registers)
             present = (
                 None if present is None else nn.functional.pad(present, (count, 0), value=True)
             )
-            x, coordinates, placed = self._with_registers(x, coordinates, placed)
-        if placed is not None:
-            x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
-        places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
+            x, coordinates, has_position = self._with_registers(x, coordinates, has_position)
+        if has_position is not None:
+            x = x + torch.where(has_position.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
+        places = [encoding.prepare(coordinates, has_position) for encoding in self.encodings]
         x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)], present)
@@ -219,23 +208,25 @@ class VisionTransformer(nn.Module):
         return x[:, :count], x[:, count:]
 
     def _with_registers(
-        self, x: Tensor, coordinates: Tensor, placed: Tensor | None
+        self, x: Tensor, coordinates: Tensor, has_position: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        assert self.registers is not None  # The caller looked.
+        assert self.registers is not None  # Checked by the caller.
         batch = x.shape[0]
         count = len(self.registers)
-        nowhere = coordinates.new_zeros(batch, count, coordinates.shape[-1])
+        no_position = coordinates.new_zeros(batch, count, coordinates.shape[-1])
         known = (
-            torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if placed is None else placed
+            torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+            if has_position is None
+            else has_position
         )
         return (
             torch.cat((self.registers.to(x.dtype).expand(batch, -1, -1), x), dim=1),
-            torch.cat((nowhere, coordinates), dim=1),
+            torch.cat((no_position, coordinates), dim=1),
             nn.functional.pad(known, (count, 0), value=False),
         )
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""
+        """Returns the names of the parameters without weight decay, encodings included."""
         inside = {
             f"encodings.{i}.{name}"
             for i, encoding in enumerate(self.encodings)
@@ -245,7 +236,9 @@ class VisionTransformer(nn.Module):
 
     @torch.no_grad()
     def fold_(self) -> None:
-        """Folds all bases into the weights, for deployment: the same outputs to rounding, and nothing left to learn in them.
+        """Folds all bases into the weights, for deployment, without changing the outputs.
+
+        The basis cannot be learned afterwards.
 
         Raises:
             ValueError: The attention cannot be folded; nothing has changed then.

@@ -1,4 +1,4 @@
-"""Forward kinematics in torch for batches on any device, and rotations as six numbers.
+"""Forward kinematics of batches in torch, and rotations as six numbers.
 
 Zhou et al., On the Continuity of Rotation Representations in Neural Networks, CVPR 2019, arXiv
 1812.07035: the six-dimensional representation.
@@ -14,21 +14,22 @@ from stringline.datasets.embodiments.embodiment import Chain, Embodiment
 
 
 class ForwardKinematics:
-    """Finds where the grippers of a body are.
+    """Computes the poses of the grippers of an embodiment.
 
-    Matrices are multiplied as products and sums: a matmul on a GPU may be rounded to TF32, which is
+    Matrices are multiplied by products and sums: a matmul on a GPU may be rounded to TF32, which is
     half a millimetre here.
     """
 
-    def __init__(self, body: Embodiment) -> None:
-        """Copies its chains."""
-        self._arms = [_Arm(chain, body.hinges[chain.arm].tolist()) for chain in body.chains]
+    def __init__(self, embodiment: Embodiment) -> None:
+        self._arms = [
+            _Arm(chain, embodiment.hinges[chain.arm].tolist()) for chain in embodiment.chains
+        ]
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the poses of the grippers in the base frame.
 
         Args:
-            q: (..., J) joint positions in the order of the body.
+            q: (..., J) joint positions in the order of the embodiment.
 
         Returns:
             Rotations (..., arms, 3, 3) and positions (..., arms, 3) in metres, in the type of `q`.
@@ -61,9 +62,9 @@ class _Arm:
             turn = (
                 one + angle.sin() * first[number] + (1 - angle.cos()) * second[number]
             )  # Rodrigues' formula.
-            rotation, position = placed(rotation, position, *_parts(fixed[number + 1]))
+            rotation, position = compose(rotation, position, *_parts(fixed[number + 1]))
             rotation = product(rotation, turn)
-        return placed(rotation, position, *_parts(fixed[-1]))
+        return compose(rotation, position, *_parts(fixed[-1]))
 
 
 def _parts(transform: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,39 +76,39 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(dim=-2)
 
 
-def turned(rotation: Tensor, vector: Tensor) -> Tensor:
-    """Returns vectors (..., 3) turned by rotations (..., 3, 3)."""
+def rotated(rotation: Tensor, vector: Tensor) -> Tensor:
+    """Rotates vectors (..., 3) by rotations (..., 3, 3)."""
     return (rotation * vector.unsqueeze(-2)).sum(dim=-1)
 
 
-def placed(
+def compose(
     rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns the transform (rotation, position) times the transform (inner, offset)."""
-    return product(rotation, inner), position + turned(rotation, offset)
+    return product(rotation, inner), position + rotated(rotation, offset)
 
 
-def seen_from(
+def relative_to(
     rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns the inverse of (rotation, position) times the transform (inner, offset)."""
     back = rotation.mT
-    return product(back, inner), turned(back, offset - position)
+    return product(back, inner), rotated(back, offset - position)
 
 
 SMALL = 1e-6
 
 
 def six_numbers(rotation: Tensor) -> Tensor:
-    """Returns the first two columns of rotation matrices (..., 3, 3), one after the other, (..., 6)."""
+    """Returns the first two columns of rotation matrices (..., 3, 3), (..., 6)."""
     return torch.cat((rotation[..., 0], rotation[..., 1]), dim=-1)
 
 
 def rotation_of(six: Tensor) -> Tensor:
-    """Returns rotation matrices (..., 3, 3) for six numbers each (..., 6), by Gram and Schmidt's method.
+    """Returns rotation matrices (..., 3, 3) of six numbers (..., 6), by Gram-Schmidt.
 
-    Every input has one: where a column is too short to have a direction (below 1e-6), or both lie
-    on one line, an axis is taken in its stead.
+    It is defined for every input: a column shorter than 1e-6, or one parallel to the other, is
+    replaced by an axis.
     """
     first = six[..., :3]
     second = six[..., 3:]

@@ -1,8 +1,8 @@
-"""The face of all action spaces, and the one in which actions are what the contract says."""
+"""The interface of action spaces, and the space of the actions of the contract."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,14 +16,14 @@ from stringline.encoders.positions.precision import without_autocast
 
 
 class ActionSpace(nn.Module, ABC):
-    """Maps actions of the contract to the numbers that a policy generates, and back, given the observation that it answers.
+    """Converts actions of the contract to the numbers that a policy generates, and back.
 
-    It has no weights and its tables are not saved: the contract is all that they come from.
+    It has no weights and saves no tables: the contract determines it.
 
     Attributes:
-        name: In the keys of statistics.
+        name: Name in the keys of statistics.
         reads: Keys of the observation that it needs.
-        dim: Numbers per action that a policy generates, D.
+        dim: Generated numbers per action, D.
     """
 
     name: ClassVar[str]
@@ -32,39 +32,42 @@ class ActionSpace(nn.Module, ABC):
 
     @abstractmethod
     def targets(self, action: Tensor) -> Tensor:
-        """Returns what actions (..., A) aim at, (..., E), whatever was observed; the costly part of `encode`."""
+        """Returns the targets (..., E) of actions (..., A), without the observation.
+
+        This is the expensive part of `encode`.
+        """
 
     @abstractmethod
     def relative(self, targets: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
-        """Returns targets (B, T, E) as seen from B observations, (B, T, D)."""
+        """Returns targets (B, T, E) relative to B observations, (B, T, D)."""
 
     @abstractmethod
     def decode(self, encoded: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
-        """Returns the actions (B, T, A) of the contract for what was generated (B, T, D) after B observations."""
+        """Returns the actions (B, T, A) of generated numbers (B, T, D) after B observations."""
 
     def encode(self, action: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
-        """Returns actions (B, T, A) of the contract as a policy is to generate them, (B, T, D).
+        """Returns actions (B, T, A) of the contract as numbers to generate, (B, T, D).
 
         Args:
-            action: In the units of the contract.
-            observation: The `reads` of the observations that they answer, with a batch axis.
+            action: Actions in the units of the contract.
+            observation: The keys `reads` of their observations, with a batch axis.
         """
         with without_autocast(action):
             return self.relative(self.targets(action), observation)
 
     def statistics_key(self, chunk: int) -> str:
-        """Returns under which key the statistics of chunks of that length are kept."""
+        """Returns the key of the statistics of chunks of that length."""
         return f"action/{self.name}/{chunk}"
 
     def window_rows(
         self, cameras: Sequence[Camera], chunk: int, episode: StoredEpisode
     ) -> NDArray[Any]:
-        """Returns all that a policy is to generate in the windows of an episode, (n, D), for statistics.
+        """Returns all numbers to generate in the windows of an episode, (n, D), for statistics.
 
         Args:
-            cameras: Through which the policy looks; their images say where windows begin.
+            cameras: The cameras of the policy; their images determine where windows begin.
             chunk: Actions per window.
-            episode: With the keys that this space reads.
+            episode: An episode with the keys `reads`.
         """
         starts = window_starts(episode, cameras, every_step=False)
         ahead = starts[:, None] + np.arange(chunk)
@@ -78,36 +81,31 @@ class ActionSpace(nn.Module, ABC):
 
 
 class ContractActions(ActionSpace):
-    """Actions as the contract describes them, such as absolute joint targets: nothing is computed."""
+    """The actions of the contract, such as absolute joint targets, unchanged."""
 
     name = "contract"
     reads = ()
 
     def __init__(self, *, contract: Contract) -> None:
-        """Takes any contract."""
         super().__init__()
         self.dim = len(contract.action)
 
     def targets(self, action: Tensor) -> Tensor:
-        """Returns the same."""
+        """Returns the actions unchanged."""
         return action
 
     def relative(self, targets: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
-        """Returns the same."""
+        """Returns the targets unchanged."""
         return targets
 
     def decode(self, encoded: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
-        """Returns the same."""
+        """Returns the generated numbers unchanged."""
         return encoded
 
     def statistics_key(self, chunk: int) -> str:
-        """Returns the key of the actions themselves, which do not depend on the chunk."""
+        """Returns the key of the actions, which is independent of the chunk."""
         return "action"
 
 
-class ActionSpaceFactory(Protocol):
-    """Makes an action space, as the classes of this folder do."""
-
-    def __call__(self, *, contract: Contract) -> ActionSpace:
-        """Returns it for the actions of a contract."""
-        ...
+ActionSpaceFactory = Callable[..., ActionSpace]
+"""Makes an action space, given the `contract`, such as the classes of this folder."""

@@ -1,7 +1,7 @@
-"""ACT: chunks of actions from a conditional variational autoencoder, the baseline of bimanual manipulation.
+"""ACT: chunks of actions from a conditional variational autoencoder, a common baseline.
 
 Zhao et al., Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware, RSS 2023 (arXiv
-2304.13705), section IV, and its code.
+2304.13705), section IV, and the published code.
 """
 
 from dataclasses import dataclass
@@ -12,29 +12,28 @@ from torch import Tensor, nn
 from stringline.datasets.contract.arguments import COUNT, NOT_NEGATIVE, SHARE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.networks.act_transformer import ActTransformer, Encoder
-from stringline.policies.networks.committed import Committed
-from stringline.policies.networks.masked import masked_mean
+from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.sinusoids import sequence_positions
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.observation.observation_settings import check_heads
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActSettings(PolicySettings):
-    """What is chosen about ACT; as published, but for the layers of the decoder.
+    """Settings of ACT, as published except for the number of decoder layers.
 
     Attributes:
         dim: Width of the transformer.
-        heads: Its attention heads.
-        feed_forward: Hidden width of its feed-forward layers.
-        encoder_layers: Layers of the encoder of observations, and of that of styles.
+        heads: Number of attention heads.
+        feed_forward: Hidden width of the feed-forward layers.
+        encoder_layers: Layers of the observation encoder and of the style encoder.
         decoder_layers: Layers of the decoder.
-        latent: Numbers that a style has.
+        latent: Dimension of a style.
         kl_weight: Weight of the divergence of the style from its prior.
-        dropout: Share of the activations that are dropped in training.
+        dropout: Dropout rate in training.
     """
 
     chunk: int = 100
@@ -48,7 +47,6 @@ class ActSettings(PolicySettings):
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        """See the base."""
         super().__post_init__()
         check_heads(self.dim, self.heads)
         COUNT.check(
@@ -61,11 +59,11 @@ class ActSettings(PolicySettings):
         SHARE.check(dropout=self.dropout)
 
     def encoder(self) -> Encoder:
-        """Returns an encoder of tokens, as both of styles and observations are."""
+        """Returns an encoder of tokens, for styles or observations."""
         return Encoder(self.dim, self.heads, self.feed_forward, self.encoder_layers, self.dropout)
 
     def transformer(self) -> ActTransformer:
-        """Returns what makes chunks of the tokens of an observation and of a style."""
+        """Returns the transformer from tokens of an observation and a style to chunks."""
         return ActTransformer(
             chunk=self.chunk,
             dim=self.dim,
@@ -78,21 +76,20 @@ class ActSettings(PolicySettings):
 
 
 class ActPolicy(ChunkPolicy):
-    """Decodes chunks from an observation and a style; in training an encoder beside it reads the style off the demonstration.
+    """Decodes chunks from an observation and a style, encoded from demonstrations in training.
 
-    When it acts the style is the mean of its prior, zero. So it gives one answer per observation,
-    about the median of what it was shown: of two ways to do a thing it takes the commoner, or one
-    between them.
+    At run time the style is the mean of its prior, zero. So the policy is deterministic and returns
+    about the median of the demonstrations: of two modes it takes the more frequent one, or an
+    action between them.
 
-    Two departures from the published code. Its decoder has 7 layers of which it reads the first;
-    here what is not read is not built. Its loss divides by the padded actions too, which makes
-    chunks at the end of an episode count for less; here every action inside the episode counts the
-    same, and brings the divergence of its example along: so a loss is a mean over actions, and
-    parts of a batch, and processes, add up to the whole.
+    Two departures from the published code. Its decoder has 7 layers of which only the first is
+    read; here the others do not exist. Its loss divides by the padded actions too, which reduces
+    the weight of chunks at the end of an episode; here every action inside the episode counts the
+    same, together with the divergence of its example, so that a loss is a mean over actions and
+    parts of a batch add up to the whole.
     """
 
     def __init__(self, settings: ActSettings, contract: Contract, statistics: Statistics) -> None:
-        """Builds the policy; see `ChunkPolicy`."""
         super().__init__(settings, contract, statistics)
         dim = settings.dim
         joints = len(contract.joints)
@@ -106,8 +103,10 @@ class ActPolicy(ChunkPolicy):
             encoder=settings.encoder(),
             dim=dim,
         )
-        self.read_memory = (
-            nn.Identity() if self.memory.dim == dim else nn.Linear(self.memory.dim, dim)
+        self.read_conditioning = (
+            nn.Identity()
+            if self.observation_encoder.dim == dim
+            else nn.Linear(self.observation_encoder.dim, dim)
         )
         self.read_style = nn.Linear(self.latent, dim)
         self.style_position = nn.Parameter(torch.randn(dim))
@@ -115,39 +114,46 @@ class ActPolicy(ChunkPolicy):
         self.read_action = nn.Linear(dim, self.action_dim)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the loss of a batch; see `ChunkPolicy.loss`.
-
-        The style is read off the joints too.
-        """
+        """Returns the loss of a batch; the style also depends on the joints."""
         joints = (
             None
             if self.joint_range is None
             else self.joint_range.normalise(batch["joints/position"].float())
         )
         action = self.normalised(batch["action"].float(), batch)
-        return self.chunk_loss(self.memory(batch), action, batch["action_mask"], joints)
+        return self.chunk_loss(
+            self.observation_encoder(batch), action, batch["action_mask"], joints
+        )
 
     def chunk_loss(
-        self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None
+        self,
+        conditioning: ConditioningTokens,
+        action: Tensor,
+        mask: Tensor,
+        joints: Tensor | None = None,
     ) -> Tensor:
-        """Mean absolute error of the actions inside the episode, and the weighted divergence of the style from its prior.
+        """Returns the mean absolute error of the actions plus the weighted divergence of the style.
 
         Args:
-            memory: Of B observations.
+            conditioning: Conditioning tokens of B observations.
             action: (B, T, action_dim) normalised actions.
             mask: (B, T) False beyond the end of the episode.
-            joints: (B, J) normalised; None: the style is read off the actions alone.
+            joints: (B, J) normalised; None: the style depends on the actions alone.
         """
-        error, divergence = self.losses(memory, action, mask, joints)
+        error, divergence = self.losses(conditioning, action, mask, joints)
         return error + self.kl_weight * divergence
 
     def losses(
-        self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None
+        self,
+        conditioning: ConditioningTokens,
+        action: Tensor,
+        mask: Tensor,
+        joints: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Returns both parts of the loss, not weighted, each a mean over actions; arguments as for `chunk_loss`."""
+        """Returns both unweighted parts of the loss, means over actions; see `chunk_loss`."""
         mean, log_variance = self.style(action, mask, joints)
         style = mean + (log_variance / 2).exp() * torch.randn_like(mean)
-        error = (self.decode(memory, style) - action).abs()
+        error = (self.decode(conditioning, style) - action).abs()
         count = mask.sum(dim=1).to(error.dtype)
         divergence = (divergence_from_prior(mean, log_variance) * count).sum() / count.sum().clamp(
             min=1
@@ -155,38 +161,39 @@ class ActPolicy(ChunkPolicy):
         return masked_mean(error[:, None], mask), divergence
 
     def generate(
-        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+        self,
+        conditioning: ConditioningTokens,
+        generator: torch.Generator,
+        prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Decodes the prior's mean, so nothing is drawn; see `ChunkPolicy.generate`.
-
-        Raises:
-            ValueError: Some actions are committed.
-        """
-        if committed is not None:
+        """Decodes the mean of the prior; see `ChunkPolicy.generate`."""
+        if prefix is not None:
             raise ValueError(
-                "ACT makes a chunk in one go and cannot keep to committed actions; "
-                "policies that can: DiffusionPolicy, FlowPolicy, EnergyPolicy."
+                "ACT generates a chunk in one step and supports no action prefix; allowed: "
+                "DiffusionPolicy, FlowPolicy, EnergyPolicy."
             )
-        return self.decode(memory, self.style_position.new_zeros(len(memory.tokens), self.latent))
+        return self.decode(
+            conditioning, self.style_position.new_zeros(len(conditioning.tokens), self.latent)
+        )
 
-    def decode(self, memory: Memory, style: Tensor) -> Tensor:
+    def decode(self, conditioning: ConditioningTokens, style: Tensor) -> Tensor:
         """Returns normalised chunks (B, T, action_dim) of B observations in styles (B, latent)."""
         tokens = torch.cat(
-            (self.read_style(style)[:, None], self.read_memory(memory.tokens)), dim=1
+            (self.read_style(style)[:, None], self.read_conditioning(conditioning.tokens)), dim=1
         )
-        # Tokens of the memory bear their positions already.
+        # The conditioning tokens contain their positions already.
         position = nn.functional.pad(self.style_position[None], (0, 0, 0, tokens.shape[1] - 1))
         absent = (
             None
-            if memory.present is None
-            else nn.functional.pad(~memory.present, (1, 0), value=False)
+            if conditioning.present is None
+            else nn.functional.pad(~conditioning.present, (1, 0), value=False)
         )
         action: Tensor = self.read_action(self.transformer(tokens, position, absent))
         return action.to(torch.promote_types(action.dtype, torch.float32))
 
 
 class StyleEncoder(nn.Module):
-    """Reads off a demonstrated chunk how it was done: the encoder of the autoencoder, of use in training alone."""
+    """Encodes the style of a demonstrated chunk; used in training only."""
 
     def __init__(
         self, *, action_dim: int, joints: int, latent: int, encoder: Encoder, dim: int
@@ -195,9 +202,9 @@ class StyleEncoder(nn.Module):
 
         Args:
             action_dim: Numbers per action.
-            joints: Number of joints, J; none: the actions alone are read.
-            latent: Numbers that a style has.
-            encoder: Of tokens of width `dim`.
+            joints: Number of joints, J; 0: the style depends on the actions alone.
+            latent: Dimension of a style.
+            encoder: Encoder of tokens of width `dim`.
             dim: Width of the tokens.
         """
         super().__init__()
@@ -210,12 +217,12 @@ class StyleEncoder(nn.Module):
     def forward(
         self, action: Tensor, mask: Tensor, joints: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Reads.
+        """Encodes a style.
 
         Args:
             action: (B, T, action_dim) normalised actions.
-            mask: (B, T) False for actions that are not to be looked at.
-            joints: (B, J) normalised; None: not looked at.
+            mask: (B, T) False for actions that are ignored.
+            joints: (B, J) normalised; None: ignored.
 
         Returns:
             Mean and logarithm of the variance of the style, (B, latent) each.
@@ -238,7 +245,7 @@ class StyleEncoder(nn.Module):
 
 
 def divergence_from_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Returns the Kullback-Leibler divergence of normal distributions from the standard one, in nats, (B,).
+    """Returns the KL divergence of normal distributions from the standard one, in nats, (B,).
 
     Args:
         mean: (B, latent).

@@ -1,8 +1,7 @@
-"""The base of every learned policy: observation in, timestamped chunk of actions out, with one loss for training."""
+"""The base of all learned policies: timestamped chunks of actions from observations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,59 +11,63 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import Commitment
-from stringline.policies.networks.committed import Committed
+from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.history import ObservationHistory, PastObservations
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.observation.interfaces import ConditioningTokens
 
 Batch = Mapping[str, Tensor]
 
 
 class ChunkPolicy(nn.Module, ABC):
-    """Encodes an observation once, and generates a chunk of T actions from that memory.
+    """Encodes an observation once and generates a chunk of T actions from its conditioning tokens.
 
-    A kind of policy says how chunks are generated and trained; normalisation, tensors, padding and
-    time are settled here.
+    Derived classes define the generation of chunks and the loss; normalisation, conversion to
+    tensors, padding and time are handled here.
 
     Attributes:
-        memory: Encodes observations.
-        contract: What it observes and how it acts.
-        statistics: Of the training data, those of its action space included.
+        observation_encoder: Encodes observations.
+        contract: Contract of its observations and actions.
+        statistics: Statistics of the training data, including those of its action space.
         chunk: Actions per chunk, T.
-        action_space: What the numbers mean that it generates.
-        action_range: Brings these numbers to the range of the network.
-        contract_range: The same for actions of the contract.
+        action_space: Meaning of the generated numbers.
+        action_range: Normaliser of the generated numbers.
+        contract_range: Normaliser of actions of the contract.
     """
 
     def __init__(
         self, settings: PolicySettings, contract: Contract, statistics: Statistics
     ) -> None:
-        """Builds what all policies share.
+        """Builds the parts that all policies share.
 
         Args:
-            settings: What is chosen about it.
-            contract: What it observes and how it acts.
-            statistics: Of the training data, for the ranges of joints and actions.
+            settings: Settings of the policy.
+            contract: Contract of its observations and actions.
+            statistics: Statistics of the training data, including those of its action space; see
+                `add_action_statistics`.
 
         Raises:
-            ValueError: The memory wants a camera that the contract lacks, the action space does not
-                fit the contract, or the statistics are not those of its actions or say that nothing
-                ever moves.
+            ValueError: A camera is missing in the contract, the action space does not fit it, or
+                the statistics lack its actions, have another dimension or no range.
         """
         super().__init__()
-        self.memory = settings.memory(contract=contract, statistics=statistics)
-        self.contract = contract.with_cameras(*self.memory.cameras)
+        self.observation_encoder = settings.observation_encoder(
+            contract=contract, statistics=statistics
+        )
+        self.contract = contract.with_cameras(*self.observation_encoder.cameras)
         self.chunk = settings.chunk
         self.action_space = settings.action_space(contract=contract)
         key = self.action_space.statistics_key(self.chunk)
-        measured = statistics.measured(
-            key, partial(self.action_space.window_rows, self.contract.cameras, self.chunk)
-        )
-        self.statistics = measured.without_episodes()
+        if key not in statistics:
+            raise ValueError(
+                f"There are no statistics of {key!r}, the actions that this policy generates; "
+                f"known: {', '.join(statistics)}. `add_action_statistics` measures them."
+            )
+        self.statistics = statistics
         check_actions(key, self.statistics[key], self.action_space.dim)
         self.action_range = settings.normalisation(self.statistics[key])
         self.contract_range = (
@@ -75,90 +78,91 @@ class ChunkPolicy(nn.Module, ABC):
 
     @property
     def action_dim(self) -> int:
-        """Numbers per action that the network generates; those of the contract, or of another action space."""
+        """Generated numbers per action, in the action space."""
         return self.action_space.dim
 
     @property
     def history(self) -> ObservationHistory | None:
-        """Which moments of the past it looks at; None: the present alone."""
-        found = getattr(self.memory, "history", None)
-        return found if isinstance(found, ObservationHistory) else None
+        """The past observations that it reads; None: only the present."""
+        return self.observation_encoder.history
 
     @abstractmethod
-    def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
+    def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the training loss.
 
         Args:
-            memory: Of B observations.
+            conditioning: Conditioning tokens of B observations.
             action: (B, T, action_dim) normalised actions.
             mask: (B, T) False beyond the end of the episode.
         """
 
     @abstractmethod
     def generate(
-        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+        self,
+        conditioning: ConditioningTokens,
+        generator: torch.Generator,
+        prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Returns normalised chunks, (B, T, action_dim).
 
         Args:
-            memory: Of B observations.
-            generator: The only source of random numbers, on the memory's device.
-            committed: Actions that the chunks have to keep to; None: all are free.
-
-        Raises:
-            ValueError: The committed actions have another shape than the chunks, or this kind of
-                policy cannot keep to any.
+            conditioning: Conditioning tokens of B observations.
+            generator: The only source of random numbers, on the device of the tokens.
+            prefix: Actions that the chunks have to follow; None: all are free.
         """
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the loss of a batch of windows: contract keys with a batch axis, `action` (B, T, A), `action_mask` (B, T)."""
+        """Returns the loss of a batch of windows.
+
+        Args:
+            batch: Contract keys with a batch axis, `action` (B, T, A) and `action_mask` (B, T).
+        """
         return self.chunk_loss(
-            self.memory(batch),
+            self.observation_encoder(batch),
             self.normalised(batch["action"].float(), batch),
             batch["action_mask"],
         )
 
     def normalised(self, action: Tensor, batch: Batch) -> Tensor:
-        """Returns actions (B, T, A) of the contract as the network generates them, (B, T, action_dim).
+        """Returns actions (B, T, A) of the contract as generated numbers, (B, T, action_dim).
 
         Args:
-            action: In the units of the contract.
-            batch: Contract keys with a batch axis, of the observations that the actions answer.
+            action: Actions in the units of the contract.
+            batch: Contract keys of their observations, with a batch axis.
         """
         return self.action_range.normalise(self.action_space.encode(action, batch))
 
     @torch.no_grad()
-    def decided(self, kept: Commitment, batch: Batch) -> Committed:
-        """Returns what is decided as the network sees it: in the action space of this policy, and normalised.
+    def normalised_prefix(self, kept: ActionPrefix, batch: Batch) -> NormalisedPrefix:
+        """Converts an action prefix to the action space of this policy and normalises it.
 
         Args:
-            kept: On the times of a chunk, see `Commitment.on`.
-            batch: As for `normalised`, of the one observation that the chunk answers.
-
-        Raises:
-            ValueError: The actions are not those of the contract.
+            kept: The prefix at the times of a chunk, see `ActionPrefix.aligned`.
+            batch: See `normalised`; one observation.
         """
         if kept.action.shape[1] != len(self.contract.action):
             dims = len(self.contract.action)
             raise ValueError(
-                f"Committed actions have {kept.action.shape[1]} entries; those of the contract "
-                f"have {dims}."
+                f"Prefix actions have {kept.action.shape[1]} entries; those of the contract have "
+                f"{dims}."
             )
         device = next(self.parameters()).device
         weight = torch.tensor(kept.weight, dtype=torch.float32, device=device)
-        if not kept.weight.any():  # Then there need not be actions that mean anything either.
-            return Committed(torch.zeros(1, self.chunk, self.action_dim, device=device), weight)
-        return Committed(
+        if not kept.weight.any():  # Then the actions have no meaning either.
+            return NormalisedPrefix(
+                torch.zeros(1, self.chunk, self.action_dim, device=device), weight
+            )
+        return NormalisedPrefix(
             self.normalised(torch.tensor(kept.action, device=device)[None], batch), weight
         )
 
     @torch.inference_mode()
     def predict(
-        self, batch: Batch, generator: torch.Generator, committed: Committed | None = None
+        self, batch: Batch, generator: torch.Generator, prefix: NormalisedPrefix | None = None
     ) -> Tensor:
-        """Returns chunks in the units of the contract, (B, T, A), for contract keys with a batch axis; see `generate`."""
+        """Returns chunks in the units of the contract, (B, T, A); see `generate`."""
         generated = self.action_range.restore(
-            self.generate(self.memory(batch), generator, committed).float()
+            self.generate(self.observation_encoder(batch), generator, prefix).float()
         )
         return self.action_space.decode(generated, batch)
 
@@ -168,33 +172,24 @@ class ChunkPolicy(nn.Module, ABC):
         """Returns an observation as a batch of one, on the device of the policy.
 
         Args:
-            observation: Of the contract; with the key `instruction` where the policy has to be told
-                what to do.
-            past: What its session has seen before; this observation is added. None: nothing, all of
-                the past is absent.
-
-        Raises:
-            ValueError: The instruction is missing, or not known; or the observation is older than
-                the past.
+            observation: An observation of the contract; with the key `instruction` if the policy
+                needs it.
+            past: The past observations of the session, to which this one is added; None: no past.
         """
-        needed = dict.fromkeys((*self.memory.keys, *self.action_space.reads))
+        needed = dict.fromkeys((*self.observation_encoder.keys, *self.action_space.reads))
         arrays: dict[str, NDArray[Any]] = {key: np.asarray(observation[key]) for key in needed}
         if self.history is not None:
-            arrays |= (past or PastObservations(self.history, self.memory.past_keys)).before(
-                observation
-            )
-        if (instruction := getattr(self.memory, "instruction", None)) is not None:
+            arrays |= (
+                past or PastObservations(self.history, self.observation_encoder.past_keys)
+            ).before(observation)
+        if (instruction := self.observation_encoder.instruction) is not None:
             arrays[NUMBER_KEY] = np.asarray(instruction.number(instruction_of(observation)))
         device = next(self.parameters()).device
         return {key: torch.tensor(array, device=device)[None] for key, array in arrays.items()}
 
     def check_instruction(self, text: str) -> None:
-        """Finds out whether it can be told a text; who needs no telling can be told anything.
-
-        Raises:
-            ValueError: It does not know it.
-        """
-        if (instruction := getattr(self.memory, "instruction", None)) is not None:
+        """Raises a ValueError if the policy needs instructions and does not know this text."""
+        if (instruction := self.observation_encoder.instruction) is not None:
             instruction.number(text)
 
     def session(self, seed: int) -> "ChunkSession":
@@ -206,54 +201,49 @@ class ChunkSession:
     """One episode of a chunk policy.
 
     Attributes:
-        commits: True; a kind of policy that cannot keep to what is decided refuses the question.
+        accepts_prefix: True; policies without support of prefixes raise an error in `plan`.
     """
 
-    commits = True
+    accepts_prefix = True
 
     def __init__(self, policy: ChunkPolicy, seed: int) -> None:
-        """Seeds the only source of random numbers."""
         self._policy = policy
         self._generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
         self._past = (
             None
             if policy.history is None
-            else PastObservations(policy.history, policy.memory.past_keys)
+            else PastObservations(policy.history, policy.observation_encoder.past_keys)
         )
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        """Answers one observation; see `stringline.policies.chunks.prefix.CommittingSession`.
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
+        """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`.
 
         Raises:
-            ValueError: The observation does not fit the contract; with a history, also one that is
-                not later than the one before; with instructions, also one that does not say what to
-                do, or asks for something unknown. Something is decided for a time that the chunk
-                does not reach, or this kind of policy cannot keep to anything.
+            ValueError: The observation does not fit the contract, is not later than the one before
+                (with a history), or lacks a known instruction (if needed); or the prefix reaches
+                beyond the chunk or is not supported.
         """
         policy = self._policy
-        validate_observation(observation, policy.contract)
+        check_observation(observation, policy.contract)
         time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
-        kept = None if committed is None else committed.on(time)
+        kept = None if prefix is None else prefix.aligned(time)
         batch = policy.observed(observation, self._past)
-        decided = None if kept is None else policy.decided(kept, batch)
-        action = policy.predict(batch, self._generator, decided)[0].cpu().numpy()
+        normalised = None if kept is None else policy.normalised_prefix(kept, batch)
+        action = policy.predict(batch, self._generator, normalised)[0].cpu().numpy()
         planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action)
-        return ActionChunk(time=time, action=planned if kept is None else kept.settle(planned))
+        return ActionChunk(time=time, action=planned if kept is None else kept.enforce(planned))
 
 
 def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
-    """Refuses statistics from which no range of actions follows.
+    """Raises a ValueError for statistics that define no range of actions.
 
-    A single channel that never changes is no mistake: one arm may rest in a whole data set, and its
-    normaliser has a floor.
+    A single constant channel is valid: one arm may rest in a whole data set, and its normaliser has
+    a floor.
 
     Args:
-        key: Of the statistics.
-        statistics: Of the actions.
+        key: Key of the statistics.
+        statistics: Statistics of the actions.
         dim: Numbers per action.
-
-    Raises:
-        ValueError: They are of another number of dimensions, not finite, or without any range.
     """
     if len(statistics.min) != dim:
         raise ValueError(
@@ -264,12 +254,28 @@ def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
         for values in (statistics.min, statistics.max, statistics.mean, statistics.std)
     ):
         raise ValueError(
-            f"The statistics of {key!r} are not finite; some action in the data is NaN or infinite."
+            f"The statistics of {key!r} are not finite: an action in the data is NaN or infinite."
         )
     if not (statistics.max > statistics.min).any():
         always = np.round(statistics.min, 4).tolist()
         raise ValueError(
             f"The statistics of {key!r} have zero range in each of the {dim} dimensions (always "
-            f"{always}): nothing ever moves "
-            "in the data, so there is nothing to learn."
+            f"{always}): no action in the data moves the robot."
         )
+
+
+def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean error over actions inside the episode, a scalar; 0 if there is none.
+
+    Args:
+        error: (B, K, T, A) of K draws per observation.
+        mask: (B, T) False beyond the end of the episode.
+    """
+    batch, draws, chunk, action_dim = error.shape
+    if mask.shape != (batch, chunk):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; allowed for errors {tuple(error.shape)}: "
+            f"{(batch, chunk)}."
+        )
+    weight = mask[:, None, :, None].to(error.dtype)
+    return (error * weight).sum() / (weight.sum() * draws * action_dim).clamp(min=1)

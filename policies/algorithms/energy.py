@@ -2,20 +2,20 @@
 
 After Singh, Tu and Sindhwani, Revisiting Energy Based Models as Policies: Ranking Noise Contrastive
 Estimation and Interpolating Energy Models, TMLR 2024 (arXiv 2309.05803): a proposal and an energy,
-trained jointly and without playing against each other, the energy by ranking and at every level of
-the interpolation between noise and data.
+trained jointly but not adversarially, the energy by ranking and at every level of the interpolation
+between noise and data.
 
-Let q be the proposal with the few steps it takes, and q_s and expert_s the distributions of (1 - s)
-chunk + s noise when the chunk is the proposal's or the expert's. The network learns the log odds
-f_s = log(expert_s / q_s); see `ranking_loss`. In place of running the flow backwards for log q we
-use that q_s is reached from a proposed chunk p by known Gaussian noise:
+Let q be the proposal with its few steps, and q_s and expert_s the distributions of (1 - s) chunk +
+s noise for chunks of the proposal and the expert. The network learns the log odds f_s =
+log(expert_s / q_s); see `ranking_loss`. Instead of running the flow backwards for log q we use that
+q_s is reached from a proposed chunk p by known Gaussian noise:
 
     N(y; (1 - s) p, s^2) exp(f_s(y)),    with p from q,
 
 is a density of y and p whose marginal of y is expert_s. So: draw N chunks p and their noisy y,
-choose one pair by exp(f_s), take Langevin steps in y with its p held, and let the flow carry y from
-level s to the data. Departures from the paper: its energy is E = log q_s + f_s here, its proposal
-density is cancelled rather than computed, and chunks are refined at one level.
+choose one pair by exp(f_s), take Langevin steps in y with its p fixed, and let the flow carry y
+from level s to the data. Departures from the paper: its energy is E = log q_s + f_s here, its
+proposal density cancels, and chunks are refined at one level.
 """
 
 import math
@@ -30,29 +30,29 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.flow import FlowPolicy, FlowSettings
 from stringline.policies.algorithms.langevin import langevin
 from stringline.policies.algorithms.samplers import starting_noise
-from stringline.policies.networks.committed import Committed
-from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Remembered
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
+from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.observation.interfaces import ConditioningTokens
 
 
 def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
-    """Ranking noise contrastive estimation (Singh, Tu and Sindhwani, TMLR 2024, arXiv 2309.05803; Ma and Collins, EMNLP 2018).
+    """Returns the ranking noise contrastive loss (Singh et al., TMLR 2024; Ma and Collins, 2018).
 
-    Their objective is the cross-entropy of finding the expert's chunk by exp(E - log q) among draws
-    of a proposal q. We let the network be what is left of it, E = log q + log_odds. So the
-    proposal's density cancels, and nobody has to integrate the divergence of a flow over hundreds
-    of numbers. The optimum is the same: log_odds = log(expert / q) + a constant.
+    The objective (arXiv 2309.05803) is the cross-entropy of identifying the expert's chunk by exp(E
+    - log q) among draws of a proposal q. Here the network is the remainder, E = log q + log_odds,
+    so the proposal's density cancels, and no divergence of a flow over hundreds of numbers is
+    integrated. The optimum is the same: log_odds = log(expert / q) + constant.
 
     Args:
         log_odds: (B, 1 + N) of the expert's chunk, first, and of N draws of the proposal for the
             same observation.
-        counts: (B,) how many actions of the expert's chunk lie within its episode; 0 leaves the
-            observation out.
+        counts: (B,) number of actions of the expert's chunk within its episode; 0 ignores the
+            observation.
 
     Returns:
-        The mean over those actions, a scalar, each with the surprise of its observation: so parts
-        of a batch, and processes, add up to the whole with the weights that other losses have.
-        log(1 + N) is what one reaches who cannot tell them apart.
+        The mean over those actions, a scalar, each with the surprise of its observation, so that
+        parts of a batch add up to the whole. log(1 + N) is the loss of a network without
+        information.
     """
     surprise = -torch.log_softmax(log_odds, dim=1)[:, 0]
     weight = counts.to(surprise.dtype)
@@ -60,7 +60,7 @@ def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
 
 
 def sum_of_evidence(evidence: Tensor) -> Tensor:
-    """Sums what a network says of every number of a chunk, (B, K, T, A), to one number of moderate size per chunk, (B, K)."""
+    """Sums outputs (B, K, T, A) to one number of moderate magnitude per chunk, (B, K)."""
     return evidence.sum(dim=(-2, -1)) / math.sqrt(evidence.shape[-2] * evidence.shape[-1])
 
 
@@ -69,13 +69,13 @@ def choose(log_odds: Tensor, temperature: float, generator: torch.Generator) -> 
 
     Args:
         log_odds: (B, N).
-        temperature: 1 chooses with probabilities in the proportion exp(log_odds), so that what is
-            chosen is distributed as the expert's chunks (importance resampling; Rubin, 1987);
-            towards 0 the best is chosen, which keeps fewer of the modes.
-        generator: Of the random numbers.
+        temperature: 1 chooses with probabilities proportional to exp(log_odds), so that the choice
+            is distributed as the expert's chunks (importance resampling; Rubin, 1987); towards 0
+            the best is chosen, which keeps fewer modes.
+        generator: Random number generator.
 
     Returns:
-        (B,) which one.
+        (B,) index of the choice.
     """
     if temperature == 0:
         return log_odds.argmax(dim=1)
@@ -85,21 +85,19 @@ def choose(log_odds: Tensor, temperature: float, generator: torch.Generator) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class EnergySettings(FlowSettings):
-    """What is chosen about an energy policy, besides its proposal, a flow; `sampling_steps` are taken in training too.
+    """Settings of an energy policy beside those of its proposal, a flow.
 
     Attributes:
-        energy: Makes another network for the energy, of the same face; what it says of each number
-            is summed. None: a transformer like that of the proposal. It is trained at levels drawn
-            uniformly.
-        negatives: Chunks of the proposal among which the energy has to find the expert's, per
-            observation and step.
-        ranking_weight: Of the ranking loss beside the proposal's; it only says how much the encoder
-            listens to it.
-        candidates: Chunks that are proposed at run time.
-        temperature: Of the choice among them; see `ranking_loss.choose`. 0: the best.
-        refining_level: Noise level s at which chunks are judged and refined.
-        refining_steps: Langevin steps; 0 refines nothing.
-        refining_scale: Their standard deviation, above 0, in units of that level.
+        energy: Factory of another network for the energy, whose outputs are summed; None: a
+            transformer like that of the proposal. It is trained at uniformly drawn levels.
+        negatives: Chunks of the proposal per observation and training step.
+        ranking_weight: Weight of the ranking loss beside the proposal's; it only affects the
+            encoder.
+        candidates: Proposed chunks at run time.
+        temperature: Temperature of the choice among them; see `choose`. 0: the best.
+        refining_level: Noise level s at which chunks are ranked and refined.
+        refining_steps: Langevin steps; 0: no refinement.
+        refining_scale: Standard deviation of a Langevin step, above 0, in units of that level.
         landing_steps: Steps of the flow from that level to the data.
     """
 
@@ -114,7 +112,6 @@ class EnergySettings(FlowSettings):
     landing_steps: int = 2
 
     def __post_init__(self) -> None:
-        """See the base."""
         super().__post_init__()
         COUNT.check(
             negatives=self.negatives, candidates=self.candidates, landing_steps=self.landing_steps
@@ -126,21 +123,18 @@ class EnergySettings(FlowSettings):
 
 
 class EnergyPolicy(FlowPolicy):
-    """A flow policy whose draws are judged, refined and chosen by an energy."""
+    """A flow policy whose draws are ranked, refined and chosen by an energy."""
 
     energy: Denoiser
 
     def __init__(
         self, settings: EnergySettings, contract: Contract, statistics: Statistics
     ) -> None:
-        """Builds the policy; see `ChunkPolicy`.
-
-        Raises:
-            ValueError: A size does not divide.
-        """
         super().__init__(settings, contract, statistics)
         self.energy = settings.network(
-            settings.energy, action_dim=self.action_dim, memory_dim=self.memory.dim
+            settings.energy,
+            action_dim=self.action_dim,
+            conditioning_dim=self.observation_encoder.dim,
         )
         self.negatives = settings.negatives
         self.ranking_weight = settings.ranking_weight
@@ -151,21 +145,22 @@ class EnergyPolicy(FlowPolicy):
         self.refining_scale = settings.refining_scale
         self.landing_steps = settings.landing_steps
 
-    def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
-        """The proposal's loss, and that of finding the expert's chunk among the proposal's."""
-        return super().chunk_loss(memory, action, mask) + self.ranking_weight * self.chunk_ranking(
-            memory, action, mask
-        )
+    def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
+        """Returns the proposal's loss plus the weighted ranking loss."""
+        return super().chunk_loss(
+            conditioning, action, mask
+        ) + self.ranking_weight * self.chunk_ranking(conditioning, action, mask)
 
-    def chunk_ranking(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
-        """Returns the ranking loss alone; see `ranking_loss` and `ChunkPolicy.chunk_loss`."""
-        with (
-            torch.no_grad()
-        ):  # The energy does not pull the proposal: the two do not play against each other.
+    def chunk_ranking(
+        self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Returns the ranking loss; see `ranking_loss` and `ChunkPolicy.chunk_loss`."""
+        # The energy has no gradient to the proposal: the training is not adversarial.
+        with torch.no_grad():
             proposed = self.propose(
-                memory, self.denoiser.remember(memory.tokens), self.negatives, None
+                conditioning, self.denoiser.precompute(conditioning.tokens), self.negatives, None
             )
-        # Beyond the end of the episode all chunks are the same, so nothing there tells them apart.
+        # Beyond the end of the episode all chunks are equal, so nothing there distinguishes them.
         proposed = torch.where(mask[:, None, :, None], proposed, action[:, None])
         chunks = torch.cat((action[:, None], proposed), dim=1)
         level = 1 - torch.rand(len(action), 1, device=action.device)
@@ -173,41 +168,47 @@ class EnergyPolicy(FlowPolicy):
         log_odds = self._log_odds(
             noisy,
             level.expand(chunks.shape[:2]),
-            self.energy.remember(memory.tokens),
-            memory.present,
+            self.energy.precompute(conditioning.tokens),
+            conditioning.present,
         )
         return ranking_loss(log_odds, mask.sum(dim=1))
 
     def generate(
-        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+        self,
+        conditioning: ConditioningTokens,
+        generator: torch.Generator,
+        prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Proposes, chooses, refines and lands; see `ChunkPolicy.generate`.
 
-        What is committed is inpainted in the proposal and in the landing as in
-        `FlowPolicy.settled_walk`; Langevin steps are shorter by the weight, so what is decided
-        stands still.
+        A prefix is inpainted in the proposal and in the landing as in
+        `FlowPolicy.constrained_walk`; Langevin steps are shortened by its weight, so fixed actions
+        do not move.
         """
-        remembered = self.denoiser.remember(memory.tokens)
-        proposed = self.propose(memory, remembered, self.candidates, generator, committed)
+        precomputed = self.denoiser.precompute(conditioning.tokens)
+        proposed = self.propose(conditioning, precomputed, self.candidates, generator, prefix)
         noise = starting_noise(
-            memory.tokens, self.candidates, (self.chunk, self.action_dim), generator
+            conditioning.tokens, self.candidates, (self.chunk, self.action_dim), generator
         )
         noisy = torch.lerp(proposed, noise, self.refining_level)
-        with (
-            torch.inference_mode(False),
-            torch.no_grad(),
-        ):  # For the gradients of the refinement; see `langevin`.
-            present = None if memory.present is None else memory.present.clone()
-            judged = self.energy.remember(memory.tokens.clone())
+        # For the gradients of the refinement; see `langevin`.
+        with torch.inference_mode(False), torch.no_grad():
+            present = None if conditioning.present is None else conditioning.present.clone()
+            judged = self.energy.precompute(conditioning.tokens.clone())
         log_odds = self._log_odds(noisy, self._levels_like(noisy), judged, present)
         best = choose(log_odds, self.temperature, generator)[:, None, None, None].expand(
             -1, 1, *noisy.shape[2:]
         )
         refined = self.refine(
-            noisy.gather(1, best), proposed.gather(1, best), judged, present, generator, committed
+            noisy.gather(1, best), proposed.gather(1, best), judged, present, generator, prefix
         )
-        landed = self.settled_walk(
-            refined, self.refining_level, self.landing_steps, remembered, memory.present, committed
+        landed = self.constrained_walk(
+            refined,
+            self.refining_level,
+            self.landing_steps,
+            precomputed,
+            conditioning.present,
+            prefix,
         )
         return landed[:, 0]
 
@@ -215,27 +216,27 @@ class EnergyPolicy(FlowPolicy):
         self,
         noisy: Tensor,
         proposed: Tensor,
-        judged: Remembered,
+        judged: Precomputed,
         present: Tensor | None,
         generator: torch.Generator,
-        committed: Committed | None,
+        prefix: NormalisedPrefix | None,
     ) -> Tensor:
-        """Takes Langevin steps in noisy chunks; see the head of this file.
+        """Takes Langevin steps in noisy chunks; see the module docstring.
 
         Args:
             noisy: (B, K, T, A) at the refining level.
-            proposed: (B, K, T, A) the chunks that they came from.
-            judged: Of the memory, by the energy, not made under inference mode.
-            present: Of the memory, not made under inference mode either.
-            generator: Of all random numbers.
-            committed: What stands still; None: nothing.
+            proposed: (B, K, T, A) the clean chunks.
+            judged: Precomputed by the energy, not in inference mode.
+            present: Presence of the conditioning tokens, not created in inference mode either.
+            generator: Random number generator.
+            prefix: Actions that do not move; None: none.
         """
         level = self.refining_level
         scale = torch.full(
             (self.chunk, 1), self.refining_scale * level, dtype=noisy.dtype, device=noisy.device
         )
-        if committed is not None:
-            scale = scale * (1 - committed.weight[:, None].to(scale.dtype))
+        if prefix is not None:
+            scale = scale * (1 - prefix.weight[:, None].to(scale.dtype))
         with torch.inference_mode(False):
             centre = (1 - level) * proposed.clone()
 
@@ -248,9 +249,9 @@ class EnergyPolicy(FlowPolicy):
         )
 
     def _log_odds(
-        self, noisy: Tensor, level: Tensor, judged: Remembered, present: Tensor | None
+        self, noisy: Tensor, level: Tensor, judged: Precomputed, present: Tensor | None
     ) -> Tensor:
-        """Returns log(expert / proposal), (B, K), of noisy chunks (B, K, T, A) at levels (B, K); a constant is left open."""
+        """Returns log(expert / proposal) + constant, (B, K), of noisy chunks (B, K, T, A)."""
         return sum_of_evidence(self.energy(noisy, level, judged, present).to(noisy.dtype))
 
     def _levels_like(self, chunks: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Random walks that draw from a density known up to a factor."""
+"""Random walks that sample from a density known up to a factor."""
 
 from collections.abc import Callable
 
@@ -14,18 +14,18 @@ def langevin(
     steps: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Takes Metropolis-adjusted Langevin steps, which leave the density as it is (Roberts and Tweedie, 1996, section 1.4).
+    """Takes Metropolis-adjusted Langevin steps (Roberts and Tweedie, 1996, section 1.4).
 
-    Gradients are taken even under `torch.inference_mode`; then `log_density` must not touch tensors
-    that were made under it, so clone those first, outside of it.
+    They leave the density invariant. Gradients are computed even under `torch.inference_mode`; then
+    `log_density` must not use tensors created in it: clone those first, outside of it.
 
     Args:
         log_density: Maps chunks (B, K, T, A) to the logarithm of their density up to a constant,
             (B, K).
         start: (B, K, T, A).
-        scale: Standard deviation of a step, broadcast to that shape; where it is 0 nothing moves.
+        scale: Standard deviation of a step, broadcast to that shape; at 0 nothing moves.
         steps: Number of steps.
-        generator: Of all random numbers.
+        generator: Random number generator.
 
     Returns:
         (B, K, T, A).
@@ -47,9 +47,8 @@ def langevin(
             )
             there = (here + scale**2 / 2 * slope + scale * noise).detach()
             value_there, slope_there = look(there)
-            back = noise + scale / 2 * (
-                slope + slope_there
-            )  # The noise that would lead back, but for its sign.
+            # The noise of the reverse step, except for its sign.
+            back = noise + scale / 2 * (slope + slope_there)
             gain = value_there - value - (back**2 - noise**2).sum(dim=(-2, -1)) / 2
             taken = torch.rand(gain.shape, generator=generator, device=here.device).log() < gain
             here = torch.where(taken[..., None, None], there, here).detach()

@@ -1,8 +1,8 @@
-"""What is chosen about a policy: the entries of its configuration, which its checkpoint keeps.
+"""Settings of policies: the entries of configurations and checkpoints.
 
-Each kind adds its own by a dataclass derived from one of these;
-`stringline.encoders.training.checkpoint.build` makes both, settings and policy, of a plain
-configuration. What a policy is told of the data, contract and statistics, comes beside them.
+Each kind of policy derives its dataclass from one of these;
+`stringline.encoders.training.checkpoint.build` makes settings and policy from a plain
+configuration. Contract and statistics, which come from the data, are separate arguments.
 """
 
 from dataclasses import dataclass
@@ -11,47 +11,41 @@ from functools import partial
 from stringline.datasets.contract.arguments import COUNT
 from stringline.policies.action_spaces.space import ActionSpaceFactory, ContractActions
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, TransformerDenoiser
+from stringline.policies.observation.interfaces import ObservationEncoderFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
-from stringline.policies.observation.observation_encoder import MemoryFactory
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings:
-    """What is chosen about every kind of policy.
+    """Settings of every kind of policy.
 
     Attributes:
-        memory: Makes the observation encoder for a contract.
+        observation_encoder: Factory of the observation encoder.
         chunk: Actions per chunk, T.
-        normalisation: How actions are brought to the range of the network.
-        action_space: What the numbers that are generated mean; see `policies/action_spaces`.
+        normalisation: Factory of the normaliser of actions.
+        action_space: Factory of the action space; see `policies/action_spaces`.
     """
 
-    memory: MemoryFactory
+    observation_encoder: ObservationEncoderFactory
     chunk: int = 48
     normalisation: NormaliserFactory = MinMaxNormaliser
     action_space: ActionSpaceFactory = ContractActions
 
     def __post_init__(self) -> None:
-        """Checks what can be checked without data.
-
-        Raises:
-            ValueError: A number is out of its range, or a name does not exist.
-        """
         COUNT.check(chunk=self.chunk)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenoisingSettings(PolicySettings):
-    """What is chosen about policies that make chunks of noise.
+    """Settings of policies that generate chunks from noise.
 
     Attributes:
         dim: Width of the transformer denoiser.
-        depth: Its blocks.
-        heads: Its attention heads.
-        denoiser: Makes another denoiser, which has its own sizes; None: that transformer.
+        depth: Number of its blocks.
+        heads: Number of its attention heads.
+        denoiser: Factory of another denoiser, with its own sizes; None: the transformer.
         sampling_steps: Steps from noise to data at run time.
-        draws: Noise draws per observation and training step; the observation is encoded once for
-            all of them.
+        draws: Noise draws per observation and training step; the observation is encoded once.
     """
 
     dim: int = 128
@@ -62,7 +56,6 @@ class DenoisingSettings(PolicySettings):
     draws: int = 4
 
     def __post_init__(self) -> None:
-        """See the base."""
         super().__post_init__()
         COUNT.check(
             dim=self.dim,
@@ -73,19 +66,16 @@ class DenoisingSettings(PolicySettings):
         )
 
     def network(
-        self, recipe: DenoiserFactory | None, *, action_dim: int, memory_dim: int
+        self, factory: DenoiserFactory | None, *, action_dim: int, conditioning_dim: int
     ) -> Denoiser:
-        """Makes a network over noisy chunks.
+        """Builds a network over noisy chunks.
 
         Args:
-            recipe: Of another one; None: the transformer.
+            factory: Factory of another network; None: the transformer.
             action_dim: Numbers per action.
-            memory_dim: Width of the memory's tokens.
-
-        Raises:
-            ValueError: A size does not divide.
+            conditioning_dim: Width of the conditioning tokens.
         """
-        make = recipe or partial(
+        make = factory or partial(
             TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
         )
-        return make(action_dim=action_dim, chunk=self.chunk, memory_dim=memory_dim)
+        return make(action_dim=action_dim, chunk=self.chunk, conditioning_dim=conditioning_dim)

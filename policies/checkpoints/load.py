@@ -1,7 +1,7 @@
-"""Policies to and from checkpoints."""
+"""Saving, loading and opening of policies."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,20 @@ from torch import nn
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.replaced_directory import standing
-from stringline.datasets.loading.statistics import Statistics
-from stringline.encoders.pretrained.starting_weights import without_files
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.training.checkpoint import (
     DESCRIPTION,
     WEIGHTS,
     build,
+    build_settings,
     load_description,
     load_weights,
     save_checkpoint,
 )
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.remote.client import RemotePolicy
 
@@ -29,13 +32,12 @@ SHIPPED = Path(__file__).parent
 
 
 def find_checkpoint(where: str | Path) -> Path:
-    """Returns the folder of a checkpoint, given that folder or the name of one that ships with the package.
+    """Returns the folder of a checkpoint, given the folder or the name of a shipped one.
 
-    Where a crash left only the one before, on file systems that cannot replace it in one step, it
-    is that one.
+    After a crash, on file systems that cannot replace it in one step, the previous checkpoint.
 
     Raises:
-        ValueError: There is neither; the message names what ships.
+        ValueError: Neither exists; the message names the shipped ones.
     """
     if (folder := standing(Path(where))).is_dir():
         return folder
@@ -50,7 +52,7 @@ def find_checkpoint(where: str | Path) -> Path:
 
 
 def checkpoint_digest(where: str | Path) -> str:
-    """Returns what tells a checkpoint from every other one: the beginning of the SHA-256 of its files, 16 characters."""
+    """Returns the identifier of a checkpoint, the start of the SHA-256 of its files."""
     directory = find_checkpoint(where)
     digest = hashlib.sha256()
     for name in (DESCRIPTION, WEIGHTS):
@@ -59,19 +61,15 @@ def checkpoint_digest(where: str | Path) -> str:
 
 
 def is_address(where: str | Path) -> bool:
-    """Says whether a policy is on a server, such as at `ws://127.0.0.1:8765`."""
+    """Returns whether a policy is on a server, such as `ws://127.0.0.1:8765`."""
     return str(where).startswith(ADDRESSES)
 
 
 def open_policy(where: str | Path) -> tuple[Policy, str]:
-    """Returns a policy, and what tells its checkpoint from every other one.
+    """Returns a policy and the digest of its checkpoint.
 
     Args:
         where: A checkpoint, see `find_checkpoint`, or the address of a policy server.
-
-    Raises:
-        ValueError: There is no such checkpoint, or it cannot be read.
-        RemoteError: No policy server answers there.
     """
     if is_address(where):
         remote = RemotePolicy(str(where))
@@ -85,9 +83,9 @@ def build_policy(
     """Builds an untrained policy.
 
     Args:
-        model: Its resolved configuration, `_target_` included.
-        contract: Of the data or the robot.
-        statistics: Of the training data.
+        model: Its resolved configuration with `_target_`.
+        contract: Contract of the data or the robot.
+        statistics: Statistics of the training data; see `add_action_statistics`.
 
     Raises:
         ValueError: The configuration does not describe a policy of this project.
@@ -95,21 +93,49 @@ def build_policy(
     policy = build(dict(model), nn.Module, contract=contract, statistics=statistics)
     if not isinstance(policy, ChunkPolicy):
         raise ValueError(
-            f"{model.get('_target_')!r} is no policy; allowed: classes derived from ChunkPolicy."
+            f"{model.get('_target_')!r} is not a policy; allowed: classes derived from ChunkPolicy."
         )
     return policy
+
+
+def add_action_statistics(
+    statistics: Statistics,
+    model: Mapping[str, Any],
+    contract: Contract,
+    episodes: Sequence[StoredEpisode],
+) -> Statistics:
+    """Adds the statistics of the actions that a policy generates, measured on its training windows.
+
+    Args:
+        statistics: Statistics of the training data; returned unchanged if those of the actions are
+            known, as for actions of the contract.
+        model: Resolved configuration of the policy.
+        contract: Contract of the data.
+        episodes: The training data, read twice.
+    """
+    settings: PolicySettings = build_settings(model, nn.Module)
+    space = settings.action_space(contract=contract)
+    key = space.statistics_key(settings.chunk)
+    if key in statistics:
+        return statistics
+    names = model["observation_encoder"].get("cameras")
+    cameras = contract.cameras if names is None else [contract.camera(name) for name in names]
+    found = statistics_of(
+        lambda: (space.window_rows(cameras, settings.chunk, episode) for episode in episodes)
+    )
+    return Statistics({**statistics, key: found}, instructions=statistics.instructions)
 
 
 def save_policy(
     directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], training: Mapping[str, Any]
 ) -> None:
-    """Writes a checkpoint that `load_policy` reads without anything else at hand.
+    """Writes a self-contained checkpoint for `load_policy`.
 
     Args:
         directory: The checkpoint.
-        policy: With the weights to keep.
+        policy: The policy with the weights to save.
         model: The configuration that it was built from.
-        training: How it was trained: plain data for the record.
+        training: Record of the training, plain data.
     """
     description = {
         "model": dict(model),
@@ -121,13 +147,13 @@ def save_policy(
 
 
 def load_policy(where: str | Path) -> ChunkPolicy:
-    """Builds the policy of a checkpoint, ready to act.
+    """Loads the policy of a checkpoint, in evaluation mode.
 
     Args:
-        where: Its folder, or the name of one that ships with the package.
+        where: Its folder, or the name of a shipped one.
 
     Raises:
-        ValueError: The checkpoint is missing, broken, newer than this code, or asks for foreign
+        ValueError: The checkpoint is missing, broken, newer than this code, or names foreign
             classes.
     """
     directory = find_checkpoint(where)
@@ -137,7 +163,7 @@ def load_policy(where: str | Path) -> ChunkPolicy:
         contract = description["contract"]
         statistics = description["statistics"]
     except KeyError as error:
-        raise ValueError(f"{directory} holds no policy: its description lacks {error}.") from error
+        raise ValueError(f"{directory} contains no policy: {error} is missing.") from error
     policy = build_policy(
         without_files(model), Contract.from_dict(contract), Statistics.from_dict(statistics)
     )

@@ -1,1 +1,1 @@
-"""Action chunks: timestamped actions, and the prefix of a chunk that is already decided."""
+"""Action chunks: timestamped actions and action prefixes."""

@@ -1,7 +1,7 @@
-"""What every policy offers, whoever runs it: a contract, sessions, and timestamped chunks of actions.
+"""The interface of all policies: a contract, sessions, and timestamped chunks of actions.
 
-Simulation, the hardware bridge and remote clients see policies through this module only; it imports
-without torch.
+Simulation, the hardware bridge and remote clients use policies through this module only; it does
+not import torch.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,10 @@ from stringline.datasets.contract.contract import Contract, Observation
 
 @dataclass(frozen=True)
 class ActionChunk:
-    """Actions with the times at which they are due.
+    """Actions with the times of their execution.
 
     Attributes:
-        time: (T,) seconds on the clock of the observation that was answered; time[0] is that
-            observation's time.
+        time: (T,) seconds on the clock of the observation; time[0] is the time of the observation.
         action: (T, A) in the units of the contract.
     """
 
@@ -27,7 +26,6 @@ class ActionChunk:
     action: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        """Refuses chunks whose times and actions do not belong together."""
         if (
             self.time.ndim != 1
             or self.action.ndim != 2
@@ -35,27 +33,27 @@ class ActionChunk:
             or not len(self.time)
         ):
             raise ValueError(
-                f"A chunk needs time (T,) and action (T, A), T > 0; got {self.time.shape}, "
-                f"{self.action.shape}."
+                f"A chunk has time {self.time.shape} and action {self.action.shape}; allowed: "
+                f"(T,) and (T, A), T > 0."
             )
 
 
 class Session(Protocol):
-    """One episode of a policy: what it plans depends on its seed and on the observations so far, on nothing else."""
+    """One episode of a policy; its plans depend on its seed and observations only."""
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers one observation of the contract with the actions that follow it."""
+        """Returns the actions that follow an observation of the contract."""
         ...
 
 
 class Policy(Protocol):
-    """Something that acts under a contract."""
+    """A policy under a contract."""
 
     @property
     def contract(self) -> Contract:
-        """The observations it needs and the actions it gives."""
+        """The observations that it needs and the actions that it returns."""
         ...
 
     def session(self, seed: int) -> Session:
-        """Starts an episode; the seed decides every random number in it."""
+        """Starts an episode; the seed determines all its random numbers."""
         ...

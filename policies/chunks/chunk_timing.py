@@ -1,4 +1,4 @@
-"""Chunks by the times at which their actions are due."""
+"""The timing of chunks: coverage, interpolation, truncation and delay."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +8,18 @@ from stringline.policies.chunks.prefix import SAME_TIME_S
 
 
 def periods_covered(chunk: ActionChunk, now: float, control_hz: float) -> int:
-    """Returns for how many control periods from `now` on a chunk says what to do; its last action counts for one period."""
+    """Returns the number of control periods from `now` that a chunk covers.
+
+    Its last action covers one period.
+    """
     return max(int(np.floor((chunk.time[-1] - now + SAME_TIME_S) * control_hz)) + 1, 0)
 
 
 def actions_at(chunk: ActionChunk, time: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Returns the actions (K, A) of a chunk at times (K,) that it covers: its own to the bit, linear between two of them."""
+    """Returns the actions (K, A) of a chunk at times (K,) that it covers.
+
+    Its own actions are returned to the bit; between two of them they are interpolated linearly.
+    """
     after = np.clip(np.searchsorted(chunk.time, time - SAME_TIME_S), 0, len(chunk.time) - 1)
     before = np.maximum(after - 1, 0)
     span = chunk.time[after] - chunk.time[before]
@@ -26,11 +32,11 @@ def actions_at(chunk: ActionChunk, time: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def beginning(chunk: ActionChunk, seconds: float) -> ActionChunk:
-    """Returns what of a chunk is due within its first seconds."""
+    """Returns the actions of the first seconds of a chunk."""
     count = int(np.searchsorted(chunk.time, chunk.time[0] + seconds - SAME_TIME_S))
     return ActionChunk(chunk.time[:count], chunk.action[:count])
 
 
 def postponed(chunk: ActionChunk, seconds: float) -> ActionChunk:
-    """Returns a chunk with all its actions due that much later."""
+    """Returns a chunk with all its actions delayed by some seconds."""
     return ActionChunk(chunk.time + seconds, chunk.action)

@@ -1,7 +1,7 @@
-"""What a plan has to keep to of the plan before it, in the units of the contract.
+"""Action prefixes: actions of the previous plan that a new plan has to follow.
 
-`committed.py` holds the same as a network sees it: normalised, with a batch axis. This module
-imports without torch.
+`networks/normalised_prefix.py` has the same for networks: normalised, with a batch axis. This
+module does not import torch.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
 
-# Due times that are nearer than this are the same; a control period is a hundred times as long.
+# Times of actions that are nearer than this are equal; a control period is a hundred times longer.
 SAME_TIME_S = 1e-4
 
 
 @dataclass(frozen=True)
-class Commitment:
-    """Actions that are decided before a plan is made, and how much.
+class ActionPrefix:
+    """Actions that are fixed before a plan is made, with weights.
 
     Attributes:
-        time: (K,) when they are due, rising, on the clock of the observation; K may be 0.
+        time: (K,) their times, rising, on the clock of the observation; K may be 0.
         action: (K, A) finite, in the units of the contract.
-        weight: (K,) from 0 (free) to 1 (comes out unchanged).
+        weight: (K,) from 0 (free) to 1 (unchanged in the plan).
     """
 
     time: NDArray[np.float64]
@@ -32,12 +32,6 @@ class Commitment:
     weight: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        """Refuses times, actions and weights that do not belong together.
-
-        Raises:
-            ValueError: A shape is wrong, times do not rise, an action is not finite or a weight is
-                out of range.
-        """
         shapes = self.time.shape, self.action.shape, self.weight.shape
         if (
             self.action.ndim != 2
@@ -45,38 +39,38 @@ class Commitment:
             or self.weight.shape != self.time.shape
         ):
             raise ValueError(
-                f"A commitment needs time (K,), action (K, A) and weight (K,); got {shapes}."
+                f"A prefix needs time (K,), action (K, A) and weight (K,); got {shapes}."
             )
         if not np.isfinite(self.time).all() or (np.diff(self.time) <= 0).any():
-            raise ValueError("The times of a commitment have to be finite and to rise.")
+            raise ValueError("The times of a prefix are not finite and rising.")
         if not np.isfinite(self.action).all():
-            raise ValueError("Committed actions are not all finite.")
+            raise ValueError("The actions of a prefix are not finite.")
         if not ((self.weight >= 0) & (self.weight <= 1)).all():
             raise ValueError(
-                f"Weights of a commitment go from {self.weight.min()} to {self.weight.max()}; "
+                f"Weights of a prefix range from {self.weight.min()} to {self.weight.max()}; "
                 f"allowed: 0 to 1."
             )
 
     @classmethod
-    def nothing(cls, dim: int) -> Self:
-        """Returns a commitment to nothing.
+    def empty(cls, dim: int) -> Self:
+        """Returns a prefix without actions.
 
-        Who cannot keep to anything refuses this one too; so the first question of an episode,
-        before anything has moved, shows whether the next ones can be answered.
+        Policies without support of prefixes reject it too; so the first plan of an episode, before
+        any motion, shows whether the later ones are possible.
 
         Args:
             dim: Numbers per action.
         """
         return cls(np.zeros(0), np.zeros((0, dim), np.float32), np.zeros(0))
 
-    def on(self, time: NDArray[np.float64]) -> Self:
-        """Returns the same for the times of a plan: free where nothing is decided, with the nearest action for a filling.
+    def aligned(self, time: NDArray[np.float64]) -> Self:
+        """Returns the prefix at the times of a plan, with weight 0 for free actions.
 
         Args:
             time: (T,) rising.
 
         Raises:
-            ValueError: Something is decided for a time that the plan has no action for.
+            ValueError: An action is fixed for a time at which the plan has none.
         """
         if not len(self.time):
             return type(self)(
@@ -89,70 +83,62 @@ class Commitment:
         missed = np.setdiff1d(np.flatnonzero(self.weight), nearest[same])
         if len(missed):
             raise ValueError(
-                f"An action is decided for {self.time[missed[0]]:.4f} s, and the plan has none "
-                f"then: its {len(time)} actions "
-                f"are due from {time[0]:.4f} to {time[-1]:.4f} s."
+                f"An action is fixed for {self.time[missed[0]]:.4f} s, and the plan has none then: "
+                f"its {len(time)} actions are from {time[0]:.4f} to {time[-1]:.4f} s."
             )
         return type(self)(time, self.action[nearest], np.where(same, self.weight[nearest], 0.0))
 
-    def settle(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns planned actions (K, A) with those that are decided in their place, to the bit."""
+    def enforce(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns planned actions (K, A) with the fixed ones in their place, to the bit."""
         return np.where((self.weight == 1)[:, None], self.action, action)
 
 
 @runtime_checkable
-class CommittingSession(Session, Protocol):
-    """A session that can keep to what is decided.
-
-    One that only has `plan(observation)` is a session all the same.
+class PrefixSession(Session, Protocol):
+    """A session that supports action prefixes; one with `plan(observation)` alone does not.
 
     Attributes:
-        commits: True; False where it turns out that it cannot, such as behind an older server.
+        accepts_prefix: True; False if it turns out to be impossible, such as behind an older
+            server.
     """
 
-    commits: bool
+    accepts_prefix: bool
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        """Answers one observation of the contract with the actions that follow it.
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
+        """Returns the actions that follow an observation.
 
         Args:
-            observation: As always.
-            committed: What the answer has to keep to, at the times of its own actions; None:
-                nothing.
+            observation: An observation of the contract.
+            prefix: Actions that the plan has to follow, at the times of its own actions; None:
+                none.
 
         Raises:
-            ValueError: This kind of policy cannot keep to anything, or has no action at such a
-                time.
+            ValueError: The policy supports no prefix, or has no action at such a time.
         """
         ...
 
 
-def can_commit(session: Session) -> TypeGuard[CommittingSession]:
-    """Says whether a session can be asked to keep to something."""
-    return isinstance(session, CommittingSession) and session.commits
+def accepts_prefix(session: Session) -> TypeGuard[PrefixSession]:
+    """Returns whether a session supports action prefixes."""
+    return isinstance(session, PrefixSession) and session.accepts_prefix
 
 
-def cannot_commit(session: Session) -> ValueError:
-    """Returns the error for a session that cannot."""
+def prefix_error(session: Session) -> ValueError:
+    """Returns the error for a session without support of action prefixes."""
     return ValueError(
-        f"{type(session).__name__} cannot keep to what is decided, as real-time chunking asks: it "
-        f"has plan(observation) only. "
-        "Allowed: diffusion, flow and energy policies, at hand or behind a stringline-serve of "
-        "today; with others use "
-        "execution=receding_horizon or execution=temporal_ensembling."
+        f"{type(session).__name__} supports no action prefix, which real-time chunking needs: it "
+        f"has plan(observation) only. Allowed: diffusion, flow and energy policies, local or "
+        f"behind a current stringline-serve; for others use execution=receding_horizon or "
+        f"execution=temporal_ensembling."
     )
 
 
-def plan_with(
-    session: Session, observation: Observation, committed: Commitment | None
+def plan_with_prefix(
+    session: Session, observation: Observation, prefix: ActionPrefix | None
 ) -> ActionChunk:
-    """Asks any session.
-
-    Raises:
-        ValueError: Something is decided, and the session cannot keep to anything.
-    """
-    if committed is None:
+    """Plans with any session; raises a ValueError for a prefix that it does not support."""
+    if prefix is None:
         return session.plan(observation)
-    if not can_commit(session):
-        raise cannot_commit(session)
-    return session.plan(observation, committed)
+    if not accepts_prefix(session):
+        raise prefix_error(session)
+    return session.plan(observation, prefix)

@@ -1,4 +1,4 @@
-"""The session of an episode in execution: which actions of which plan are executed, with the delay of planning."""
+"""The session of an episode in execution: the executed actions of each plan, with its delay."""
 
 import math
 import time
@@ -16,23 +16,23 @@ _ROUNDING = 1e-6  # Of a control period: 0.1 s at 50 Hz are 5 periods, not 5 and
 
 
 def periods(seconds: float, control_hz: float) -> int:
-    """Returns how many control periods begin before something has come that takes so long."""
+    """Returns the number of control periods that begin within a time."""
     return max(math.ceil(seconds * control_hz - _ROUNDING), 0)
 
 
 class Latency:
     """Expects the longest of the latest measurements (Black et al., 2025, algorithm 1).
 
-    The first answer of an episode takes longer, since everything is cold, and the arms wait for it
-    anyway; so it counts only until there is another one.
+    The first plan of an episode takes longer, since caches are cold, and the arms wait for it
+    anyway; so it counts only until there is another measurement.
     """
 
     def __init__(self, control_hz: float, start: int = 0) -> None:
-        """Nothing is measured yet.
+        """Starts without measurements.
 
         Args:
             control_hz: Control periods per second.
-            start: Control periods to expect at least until something warm is measured.
+            start: Control periods to expect at least until a warm measurement.
         """
         self._hz = control_hz
         self._start = start
@@ -40,7 +40,7 @@ class Latency:
         self._measured = deque[int](maxlen=KEPT)
 
     def add(self, seconds: float) -> int:
-        """Takes a measurement and returns it in control periods."""
+        """Adds a measurement and returns it in control periods."""
         steps = periods(seconds, self._hz)
         if self._cold is None:
             self._cold = steps
@@ -50,41 +50,40 @@ class Latency:
 
     @property
     def expected(self) -> int:
-        """Control periods to expect of the next plan."""
+        """Expected control periods of the next plan."""
         return max(self._measured) if self._measured else max(self._start, self._cold or 0)
 
 
 Clock = Callable[[], float]
 
 
-class Blend(Session, Protocol):
-    """A session that minds its plans so far."""
+class PlanCombiner(Session, Protocol):
+    """A session that combines its plans with previous ones."""
 
     def postpone(self, seconds: float) -> None:
-        """Takes note that the arms waited before they began to follow the last plan, which is now due that much later."""
+        """Delays the last plan, since the arms waited before they followed it."""
 
 
-class Plain:
-    """A session whose plans are taken as they are."""
+class PassThrough:
+    """A session whose plans are not combined."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers."""
+        """Returns the plan of the session."""
         return self._session.plan(observation)
 
     def postpone(self, seconds: float) -> None:
-        """Minds nothing."""
+        """Does nothing."""
 
 
 class ExecutedSession:
-    """An episode whose plans say what is executed, and from when on.
+    """An episode whose plans determine what is executed, and when.
 
-    While the arms wait for a plan, because it is the first one or because the one before has run
-    out, it does not go stale: it is due as much later as they waited. Where they go on meanwhile,
-    what has become past of the new plan is skipped; so the arms are only ever sent to where a plan
-    wants them at that time.
+    While the arms wait for a plan, at the start or because the previous one has ended, it does not
+    become outdated: it is delayed by their waiting time. If they move meanwhile, the past actions
+    of the new plan are skipped, so each commanded action is planned for that time.
 
     Attributes:
         delay_steps: Control periods from the last observation until its plan is in force.
@@ -92,7 +91,7 @@ class ExecutedSession:
 
     def __init__(
         self,
-        blend: Blend,
+        combiner: PlanCombiner,
         control_hz: float,
         latency: Latency,
         *,
@@ -101,19 +100,19 @@ class ExecutedSession:
         delay_steps: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Begins; see `Execution.session`.
+        """Starts the episode; see `Execution.session`.
 
         Args:
-            blend: Whose plans are executed.
+            combiner: The session whose plans are executed.
             control_hz: Control periods per second.
-            latency: Gets what is measured.
-            execute_steps: Actions of a chunk that are executed; None: all of them.
-            stops: Whether plans end after so many actions.
-            delay_steps: Control periods that plans take; None: as long as they took.
-            clock: Of the observations; None: time is simulated, and does not begin before the first
+            latency: Receives the measured delays.
+            execute_steps: Executed actions of a chunk; None: all.
+            stops: Whether plans end after `execute_steps` actions.
+            delay_steps: Control periods that plans take; None: as measured.
+            clock: Clock of the observations; None: simulated time, which starts with the first
                 plan.
         """
-        self._blend = blend
+        self._combiner = combiner
         self._hz = control_hz
         self._latency = latency
         self._execute_steps = execute_steps
@@ -124,14 +123,10 @@ class ExecutedSession:
         self.delay_steps = 0
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers an observation with what is executed `delay_steps` after it.
-
-        Raises:
-            ValueError: The chunk is too short for what is to be executed of it.
-        """
+        """Returns the actions that are executed from `delay_steps` after an observation."""
         now = float(observation["time"])
         start = time.perf_counter()
-        plan = self._blend.plan(observation)
+        plan = self._combiner.plan(observation)
         took = (time.perf_counter() - start) if self._clock is None else (self._clock() - now)
         plan = self._fitting(plan)
         self.delay_steps = self._delay(self._latency.add(took))
@@ -141,7 +136,7 @@ class ExecutedSession:
         )
         if waited > SAME_TIME_S:
             plan = postponed(plan, waited)
-            self._blend.postpone(waited)
+            self._combiner.postpone(waited)
         self._last = plan
         return plan
 
@@ -151,14 +146,13 @@ class ExecutedSession:
         return measured if self._given is None else self._given
 
     def _fitting(self, plan: ActionChunk) -> ActionChunk:
-        """Returns what is executed of a chunk, if there is enough of it."""
+        """Returns the executed part of a chunk, if it is long enough."""
         have = periods_covered(plan, float(plan.time[0]), self._hz)
         if self._stops and self._execute_steps is not None:
             if self._execute_steps > have:
                 raise ValueError(
-                    f"A chunk of {have} actions was planned; execute_steps asks for "
-                    f"{self._execute_steps} of them. "
-                    "Lower execute_steps."
+                    f"execute_steps is {self._execute_steps}; allowed: up to {have}, the actions "
+                    f"of a chunk."
                 )
             return beginning(plan, self._execute_steps / self._hz)
         if self._given and not self._stops:
@@ -167,26 +161,22 @@ class ExecutedSession:
 
 
 def check_horizon(chunk: int, execute_steps: int | None, delay_steps: int) -> None:
-    """Refuses plans that come too late: d <= s <= H - d (Black et al., 2025, arXiv 2506.07339, section 3).
+    """Raises a ValueError unless d <= s <= H - d (Black et al., 2025, arXiv 2506.07339, section 3).
+
+    Otherwise a plan would be requested before the previous one is there, or the previous one would
+    end before.
 
     Args:
         chunk: H, actions of a chunk.
-        execute_steps: s, control periods between two observations that are planned for; None: all
-            of the chunk.
+        execute_steps: s, control periods between two planned observations; None: the whole chunk.
         delay_steps: d, control periods from an observation until its plan is in force.
-
-    Raises:
-        ValueError: A plan would be asked for before the one before is there, or the one before
-            would run out.
     """
     executed = chunk if execute_steps is None else execute_steps
     if delay_steps <= executed <= chunk - delay_steps:
         return
     allowed = f"{delay_steps} to {chunk - delay_steps}" if 2 * delay_steps <= chunk else "none"
     raise ValueError(
-        f"A plan is in force {delay_steps} control periods after its observation, and "
-        f"execute_steps asks for the next one "
-        f"after {executed}; with chunks of {chunk} actions allowed: {allowed}. Change "
-        f"execute_steps, lower delay_s to "
-        f"at most {chunk // 2} control periods, or use execution=stop_and_go."
+        f"execute_steps is {executed}; allowed with a delay of {delay_steps} control periods and "
+        f"chunks of {chunk} actions: {allowed}. Change execute_steps, lower delay_s to at most "
+        f"{chunk // 2} control periods, or use execution=stop_and_go."
     )

@@ -1,7 +1,7 @@
-"""How the chunks of a policy become actions: what plans are blended with, how much of each is executed, and from when on.
+"""Execution of chunks: the combination of plans, the executed part of each, and its delay.
 
-Simulation, servers and the bridge take an `Execution` and ask its sessions; this module imports
-without torch.
+Simulation, servers and the hardware bridge use the sessions of an `Execution`; this module does not
+import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, 
 from stringline.datasets.contract.contract import Contract
 from stringline.policies.chunks.chunk import Policy, Session
 from stringline.policies.execution.executed_session import (
-    Blend,
     Clock,
     ExecutedSession,
     Latency,
-    Plain,
+    PassThrough,
+    PlanCombiner,
     periods,
 )
 from stringline.policies.execution.real_time_chunking import RealTimeChunking
@@ -33,18 +33,18 @@ DECAY = 0.01
 
 @dataclass(frozen=True)
 class Execution:
-    """What is done with chunks; how many of their actions are executed, `execute_steps`, is said beside it.
+    """How chunks are executed; the number of executed actions, `execute_steps`, is set elsewhere.
 
     Attributes:
-        name: `receding_horizon`: each plan replaces the one before as soon as it is there.
-            `stop_and_go`: the same, but a plan is asked for when the one before has been carried
-            out, and the arms hold meanwhile. `temporal_ensembling`: plans are averaged with those
-            before them. `real_time_chunking`: plans go on from the one before.
-        delay_s: In simulated time, seconds from an observation until the plan that answers it is in
-            force, rounded up to control periods, or `measured`: as long as the answer took. By the
-            clock plans take as long as they take, and this is what real-time chunking expects
-            before it has measured anything.
-        decay: k of temporal ensembling, per plan; None takes 0.01.
+        name: `receding_horizon`: each plan replaces the previous one as soon as it is there.
+            `stop_and_go`: the same, but a plan is requested when the previous one has been
+            executed, and the arms hold meanwhile. `temporal_ensembling`: plans are averaged with
+            previous ones. `real_time_chunking`: plans continue the previous one.
+        delay_s: In simulated time, seconds from an observation until its plan is in force, rounded
+            up to control periods, or `measured`: the time that planning took. By a real clock plans
+            take the time that they take, and real-time chunking expects this delay before its first
+            measurement.
+        decay: k of temporal ensembling, per plan; None: 0.01.
     """
 
     name: str = RECEDING
@@ -52,31 +52,21 @@ class Execution:
     decay: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuses names and numbers that mean nothing.
-
-        Raises:
-            ValueError: There is no such execution, the delay is no time, or the setting is one of
-                another execution.
-        """
         if self.name not in NAMES:
             raise unknown_name("execution", self.name, NAMES)
         late = self.delay_s
         if late != MEASURED and late not in NOT_NEGATIVE:
             raise ValueError(
-                f"execution.delay_s is {late!r}; allowed: seconds from 0 on, or {MEASURED!r}."
+                f"execution.delay_s is {late!r}; allowed: seconds from 0, or {MEASURED!r}."
             )
         if self.decay is not None and self.name != ENSEMBLE:
-            raise ValueError(f"execution.decay is for {ENSEMBLE}; the execution is {self.name}.")
+            raise ValueError(f"execution.decay needs {ENSEMBLE}; the execution is {self.name}.")
         if self.decay is not None:
             FINITE.check(**{"execution.decay": self.decay})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Self:
-        """Returns the execution of a choice of `configs/execution`; None: a receding horizon without delay.
-
-        Raises:
-            ValueError: A setting or its value does not exist.
-        """
+        """Returns the execution of a choice of `configs/execution`; None: the default."""
         known = [field.name for field in fields(cls)]
         for name in settings or {}:
             if name not in known:
@@ -84,7 +74,7 @@ class Execution:
         return cls(**(settings or {}))
 
     def about(self) -> dict[str, Any]:
-        """Returns what results depend on, as plain JSON; nothing for a receding horizon without delay."""
+        """Returns the settings that results depend on, as plain JSON; empty for the default."""
         return (
             {}
             if self == Execution()
@@ -100,7 +90,7 @@ class Execution:
         }
 
     def described(self, execute_steps: int | None) -> str:
-        """Returns a few words for a reader."""
+        """Returns a short description."""
         words = [
             "whole chunks"
             if execute_steps is None
@@ -121,23 +111,24 @@ class Execution:
         """Returns the delay in control periods; None: it is measured."""
         return None if isinstance(self.delay_s, str) else periods(self.delay_s, control_hz)
 
-    def ask_after(self, execute_steps: int | None) -> int | None:
-        """Returns after how many control periods the next observation is planned for; None: when the plan has run out."""
+    def replan_after(self, execute_steps: int | None) -> int | None:
+        """Returns the control periods between two planned observations; None: a whole plan."""
         return None if self.name == STOPPING else execute_steps
 
     def session(
         self, policy: Policy, seed: int, *, execute_steps: int | None, clock: Clock | None = None
     ) -> ExecutedSession:
-        """Begins an episode.
+        """Starts an episode.
 
         Args:
-            policy: Who plans.
-            seed: As for `policy.session`.
-            execute_steps: Actions of a chunk that are executed; None: all of them.
-            clock: Of the observations, where time goes on by itself; None: it is simulated.
+            policy: The policy that plans.
+            seed: See `Policy.session`.
+            execute_steps: Executed actions of a chunk; None: all.
+            clock: Clock of the observations in real time; None: simulated time.
 
         Raises:
-            ValueError: The policy cannot do this, or the number of actions is none.
+            ValueError: The policy does not support this execution, or `execute_steps` is out of
+                range.
         """
         if execute_steps is not None and execute_steps not in COUNT:
             raise ValueError(
@@ -147,13 +138,13 @@ class Execution:
         delay = self.delay_steps(hz)
         latency = Latency(hz, delay or 0)
         given = delay if clock is None else None
-        blend = self.blended(
+        combiner = self.combined(
             policy.session(seed),
             policy.contract,
             lambda: latency.expected if given is None else given,
         )
         return ExecutedSession(
-            blend,
+            combiner,
             hz,
             latency,
             execute_steps=execute_steps,
@@ -162,16 +153,15 @@ class Execution:
             clock=clock,
         )
 
-    def blended(self, session: Session, contract: Contract, expected: Callable[[], int]) -> Blend:
-        """Returns a session whose plans are blended with those before them, as this execution does.
+    def combined(
+        self, session: Session, contract: Contract, expected: Callable[[], int]
+    ) -> PlanCombiner:
+        """Returns a session whose plans are combined with previous ones as this execution does.
 
         Args:
-            session: Of a policy.
-            contract: Of that policy.
-            expected: Says after how many control periods the next plan is expected to be in force.
-
-        Raises:
-            ValueError: The policy cannot do this.
+            session: Session of a policy.
+            contract: Contract of that policy.
+            expected: Returns the expected control periods until the next plan is in force.
         """
         if self.name == ENSEMBLE:
             return TemporalEnsemble(
@@ -179,33 +169,32 @@ class Execution:
             )
         if self.name == REAL_TIME:
             return RealTimeChunking(session, contract, expected)
-        return Plain(session)
+        return PassThrough(session)
 
 
-class BlendedPolicy:
-    """A policy whose plans are blended where it is, so that its clients need not know of it."""
+class CombiningPolicy:
+    """A policy that combines its plans on the server, invisible to its clients."""
 
     def __init__(self, policy: Policy, execution: Execution) -> None:
-        """Keeps both.
+        """Wraps a policy.
 
         Args:
-            policy: Who plans.
-            execution: How plans are blended.
+            policy: The policy that plans.
+            execution: How plans are combined.
 
         Raises:
-            ValueError: It is for whoever executes plans to decide.
+            ValueError: The execution has settings that only the executing side can apply.
         """
         delay = execution.delay_steps(policy.contract.control_hz)
         if execution.name == STOPPING or (execution.name != REAL_TIME and execution.delay_s != 0):
             raise ValueError(
-                "When plans are asked for, and when they are in force, is decided where they are "
-                "executed."
+                "A server cannot apply stop_and_go or delay_s: when plans are requested and in "
+                "force is decided where they are executed."
             )
         if execution.name == REAL_TIME and delay is None:
             raise ValueError(
-                "A server does not see when its answers arrive: give execution.delay_s in "
-                "seconds, or let the client, which "
-                "does, use execution=real_time_chunking."
+                "A server cannot measure when its plans arrive: set execution.delay_s in seconds, "
+                "or use execution=real_time_chunking on the client."
             )
         self._policy = policy
         self._execution = execution
@@ -213,11 +202,11 @@ class BlendedPolicy:
 
     @property
     def contract(self) -> Contract:
-        """That of the policy."""
+        """The contract of the policy."""
         return self._policy.contract
 
     def session(self, seed: int) -> Session:
-        """Begins an episode of the policy."""
-        return self._execution.blended(
+        """Starts an episode of the policy."""
+        return self._execution.combined(
             self._policy.session(seed), self.contract, lambda: self._delay
         )

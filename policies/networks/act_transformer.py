@@ -1,4 +1,4 @@
-"""The transformer of ACT: DETR's layers, in which positions are added to queries and keys, not to values.
+"""The transformer of ACT: DETR's layers, with positions added to queries and keys only.
 
 Carion et al., DETR, ECCV 2020 (arXiv 2005.12872), appendix A.3; norms come after the residuals.
 """
@@ -11,7 +11,6 @@ class EncoderLayer(nn.Module):
     """Self-attention and a feed-forward layer."""
 
     def __init__(self, dim: int, heads: int, feed_forward: int, dropout: float) -> None:
-        """Builds one layer; see `ActTransformer`."""
         super().__init__()
         self.attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
         self.feed_forward = _feed_forward(dim, feed_forward, dropout)
@@ -20,19 +19,20 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, position: Tensor, absent: Tensor | None) -> Tensor:
-        """Maps (B, N, dim) to the same shape; `position` (N, dim), `absent` (B, N) bool as in `encode`."""
-        placed = x + position
-        found = self.attention(placed, placed, x, key_padding_mask=absent, need_weights=False)[0]
+        """Maps (B, N, dim) to the same shape; arguments as in `Encoder.forward`."""
+        positioned = x + position
+        found = self.attention(
+            positioned, positioned, x, key_padding_mask=absent, need_weights=False
+        )[0]
         x = self.attention_norm(x + self.dropout(found))
         out: Tensor = self.norm(x + self.feed_forward(x))
         return out
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention of the queries, cross-attention to the memory, and a feed-forward layer."""
+    """Self-attention of queries, cross-attention to encoded tokens, and a feed-forward layer."""
 
     def __init__(self, dim: int, heads: int, feed_forward: int, dropout: float) -> None:
-        """Builds one layer; see `ActTransformer`."""
         super().__init__()
         self.self_attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
         self.cross_attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
@@ -48,14 +48,14 @@ class DecoderLayer(nn.Module):
         """Maps (B, T, dim) to the same shape.
 
         Args:
-            x: What is known of the T actions.
+            x: Tokens of the T actions.
             queries: (T, dim), their positions.
-            memory: (B, N, dim).
-            position: (N, dim), its positions.
-            absent: (B, N) bool, its tokens that are not there; None: all are.
+            memory: (B, N, dim), the encoded tokens.
+            position: (N, dim), the positions of these tokens.
+            absent: (B, N) bool, encoded tokens that do not exist; None: all exist.
         """
-        placed = x + queries
-        found = self.self_attention(placed, placed, x, need_weights=False)[0]
+        positioned = x + queries
+        found = self.self_attention(positioned, positioned, x, need_weights=False)[0]
         x = self.self_norm(x + self.dropout(found))
         found = self.cross_attention(
             x + queries, memory + position, memory, key_padding_mask=absent, need_weights=False
@@ -66,12 +66,11 @@ class DecoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Encoder layers one after the other."""
+    """A sequence of encoder layers."""
 
     def __init__(
         self, dim: int, heads: int, feed_forward: int, layers: int, dropout: float
     ) -> None:
-        """Builds the layers; see `ActTransformer`."""
         super().__init__()
         self.layers = nn.ModuleList(
             EncoderLayer(dim, heads, feed_forward, dropout) for _ in range(layers)
@@ -83,7 +82,7 @@ class Encoder(nn.Module):
         Args:
             x: (B, N, dim) tokens.
             position: (N, dim), added to queries and keys.
-            absent: (B, N) bool, tokens that are not there; None: all are.
+            absent: (B, N) bool, tokens that do not exist; None: all exist.
 
         Returns:
             (B, N, dim).
@@ -94,7 +93,7 @@ class Encoder(nn.Module):
 
 
 class ActTransformer(nn.Module):
-    """From the tokens of an observation and of a style to T action tokens."""
+    """Maps the tokens of an observation and a style to T action tokens."""
 
     def __init__(
         self,
@@ -110,13 +109,13 @@ class ActTransformer(nn.Module):
         """Builds the network.
 
         Args:
-            chunk: Actions, T, each asked for by a learned query.
+            chunk: Actions, T, each with a learned query.
             dim: Width of the tokens.
-            heads: Attention heads; must divide `dim`.
+            heads: Number of attention heads; must divide `dim`.
             feed_forward: Hidden width of the feed-forward layers.
             encoder_layers: Layers over the tokens of the observation.
             decoder_layers: Layers over the actions.
-            dropout: After each attention and in each feed-forward layer.
+            dropout: Dropout rate after each attention and in each feed-forward layer.
         """
         super().__init__()
         self.encoder = Encoder(dim, heads, feed_forward, encoder_layers, dropout)
@@ -139,7 +138,7 @@ class ActTransformer(nn.Module):
         return out
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify."""
+        """Returns the names of the parameters without weight decay."""
         return {"queries"}
 
 

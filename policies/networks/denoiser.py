@@ -1,7 +1,7 @@
-"""What turns noisy action chunks into clean ones, given the memory of an observation: the face, and a transformer behind it."""
+"""The interface of denoisers of action chunks, and a transformer."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -9,27 +9,30 @@ from torch import Tensor, nn
 
 from stringline.encoders.vision.attention import attend
 
-Remembered = Sequence[tuple[Tensor, ...]]
-"""What a denoiser keeps of B observations; only the denoiser that made it knows what is in it."""
+Precomputed = Sequence[tuple[Tensor, ...]]
+"""What a denoiser precomputes for B observations; its content is private to the denoiser."""
 
 
 class Denoiser(Protocol):
-    """A network over noisy chunks, a `torch.nn.Module`; the policies decide what its output means."""
+    """A network over noisy chunks, a `torch.nn.Module`; policies interpret its output."""
 
-    def remember(self, memory: Tensor) -> Remembered:
-        """Returns what is made once per observation of its memory, (B, N, memory_dim), for every draw and every step."""
+    def precompute(self, conditioning: Tensor) -> Precomputed:
+        """Precomputes tensors of conditioning tokens (B, N, conditioning_dim).
+
+        They are computed once per observation, for all draws and steps.
+        """
         ...
 
     def __call__(
-        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+        self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Maps K draws per observation to as many predictions.
+        """Maps K draws per observation to K predictions.
 
         Args:
             noisy: (B, K, T, A) normalised actions with noise.
-            level: (B, K) noise levels from 0, no noise, to 1, nothing but noise.
-            remembered: What `remember` returned for the B observations.
-            present: (B, N) bool, which tokens of their memory are there; None: all.
+            level: (B, K) noise levels from 0, no noise, to 1, pure noise.
+            precomputed: The result of `precompute` for the B observations.
+            present: (B, N) bool, which conditioning tokens exist; None: all.
 
         Returns:
             (B, K, T, A).
@@ -37,26 +40,16 @@ class Denoiser(Protocol):
         ...
 
 
-class DenoiserFactory(Protocol):
-    """Makes a denoiser, such as one of the classes below with its sizes set."""
-
-    def __call__(self, *, action_dim: int, chunk: int, memory_dim: int) -> Denoiser:
-        """Returns it with its starting parameters.
-
-        Args:
-            action_dim: Numbers per action, A.
-            chunk: Actions per chunk, T.
-            memory_dim: Width of the memory's tokens.
-        """
-        ...
+DenoiserFactory = Callable[..., Denoiser]
+"""Makes a denoiser, given `action_dim` (A), `chunk` (T) and `conditioning_dim`."""
 
 
 class TransformerDenoiser(nn.Module):
-    """Self-attention over action tokens, cross-attention to the memory, adaptive norms driven by the noise level.
+    """Self-attention over action tokens, cross-attention to conditioning tokens, adaptive norms.
 
-    The adaptive norms start at zero, so every block begins as the identity (Peebles and Xie, ICCV
-    2023, section 3.2). Keys and values of the memory are made once per observation by `remember`
-    and serve every draw and every step.
+    The noise level drives the adaptive norms, which start at zero, so every block begins as the
+    identity (Peebles and Xie, ICCV 2023, section 3.2). Keys and values of the conditioning tokens
+    are computed once per observation by `precompute`.
     """
 
     def __init__(
@@ -64,7 +57,7 @@ class TransformerDenoiser(nn.Module):
         *,
         action_dim: int,
         chunk: int,
-        memory_dim: int,
+        conditioning_dim: int,
         dim: int = 128,
         depth: int = 3,
         heads: int = 4,
@@ -75,14 +68,11 @@ class TransformerDenoiser(nn.Module):
         Args:
             action_dim: Numbers per action, A.
             chunk: Actions per chunk, T; a multiple of `steps_per_token`.
-            memory_dim: Width of the memory's tokens.
+            conditioning_dim: Width of the conditioning tokens.
             dim: Width of the action tokens.
             depth: Number of blocks.
-            heads: Attention heads; must divide `dim`.
+            heads: Number of attention heads; must divide `dim`.
             steps_per_token: Consecutive actions that share a token.
-
-        Raises:
-            ValueError: The chunk or the width does not divide.
         """
         super().__init__()
         if chunk % steps_per_token:
@@ -97,7 +87,9 @@ class TransformerDenoiser(nn.Module):
         self.embed_level = nn.Sequential(
             nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU()
         )
-        self.blocks = nn.ModuleList(DenoiserBlock(dim, memory_dim, heads) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            DenoiserBlock(dim, conditioning_dim, heads) for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.modulation = nn.Linear(dim, 2 * dim)
         self.read_action = nn.Linear(dim, action_dim * steps_per_token)
@@ -105,12 +97,12 @@ class TransformerDenoiser(nn.Module):
             nn.init.zeros_(zero.weight)
             nn.init.zeros_(zero.bias)
 
-    def remember(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Projects the memory, (B, N, memory_dim), to each block's keys and values, (B, heads, N, dim / heads)."""
-        return [block.remember(memory) for block in self._blocks()]
+    def precompute(self, conditioning: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Projects conditioning tokens to each block's keys and values."""
+        return [block.precompute(conditioning) for block in self._blocks()]
 
     def forward(
-        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+        self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
         """Denoises K draws per observation; see `Denoiser`."""
         batch, draws, chunk, action_dim = noisy.shape
@@ -119,7 +111,7 @@ class TransformerDenoiser(nn.Module):
             + self.position
         )
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
-        for block, (keys, values) in zip(self._blocks(), remembered, strict=True):
+        for block, (keys, values) in zip(self._blocks(), precomputed, strict=True):
             tokens = block(tokens, condition, keys, values, present)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)
         out: Tensor = self.read_action(self.norm(tokens) * (1 + scale) + shift)
@@ -132,19 +124,18 @@ class TransformerDenoiser(nn.Module):
 
 
 class DenoiserBlock(nn.Module):
-    """Self-attention within a draw, cross-attention to the memory, and a feed-forward layer, each behind an adaptive norm."""
+    """Self-attention, cross-attention and a feed-forward layer, each with an adaptive norm."""
 
-    def __init__(self, dim: int, memory_dim: int, heads: int) -> None:
-        """Builds one block; see `TransformerDenoiser`."""
+    def __init__(self, dim: int, conditioning_dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.modulation = nn.Linear(dim, 9 * dim)
         self.self_qkv = nn.Linear(dim, 3 * dim)
         self.self_out = nn.Linear(dim, dim)
-        self.memory_norm = nn.LayerNorm(memory_dim)
+        self.conditioning_norm = nn.LayerNorm(conditioning_dim)
         self.cross_q = nn.Linear(dim, dim)
-        self.cross_kv = nn.Linear(memory_dim, 2 * dim)
+        self.cross_kv = nn.Linear(conditioning_dim, 2 * dim)
         self.cross_out = nn.Linear(dim, dim)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim)
@@ -152,9 +143,9 @@ class DenoiserBlock(nn.Module):
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
-    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def precompute(self, conditioning: Tensor) -> tuple[Tensor, Tensor]:
         """Returns keys and values, each (B, heads, N, dim / heads)."""
-        keys, values = self.cross_kv(self.memory_norm(memory)).chunk(2, dim=-1)
+        keys, values = self.cross_kv(self.conditioning_norm(conditioning)).chunk(2, dim=-1)
         return split_heads(keys, self.heads), split_heads(values, self.heads)
 
     def forward(
@@ -165,7 +156,10 @@ class DenoiserBlock(nn.Module):
         values: Tensor,
         present: Tensor | None = None,
     ) -> Tensor:
-        """Maps (B, K, L, dim) to the same shape, under a condition of (B, K, 1, dim); `present` (B, N) of the memory."""
+        """Maps (B, K, L, dim) to the same shape, under a condition (B, K, 1, dim).
+
+        `keys` and `values` are those of the conditioning tokens, of which `present` (B, N) exist.
+        """
         batch, draws, length, dim = tokens.shape
         parts = self.modulation(condition).chunk(9, dim=-1)
         shifts = parts[:3]
@@ -181,7 +175,7 @@ class DenoiserBlock(nn.Module):
             tokens.shape
         )
 
-        # All draws of one observation share its keys and values, so they stand side by side as
+        # All draws of one observation share its keys and values, so they are concatenated as
         # queries.
         x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
         q = split_heads(self.cross_q(x.reshape(batch, draws * length, dim)), self.heads)
@@ -205,7 +199,9 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 def sinusoidal_embedding(level: Tensor, dim: int) -> Tensor:
-    """Embeds noise levels in [0, 1] by sines and cosines of 1 to 1000 rad (Vaswani et al., 2017, section 3.5).
+    """Embeds noise levels in [0, 1] by sines and cosines of 1 to 1000 rad.
+
+    Vaswani et al., 2017, section 3.5.
 
     Args:
         level: Any shape.

@@ -1,4 +1,4 @@
-"""Sines and cosines of positions in sequences and images, added to tokens of networks that know no places."""
+"""Sines and cosines of positions in sequences and images, added to tokens."""
 
 import math
 
@@ -7,15 +7,14 @@ from torch import Tensor
 
 
 def sequence_positions(length: int, dim: int, device: torch.device | None = None) -> Tensor:
-    """Returns the table of Vaswani et al. (2017, section 3.5), (length, dim): sines in even channels, cosines in odd ones.
+    """Returns the table of Vaswani et al. (2017, section 3.5), (length, dim).
+
+    Even channels are sines, odd channels cosines.
 
     Args:
-        length: Positions 0, 1, ...
+        length: Number of positions.
         dim: Channels, even.
-        device: Where to make it.
-
-    Raises:
-        ValueError: The channels are not even.
+        device: Device of the result.
     """
     return _waves(torch.arange(length, dtype=torch.float32, device=device), dim)
 
@@ -23,19 +22,16 @@ def sequence_positions(length: int, dim: int, device: torch.device | None = None
 def image_positions(
     rows: int, columns: int, dim: int, device: torch.device | None = None
 ) -> Tensor:
-    """Returns the table of DETR for a feature map (Carion et al., ECCV 2020, appendix A.4), (rows, columns, dim).
+    """Returns DETR's table of a feature map (Carion et al., ECCV 2020), (rows, columns, dim).
 
-    The first half of the channels tells the row, the second the column; both count to 2 pi at the
-    end of the image.
+    After appendix A.4: the first half of the channels encodes the row, the second the column; both
+    run to 2 pi at the end of the image.
 
     Args:
-        rows: Of the map.
-        columns: Of the map.
+        rows: Rows of the map.
+        columns: Columns of the map.
         dim: Channels, a multiple of 4.
-        device: Where to make it.
-
-    Raises:
-        ValueError: The channels do not divide.
+        device: Device of the result.
     """
     if dim % 4:
         raise ValueError(f"Positions in images have {dim} channels; allowed: multiples of 4.")
@@ -52,7 +48,7 @@ def image_positions(
 
 
 def _waves(position: Tensor, dim: int) -> Tensor:
-    """Returns sines and cosines, by turns, of positions (N,) at frequencies 1 to almost 10^-4, (N, dim)."""
+    """Returns alternating sines and cosines of positions (N,), frequencies 1 to 10^-4, (N, dim)."""
     if dim < 2 or dim % 2:
         raise ValueError(f"Positions have {dim} channels; allowed: even numbers.")
     falling = torch.arange(0, dim, 2, dtype=torch.float32, device=position.device) / dim

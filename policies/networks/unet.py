@@ -1,4 +1,4 @@
-"""The U-Net over time of diffusion policy, which sees an observation as one vector: for comparison with our transformer."""
+"""The U-Net over time of diffusion policy, conditioned on one vector: for comparison."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,21 +11,21 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.arguments import COUNT
 from stringline.encoders.vision.attention import attend
-from stringline.policies.networks.denoiser import Remembered, join_heads, split_heads
+from stringline.policies.networks.denoiser import Precomputed, join_heads, split_heads
 
 PUBLISHED_LEVELS = 100
-"""Noise levels of the published policies; their network is told the number of the level, 0 to 99."""
+"""Noise levels of the published policies, whose networks get the index of the level, 0 to 99."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnetSettings:
-    """What is chosen about a `ConditionalUnet`; as published.
+    """Settings of a `ConditionalUnet`; defaults as published.
 
     Attributes:
-        down_dims: Channels of each level; each after the first works at half the rate of the one
-            before.
+        down_dims: Channels of each resolution; each after the first has half the rate of the
+            previous one.
         kernel: Length of the convolutions, odd.
-        groups: Of the group norms; must divide all of `down_dims`.
+        groups: Number of groups of the group norms; must divide all of `down_dims`.
         level_dim: Length of the embedding of the noise level, even.
     """
 
@@ -35,11 +35,6 @@ class UnetSettings:
     level_dim: int = 128
 
     def __post_init__(self) -> None:
-        """Checks the sizes.
-
-        Raises:
-            ValueError: A size does not divide, or there is only one level.
-        """
         COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
         widths = list(self.down_dims)
         if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
@@ -54,7 +49,7 @@ class UnetSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class UnetDenoiserSettings(UnetSettings):
-    """What is chosen about a `UnetDenoiser`: its network, and how that sees an observation.
+    """Settings of a `UnetDenoiser`: its network and the pooling of conditioning tokens.
 
     Attributes:
         condition_dim: Length of the observation's vector.
@@ -65,7 +60,6 @@ class UnetDenoiserSettings(UnetSettings):
     heads: int = 8
 
     def __post_init__(self) -> None:
-        """See the base."""
         super().__post_init__()
         COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
         if self.condition_dim % self.heads:
@@ -76,19 +70,19 @@ class UnetDenoiserSettings(UnetSettings):
 
 
 class ConditionalUnet(nn.Module):
-    """The network of Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), with its layers and no others.
+    """The network of Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), layer by layer.
 
     Convolutions over time after Janner et al., Diffuser (ICML 2022). Each residual block is
-    modulated channel by channel by the noise level and a vector of the observation (Perez et al.,
-    FiLM, AAAI 2018), scale and shift. As in the published code the finest level has no skip
-    connection: its way up begins above it.
+    modulated per channel by the noise level and a vector of the observation (Perez et al., FiLM,
+    AAAI 2018), scale and shift. As in the published code the finest resolution has no skip
+    connection: the upward path begins above it.
     """
 
     def __init__(self, settings: UnetSettings, *, action_dim: int, condition_dim: int) -> None:
         """Builds the network.
 
         Args:
-            settings: What is chosen about it.
+            settings: Settings of the network.
             action_dim: Numbers per action, A.
             condition_dim: Length of the observation's vector, C.
         """
@@ -124,7 +118,7 @@ class ConditionalUnet(nn.Module):
         Args:
             noisy: (N, T, A) normalised actions with noise; T a multiple of 2^(levels - 1).
             level: (N,) noise levels in [0, 1].
-            condition: (N, C) of the observations.
+            condition: (N, C), the vectors of the observations.
 
         Returns:
             (N, T, A).
@@ -145,27 +139,24 @@ class ConditionalUnet(nn.Module):
 
 
 class UnetDenoiser(nn.Module):
-    """The published U-Net behind the face of `Denoiser`.
+    """The published U-Net with the interface of `Denoiser`.
 
-    The memory becomes the observation's vector by attention with one learned query per head (Lee et
-    al., Set Transformer, ICML 2019, section 3.2, with one seed). Of a memory of one token, as
-    `KeypointMemory` makes it in the published form, that is a linear map, which the published
-    network has not.
+    Conditioning tokens become the observation's vector by attention with one learned query per head
+    (Lee et al., Set Transformer, ICML 2019, section 3.2, with one seed). For a single token, as
+    from `KeypointEncoder` in the published form, that is a linear map, which the published network
+    lacks.
     """
 
     def __init__(
-        self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, memory_dim: int
+        self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, conditioning_dim: int
     ) -> None:
         """Builds the network.
 
         Args:
-            settings: What is chosen about it.
+            settings: Settings of network and pooling.
             action_dim: Numbers per action, A.
             chunk: Actions per chunk, T; a multiple of 2^(levels - 1).
-            memory_dim: Width of the memory's tokens.
-
-        Raises:
-            ValueError: The chunk does not divide.
+            conditioning_dim: Width of the conditioning tokens.
         """
         super().__init__()
         levels = len(settings.down_dims)
@@ -177,25 +168,25 @@ class UnetDenoiser(nn.Module):
             )
         self.heads = settings.heads
         self.query = nn.Parameter(torch.randn(condition_dim))
-        self.memory_kv = nn.Linear(memory_dim, 2 * condition_dim)
+        self.conditioning_kv = nn.Linear(conditioning_dim, 2 * condition_dim)
         self.network = ConditionalUnet(settings, action_dim=action_dim, condition_dim=condition_dim)
 
-    def remember(self, memory: Tensor) -> list[tuple[Tensor, ...]]:
-        """Projects the memory, (B, N, memory_dim), to keys and values, (B, heads, N, condition_dim / heads)."""
-        keys, values = self.memory_kv(memory).chunk(2, dim=-1)
+    def precompute(self, conditioning: Tensor) -> list[tuple[Tensor, ...]]:
+        """Projects conditioning tokens to keys and values, (B, heads, N, condition_dim / heads)."""
+        keys, values = self.conditioning_kv(conditioning).chunk(2, dim=-1)
         return [(split_heads(keys, self.heads), split_heads(values, self.heads))]
 
     def forward(
-        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+        self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
         """Denoises K draws per observation; see `Denoiser`."""
-        condition = self.pool(remembered, present).repeat_interleave(noisy.shape[1], dim=0)
+        condition = self.pool(precomputed, present).repeat_interleave(noisy.shape[1], dim=0)
         out: Tensor = self.network(noisy.flatten(0, 1), level.flatten(), condition)
         return out.reshape(noisy.shape)
 
-    def pool(self, remembered: Remembered, present: Tensor | None = None) -> Tensor:
-        """Returns the vectors (B, condition_dim) of B observations, of the tokens that are `present` (B, N) in their memory."""
-        ((keys, values),) = remembered
+    def pool(self, precomputed: Precomputed, present: Tensor | None = None) -> Tensor:
+        """Returns vectors (B, condition_dim) of the tokens that are `present` (B, N)."""
+        ((keys, values),) = precomputed
         query = (
             self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
         )
@@ -203,7 +194,7 @@ class UnetDenoiser(nn.Module):
 
 
 class _Stage(nn.Module):
-    """Two residual blocks under one context: the network's unit at every level."""
+    """Two residual blocks with one context, the unit of the network at every resolution."""
 
     def __init__(
         self, inputs: int, outputs: int, *, context: int, kernel: int, groups: int
@@ -218,7 +209,7 @@ class _Stage(nn.Module):
 
 
 class _ModulatedBlock(nn.Module):
-    """Two convolutions around a scale and a shift that the context decides, beside a shortcut."""
+    """Two convolutions, modulated by the context in between, beside a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, context: int, kernel: int, groups: int) -> None:
         super().__init__()
@@ -235,10 +226,10 @@ class _ModulatedBlock(nn.Module):
 
 
 def level_features(level: Tensor, dim: int) -> Tensor:
-    """Embeds noise levels as the published code does: sines, then cosines of the level's number of 100, 1 to 10^-4 rad each.
+    """Embeds noise levels as in the published code: sines, then cosines of the level's index.
 
     Args:
-        level: Any shape, in [0, 1].
+        level: Any shape, in [0, 1]; the index is of 100 levels, frequencies are 1 to 10^-4 rad.
         dim: Length of the new last axis; even, at least 4.
     """
     falling = torch.arange(dim // 2, device=level.device) / (dim // 2 - 1)

@@ -1,1 +1,1 @@
-"""Observation encoders: images, gripper positions, history and instruction as conditioning tokens."""
+"""Observation encoders: images, grippers, history and instructions to conditioning tokens."""

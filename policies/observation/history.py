@@ -1,4 +1,4 @@
-"""How far a policy looks back, and what a session keeps for that."""
+"""The history of a policy: which past observations it reads, and their storage in a session."""
 
 import logging
 from collections import deque
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 class ObservationHistory(nn.Module):
-    """Which moments of the past a memory takes besides the present.
+    """The past times whose observations an encoder reads besides the present one.
 
-    Each of them brings a token for every gripper, where it was then, and, if asked for, the patches
-    of all cameras, where they were then; time is an axis of their places. What there is no
-    observation of, as at the start of an episode, is absent: its tokens tell nobody anything.
+    Each past observation adds one token per gripper, at its position then, and optionally the
+    patches of all cameras, at their positions then; time is an axis of the positions. If an
+    observation is missing, as at the start of an episode, its tokens are absent and have no effect.
     """
 
     def __init__(
@@ -31,23 +31,18 @@ class ObservationHistory(nn.Module):
         dropout: float = 0.0,
         tolerance_s: float = 0.05,
     ) -> None:
-        """Keeps the choice.
+        """Sets the past times.
 
         Args:
-            ages_s: How long ago each moment was. Policies look when they plan, so these are to be
+            ages_s: Ages of the observations. Policies observe when they plan, so ages should be
                 multiples of the time between two plans.
-            wavelengths_s: Shortest and longest on the axis of time at the start; they are learned
-                where those of space are.
-            images: Whether to look at the images of the past too.
-            dropout: Share of the training examples whose past is hidden. A history tells so well
-                what the demonstrator would do next that a policy may stop to look (de Haan et al.,
+            wavelengths_s: Shortest and longest initial wavelength of the time axis; learned if
+                those of space are.
+            images: Whether to read past images too.
+            dropout: Share of the training examples whose past is hidden. A history predicts the
+                demonstrator's actions so well that a policy may stop using images (de Haan et al.,
                 Causal Confusion in Imitation Learning, NeurIPS 2019).
-            tolerance_s: How much older or younger than asked for an observation may be; its own
-                time is what counts.
-
-        Raises:
-            ValueError: There is no age, one is not above 0 or comes twice, or another number is out
-                of range.
+            tolerance_s: Tolerated deviation of the age of an observation; its own time is used.
         """
         super().__init__()
         self.ages_s = tuple(sorted((float(age) for age in ages_s), reverse=True))
@@ -57,8 +52,8 @@ class ObservationHistory(nn.Module):
             or len(set(self.ages_s)) < len(self.ages_s)
         ):
             raise ValueError(
-                f"ages_s is {list(ages_s)}; allowed: different times above 0, in seconds, at "
-                f"least one."
+                f"ages_s is {list(ages_s)}; allowed: at least one, different times above 0, in "
+                f"seconds."
             )
         check_wavelengths(**{"history.wavelengths_s": wavelengths_s})
         SHARE.check(**{"history.dropout": dropout})
@@ -69,11 +64,7 @@ class ObservationHistory(nn.Module):
         self.tolerance_s = tolerance_s
 
     def steps(self, control_hz: float) -> tuple[int, ...]:
-        """Returns the same as steps of an episode, the farthest first.
-
-        Raises:
-            ValueError: An age is less than half a step, or two fall on the same step.
-        """
+        """Returns the ages as steps of an episode, the oldest first."""
         steps = tuple(round(age * control_hz) for age in self.ages_s)
         if min(steps) < 1 or len(set(steps)) < len(steps):
             raise ValueError(
@@ -84,14 +75,14 @@ class ObservationHistory(nn.Module):
 
 
 class PastObservations:
-    """What a session has seen so far, as far back as its policy looks."""
+    """The observations of a session, as far back as its policy reads."""
 
     def __init__(self, history: ObservationHistory, keys: Sequence[str]) -> None:
-        """Starts with nothing.
+        """Starts without observations.
 
         Args:
-            history: Which moments are asked for.
-            keys: What of an observation is kept, `time` included.
+            history: The past times.
+            keys: Keys of an observation that are stored, with `time`.
         """
         self._history = history
         self._keys = tuple(keys)
@@ -100,24 +91,20 @@ class PastObservations:
         self._warned = False
 
     def before(self, observation: Observation) -> dict[str, Array]:
-        """Returns what was at the ages before an observation, and keeps that one.
+        """Returns the observations at the ages before an observation, and stores that one.
 
         Args:
-            observation: The next one; later than all before it.
+            observation: The next observation, later than all before it.
 
         Returns:
-            `past/<key>` (K, ...), the farthest first, and `past_mask` (K,) bool, False where
-            nothing was seen then and the observation itself stands in its place.
-
-        Raises:
-            ValueError: The observation is not later than the one before.
+            `past/<key>` (K, ...), the oldest first, and `past_mask` (K,) bool, False for missing
+            observations, which are replaced by the present one.
         """
         now = float(observation["time"])
         if self._seen and not now > float(self._seen[-1]["time"]):
             raise ValueError(
-                f"An observation of {now} s came after one of {float(self._seen[-1]['time'])} s; "
-                f"a policy with a history needs "
-                "them in order, and a new session for each episode."
+                f"An observation of {now} s follows one of {float(self._seen[-1]['time'])} s; a "
+                f"policy with a history needs rising times and a new session for each episode."
             )
         self._first_s = now if self._first_s is None else self._first_s
         oldest = now - self._history.ages_s[0] - self._history.tolerance_s
@@ -133,7 +120,7 @@ class PastObservations:
         return past | {"past_mask": np.array([each is not None for each in found])}
 
     def _nearest(self, time: float) -> Mapping[str, Array] | None:
-        """Returns what was seen at a time; says once if it should have been and was not."""
+        """Returns the observation at a time; warns once if there should be one."""
         tolerance = self._history.tolerance_s + 1e-9  # Times are sums of rounded periods.
         nearest = min(self._seen, key=lambda each: abs(float(each["time"]) - time), default=None)
         if nearest is not None and abs(float(nearest["time"]) - time) <= tolerance:
@@ -141,10 +128,8 @@ class PastObservations:
         if self._first_s is not None and self._first_s <= time + tolerance and not self._warned:
             self._warned = True
             logger.warning(
-                (
-                    "The policy looks back %s s, but it was not asked about %.3f s; plan at times "
-                    "that are that far apart."
-                ),
+                "The policy reads observations of %s s ago, but has none of %.3f s; plan at "
+                "intervals that divide these ages.",
                 list(self._history.ages_s),
                 time,
             )

@@ -1,6 +1,6 @@
-"""Maps numbers of the contract to the range of networks and back; each kind says what of the data becomes -1 and 1."""
+"""Normalisers between data units and the range of networks, from statistics of the data."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,16 @@ from stringline.datasets.loading.statistics import QUANTILES, Floats, KeyStatist
 
 
 class Normaliser(nn.Module):
-    """An affine map per dimension that takes [low, high] to [-1, 1].
+    """An affine map per dimension from [low, high] to [-1, 1].
 
-    Its numbers are no weights: the statistics in the checkpoint's description are their one source.
+    Its numbers are not weights: they come from the statistics in the checkpoint's description.
 
     Attributes:
-        low: (D,) what becomes -1, in data units.
-        high: (D,) what becomes 1.
-        clip: Whether values beyond become -1 and 1; they do not come back then.
-        reach: The largest magnitude that the data have after `normalise`, at least 1. Samplers that
-            clip must not clip below.
+        low: (D,) value that becomes -1, in data units.
+        high: (D,) value that becomes 1.
+        clip: Whether values outside are clipped to -1 and 1, irreversibly.
+        reach: The largest magnitude of the normalised data, at least 1. Samplers must not clip
+            below.
     """
 
     low: Tensor
@@ -37,15 +37,12 @@ class Normaliser(nn.Module):
         """Sets the ranges.
 
         Args:
-            statistics: Of the data.
-            low: (D,) what shall become -1.
-            high: (D,) what shall become 1.
-            floor: Smallest range; a narrower one is widened about its middle, or a constant joint's
-                noise would be blown up.
-            clip: See the class.
-
-        Raises:
-            ValueError: The floor is not above 0, so channels that never change would have no range.
+            statistics: Statistics of the data.
+            low: (D,) values that become -1.
+            high: (D,) values that become 1.
+            floor: Smallest range, above 0; a narrower one is widened about its middle, so that the
+                noise of a constant joint is not amplified.
+            clip: Clip values outside of the range.
         """
         super().__init__()
         POSITIVE.check(floor=floor)
@@ -60,7 +57,7 @@ class Normaliser(nn.Module):
         self.reach = 1.0 if clip else max(1.0, float(((ends - middle) / half).abs().max()))
 
     def normalise(self, value: Tensor) -> Tensor:
-        """Maps (..., D) in data units to [-1, 1] or around it."""
+        """Maps (..., D) in data units to about [-1, 1]."""
         normal = 2 * (value - self.low) / (self.high - self.low) - 1
         return normal.clamp(-1, 1) if self.clip else normal
 
@@ -70,27 +67,27 @@ class Normaliser(nn.Module):
 
 
 class MinMaxNormaliser(Normaliser):
-    """The smallest and the largest value of the data become -1 and 1."""
+    """Maps the smallest and the largest value of the data to -1 and 1."""
 
     def __init__(self, statistics: KeyStatistics, *, floor: float = 0.05) -> None:
         """Sets the ranges.
 
         Args:
-            statistics: Of the data.
+            statistics: Statistics of the data.
             floor: Smallest range; 0.05 is 0.05 rad for joints and 5 % of the travel for grippers.
         """
         super().__init__(statistics, statistics.min, statistics.max, floor=floor)
-        self.reach = 1.0  # Without the last bit of rounding.
+        self.reach = 1.0  # Exactly, without rounding.
 
 
 class MeanStdNormaliser(Normaliser):
-    """The mean becomes 0, a standard deviation 1."""
+    """Maps the mean to 0 and a standard deviation to 1."""
 
     def __init__(self, statistics: KeyStatistics, *, floor: float = 0.05) -> None:
         """Sets the ranges.
 
         Args:
-            statistics: Of the data.
+            statistics: Statistics of the data.
             floor: Smallest range of two standard deviations.
         """
         mean = statistics.mean
@@ -99,9 +96,9 @@ class MeanStdNormaliser(Normaliser):
 
 
 class QuantileNormaliser(Normaliser):
-    """The 1 % and the 99 % quantile become -1 and 1, so a few outliers do not squeeze everything else together.
+    """Maps the 1 % and the 99 % quantile to -1 and 1, robust against outliers.
 
-    Quantiles are those of `KeyStatistics`, each within a 4096th of the range of its dimension.
+    Quantiles are those of `KeyStatistics`, accurate to a 4096th of the range of each dimension.
     """
 
     def __init__(
@@ -110,9 +107,9 @@ class QuantileNormaliser(Normaliser):
         """Sets the ranges.
 
         Args:
-            statistics: Of the data.
+            statistics: Statistics of the data.
             floor: Smallest range.
-            clip: Cut off what lies beyond the quantiles. A policy then never asks for it either.
+            clip: Clip values outside of the quantiles. A policy then never commands them either.
         """
         first = QUANTILES.index(0.01)
         last = QUANTILES.index(0.99)
@@ -125,9 +122,5 @@ class QuantileNormaliser(Normaliser):
         )
 
 
-class NormaliserFactory(Protocol):
-    """Makes a normaliser of a key, as the classes above do."""
-
-    def __call__(self, statistics: KeyStatistics) -> Normaliser:
-        """Returns it for data with these statistics."""
-        ...
+NormaliserFactory = Callable[[KeyStatistics], Normaliser]
+"""Makes a normaliser from the statistics of the data, such as the classes above."""

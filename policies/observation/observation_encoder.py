@@ -1,15 +1,14 @@
-"""What a policy knows of one observation: tokens of all cameras and of the grippers, fused where they stand."""
+"""The observation encoder: tokens of cameras and grippers, fused by attention."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.encoding import PositionEncoding
@@ -17,37 +16,22 @@ from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.camera_views import read_key
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
-from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import Instruction
+from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Tokens that a denoiser attends to.
-
-    Attributes:
-        tokens: (B, N, dim). They depend on places only by differences: a shift common to everything
-            changes none of them.
-        present: (B, N) bool, False for tokens of cameras that an example lacks, which mean nothing;
-            None: all are there.
-    """
-
-    tokens: Tensor
-    present: Tensor | None = None
-
-
 class ObservationEncoder(nn.Module):
-    """Fuses images and proprioception by attention in which every token stands at its place in the base frame.
+    """Fuses images and proprioception by attention between tokens with positions in the base frame.
 
-    Patches stand where their depth says, each arm's token at its gripper's TCP, where the
-    kinematics says. An arm's token bears the joint state of the whole body. With a history
-    everything stands in time as well, in seconds from now, and the tokens of the past stand where
-    their things were then. An instruction has no place.
+    Patches are put at their back-projected depth, the token of each arm at the TCP of its gripper,
+    from the kinematics. An arm's token contains the joint state of the whole embodiment. With a
+    history, time in seconds from now is a further axis, and past tokens have the positions of that
+    time. An instruction has no position.
 
     Attributes:
-        history: Which moments of the past are looked at; None: the present alone.
-        instruction: Knows what can be asked for; None: nothing is asked.
+        history: The past observations that it reads; None: only the present.
+        instruction: Its encoder of instructions; None: it needs no instruction.
     """
 
     def __init__(
@@ -56,19 +40,19 @@ class ObservationEncoder(nn.Module):
         """Builds the encoder.
 
         Args:
-            settings: What is chosen about it.
-            contract: Of the observations.
-            statistics: For the ranges of the joints.
+            settings: Settings of the encoder.
+            contract: Contract of the observations.
+            statistics: Statistics of the joints, and the known instructions.
 
         Raises:
-            ValueError: A camera does not exist, there are no arms or joints, the encoding knows no
-                time, or nothing is asked.
+            ValueError: A camera does not exist, there are no arms or joints, the encoding does not
+                support time, or there are no instructions.
         """
         super().__init__()
         if not contract.arms or not contract.joints:
             raise ValueError(
-                "This policy needs joint positions and gripper poses; the contract has no arms or "
-                "no joints."
+                "This observation encoder needs joint positions and gripper poses; the contract "
+                "has no arms or no joints."
             )
         self.cameras = settings.choose(contract)
         self.arms = contract.arms
@@ -83,9 +67,9 @@ class ObservationEncoder(nn.Module):
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
         self.history = settings.history
         places = self._encoding(settings, contract)
-        asked = settings.instruction
+        factory = settings.instruction
         self.instruction: Instruction | None = (
-            None if asked is None else asked(dim=dim, known=statistics.instructions)
+            None if factory is None else factory(dim=dim, known=statistics.instructions)
         )
         self.blocks = VisionTransformer(
             places,
@@ -97,7 +81,7 @@ class ObservationEncoder(nn.Module):
         )
 
     def _encoding(self, settings: ObservationSettings, contract: Contract) -> PositionEncoding:
-        """Returns the encoding of places, and of times where the past is looked at, whose moments then get their marks."""
+        """Returns the encoding of positions, extended by time if there is a history."""
         heads = settings.heads
         dim = settings.dim
         places = settings.encoding(
@@ -112,12 +96,12 @@ class ObservationEncoder(nn.Module):
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the contract that `forward` reads of the present; an instruction comes besides."""
+        """The keys of the contract that `forward` reads from the present observation."""
         return [*self._images, *self._state, *(["time"] if self.history else [])]
 
     @property
     def past_keys(self) -> list[str]:
-        """The keys of the contract that `forward` reads of each moment of the past, none without a history."""
+        """The keys of the contract that `forward` reads from each past observation."""
         if self.history is None:
             return []
         return [*(self._images if self.history.images else []), *self._state, "time"]
@@ -140,17 +124,14 @@ class ObservationEncoder(nn.Module):
     def _state(self) -> list[str]:
         return ["joints/position", *(f"T_base_gripper/{arm}" for arm in self.arms)]
 
-    def forward(self, observation: Mapping[str, Tensor]) -> Memory:
+    def forward(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch.
 
         Args:
-            observation: The contract's keys with a leading batch axis; at least `keys`. With
-                `present/<camera>` (B,) bool examples may lack cameras, see `RgbdTokens`. With a
-                history also `past/<key>` (B, K, ...) for each of `past_keys` and `past_mask` (B, K)
-                bool, as `Windows` gives them; with an instruction `instruction_number` (B,).
-
-        Raises:
-            ValueError: A key is missing.
+            observation: At least `keys`, with a leading batch axis. `present/<camera>` (B,) bool
+                marks examples that have a camera, see `RgbdTokens`. With a history also
+                `past/<key>` (B, K, ...) for each of `past_keys` and `past_mask` (B, K) bool, as
+                from `Windows`; with an instruction `instruction_number` (B,).
         """
         images = self._timed(self.tokenise(observation))
         shown = self._shown(observation["joints/position"])
@@ -158,15 +139,17 @@ class ObservationEncoder(nn.Module):
         past_images, past_arms = self._past(observation, shown)
         others = [*past_arms, *self._asked(observation, arms), arms]
         tokens = reduce(add, [images, *past_images, *others])
-        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
+        encoded = self.blocks(
+            tokens.features, tokens.coordinates, tokens.has_position, tokens.present
+        )
         return self._fused(encoded, tokens.present, sum(part.features.shape[1] for part in others))
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay would falsify."""
+        """Returns the names of the parameters without weight decay."""
         return {"arm_mark"} | (set() if self.history is None else {"past_mark"})
 
     def _arm_tokens(self, observation: Mapping[str, Tensor], shown: Tensor | None) -> Tokens:
-        """Returns a token for each arm; joints are hidden in examples that are not `shown` (B, 1) bool."""
+        """Returns a token per arm; joints are hidden in examples not `shown` (B, 1) bool."""
         features = self.embed_joints(
             self.joint_range.normalise(observation["joints/position"].float())
         )
@@ -180,7 +163,7 @@ class ObservationEncoder(nn.Module):
         )
 
     def _shown(self, joints: Tensor) -> Tensor | None:
-        """Draws whose joint state is seen in training, (B, 1) bool; None: everybody's."""
+        """Draws the examples whose joint state is visible in training, (B, 1) bool; None: all."""
         if not self.training or not self.joint_dropout:
             return None
         return torch.rand(len(joints), 1, device=joints.device) >= self.joint_dropout
@@ -188,7 +171,7 @@ class ObservationEncoder(nn.Module):
     def _past(
         self, observation: Mapping[str, Tensor], shown: Tensor | None
     ) -> tuple[list[Tokens], list[Tokens]]:
-        """Returns the tokens of the images of the past, and those of the arms then, each one moment after the other."""
+        """Returns the past tokens of images and of arms, one time after the other."""
         if self.history is None:
             return [], []
         known, ago = self._moments(observation)
@@ -206,15 +189,15 @@ class ObservationEncoder(nn.Module):
         ] if self.history.images else [], [arms]
 
     def _moments(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Returns which moments of the past there are, (B, K) bool, and when they were, (B, K) seconds from now."""
-        assert self.history is not None  # The caller looked.
+        """Returns the existence (B, K) bool and times (B, K), s from now, of past observations."""
+        assert self.history is not None  # Checked by the caller.
         known = read_key(observation, "past_mask")
         if self.training and self.history.dropout:
             known = known & (torch.rand(len(known), 1, device=known.device) >= self.history.dropout)
         return known, read_key(observation, "past/time") - read_key(observation, "time")[:, None]
 
     def _in_their_time(self, tokens: Tokens, known: Tensor, ago: Tensor) -> Tokens:
-        """Returns tokens (B K, n) of K moments as (B, K n), marked, in time, and present where the moment is `known` (B, K)."""
+        """Returns tokens (B K, n) of K past times as (B, K n), with marks, times and presence."""
         count = tokens.features.shape[1]
         batch = len(known)
         features = tokens.features.reshape(*known.shape, count, -1) + self.past_mark[:, None]
@@ -223,12 +206,12 @@ class ObservationEncoder(nn.Module):
             present = present & tokens.present.reshape(batch, -1)
         coordinates = tokens.coordinates.reshape(batch, present.shape[1], -1)
         joined = Tokens(
-            features.flatten(1, 2), coordinates, tokens.placed.reshape(batch, -1), present
+            features.flatten(1, 2), coordinates, tokens.has_position.reshape(batch, -1), present
         )
         return self._timed(joined, ago.repeat_interleave(count, dim=1))
 
     def _timed(self, tokens: Tokens, seconds: Tensor | None = None) -> Tokens:
-        """Returns tokens with their time (B, N), seconds from now, as the last coordinate; None: now."""
+        """Appends the time (B, N), seconds from now, to the coordinates of tokens; None: now."""
         if self.history is None:
             return tokens
         place = tokens.coordinates
@@ -240,18 +223,18 @@ class ObservationEncoder(nn.Module):
         return replace(tokens, coordinates=torch.cat((place, time), dim=-1))
 
     def _asked(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
-        """Returns the token of what is asked for; it has no place, and is of now."""
+        """Returns the token of the instruction, without a position and of now."""
         if self.instruction is None:
             return []
         features, present = self.instruction(read_key(observation, NUMBER_KEY))
-        nowhere = torch.zeros_like(like.coordinates[:, :1])
-        return [Tokens(features, nowhere, torch.zeros_like(present), present)]
+        no_position = torch.zeros_like(like.coordinates[:, :1])
+        return [Tokens(features, no_position, torch.zeros_like(present), present)]
 
-    def _fused(self, encoded: Tensor, present: Tensor | None, others: int) -> Memory:
-        """Joins the streams of the images, which stand first, of each moment; `others` tokens stand after them."""
+    def _fused(self, encoded: Tensor, present: Tensor | None, others: int) -> ConditioningTokens:
+        """Joins the streams of the images of each time; `others` tokens follow them."""
         streams = self.tokenise.fusion.streams
         if streams == 1:
-            return Memory(encoded, present)
+            return ConditioningTokens(encoded, present)
         moments = 1 + (
             len(self.history.ages_s) if self.history is not None and self.history.images else 0
         )
@@ -259,47 +242,7 @@ class ObservationEncoder(nn.Module):
         own = encoded.shape[1] - others
         images = self.tokenise.fuse(encoded[:, :own].reshape(batch * moments, own // moments, -1))
         tokens = torch.cat((images.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1)
-        if (
-            present is not None
-        ):  # The streams of a moment stand one after the other with the same presence.
+        if present is not None:  # The streams of a time have the same presence.
             first = present[:, :own].reshape(batch, moments, streams, -1)[:, :, 0].flatten(1)
             present = torch.cat((first, present[:, own:]), dim=1)
-        return Memory(tokens, present)
-
-
-class PolicyMemory(Protocol):
-    """What makes a memory of observations, a `torch.nn.Module`: `ObservationEncoder`, or those of `image_memory.py`.
-
-    Attributes:
-        dim: Width of its tokens.
-        cameras: Those that it looks through, with what it needs of them.
-        history: Which moments of the past it looks at; None: the present alone.
-        instruction: Knows what can be asked for; None: nothing is asked.
-    """
-
-    dim: int
-    cameras: tuple[Camera, ...]
-    history: ObservationHistory | None
-    instruction: Instruction | None
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the contract that it reads of the present."""
-        ...
-
-    @property
-    def past_keys(self) -> list[str]:
-        """Those that it reads of each moment of the past."""
-        ...
-
-    def __call__(self, observation: Mapping[str, Tensor]) -> Memory:
-        """Encodes a batch: the contract's keys with a leading batch axis, at least `keys`."""
-        ...
-
-
-class MemoryFactory(Protocol):
-    """Makes the memory of a policy."""
-
-    def __call__(self, *, contract: Contract, statistics: Statistics) -> PolicyMemory:
-        """Returns it with its starting parameters."""
-        ...
+        return ConditioningTokens(tokens, present)

@@ -1,4 +1,4 @@
-"""What is chosen about the memories of policies: the entries of their configurations."""
+"""Settings of observation encoders: the entries of configurations and checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,31 +7,28 @@ from stringline.datasets.contract.arguments import COUNT, SHARE, WHOLE
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingFactory
+from stringline.encoders.pretrained.resnet import ImageNetworkFactory, ResNet
 from stringline.encoders.vision.depth_inputs import DepthInput
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import InstructionFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemorySettings:
-    """What is chosen about every memory.
+class EncoderSettings:
+    """Settings of every observation encoder.
 
     Attributes:
-        cameras: Names of the cameras to look through; None: all of the contract.
-        normalisation: How joint positions are brought to the range of the network.
+        cameras: Names of the cameras to read; None: all of the contract.
+        normalisation: Factory of the normaliser of joint positions.
     """
 
     cameras: Sequence[str] | None = None
     normalisation: NormaliserFactory = MinMaxNormaliser
 
     def choose(self, contract: Contract) -> tuple[Camera, ...]:
-        """Returns the cameras to look through.
-
-        Raises:
-            ValueError: One of them does not exist.
-        """
+        """Returns the cameras to read."""
         return (
             contract.cameras
             if self.cameras is None
@@ -40,26 +37,25 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservationSettings(MemorySettings):
-    """What is chosen about an `ObservationMemory`.
+class ObservationSettings(EncoderSettings):
+    """Settings of an `ObservationEncoder`.
 
     Attributes:
-        encoding: How places enter attention.
-        coordinates: What a place is.
-        depth_input: What the network sees of depth, besides places; None: nothing.
-        embedding: Makes a token of each patch.
-        values: Relative values: places turn the values too.
+        encoding: Factory of the position encoding.
+        coordinates: Coordinates of tokens.
+        depth_input: Depth as an input of the network, besides positions; None: none.
+        embedding: Factory of the patch embedding.
+        values: Relative values: positions rotate values too.
         dim: Width of the tokens.
         depth: Number of blocks.
-        heads: Attention heads; `dim` must divide into heads of even size.
-        share_layers: One encoding for all blocks, or one for each.
-        registers: Learned tokens without a place that nobody but the others sees; see
-            `VisionTransformer`.
+        heads: Number of attention heads; `dim` must divide into heads of even size.
+        share_layers: One encoding for all blocks, or one per block.
+        registers: Learned tokens without a position; see `VisionTransformer`.
         joint_dropout: Share of the training examples whose joint state is hidden. In most frames of
-            a demonstration the joints give away where the arm is going, and a policy that reads it
-            there does not learn to look.
-        history: Which moments of the past to look at; None: the present alone.
-        instruction: Makes tokens of what is asked for; None: nothing is asked.
+            a demonstration the joints reveal the goal of the motion, and a policy that reads it
+            from them does not learn to use images.
+        history: The past observations to read; None: only the present.
+        instruction: Factory of the encoder of instructions; None: none.
     """
 
     encoding: EncodingFactory
@@ -77,23 +73,79 @@ class ObservationSettings(MemorySettings):
     instruction: InstructionFactory | None = None
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-            ValueError: The width does not divide, or a number is out of its range.
-        """
         COUNT.check(depth=self.depth)
         WHOLE.check(registers=self.registers)
         SHARE.check(joint_dropout=self.joint_dropout)
         check_heads(self.dim, self.heads)
 
 
-def check_heads(dim: int, heads: int) -> None:
-    """Checks that tokens divide into attention heads of even size.
+@dataclass(frozen=True, kw_only=True)
+class FeatureMapSettings(EncoderSettings):
+    """Settings of a `FeatureMapEncoder`.
 
-    Raises:
-        ValueError: They do not, or a number is none.
+    Attributes:
+        network: Factory of the network of feature maps.
+        shared: One network for all cameras, as in ACT's code; otherwise one per camera.
+        dim: Width of the tokens, a multiple of 4.
     """
+
+    network: ImageNetworkFactory = ResNet
+    shared: bool = True
+    dim: int = 512
+
+    def __post_init__(self) -> None:
+        COUNT.check(dim=self.dim)
+        if self.dim % 4:
+            raise ValueError(f"dim is {self.dim}; allowed: multiples of 4.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeypointSettings(EncoderSettings):
+    """Settings of a `KeypointEncoder`.
+
+    Attributes:
+        network: Factory of the network of feature maps; the softmax needs at least 2 x 2 cells.
+        shared: One network for all cameras; otherwise one per camera, as published.
+        points: Keypoints per camera.
+        features: Numbers per camera.
+    """
+
+    network: ImageNetworkFactory = ResNet
+    shared: bool = False
+    points: int = 32
+    features: int = 64
+
+    def __post_init__(self) -> None:
+        COUNT.check(points=self.points, features=self.features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainVisionSettings(EncoderSettings):
+    """Settings of a `PlainVisionEncoder`.
+
+    Attributes:
+        encoding: Factory of the encoding of columns and rows, such as `SinusoidalEncoding`.
+        grid: Patches a side at training, or (rows, columns) of them.
+        embedding: Factory of the patch embedding.
+        dim: Width of the tokens.
+        depth: Number of blocks.
+        heads: Number of attention heads; `dim` must divide into heads of even size.
+    """
+
+    encoding: EncodingFactory
+    grid: int | Sequence[int] = 8
+    embedding: EmbeddingFactory = PatchProjection
+    dim: int = 128
+    depth: int = 4
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        COUNT.check(depth=self.depth)
+        check_heads(self.dim, self.heads)
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Raises a ValueError unless tokens divide into attention heads of even size."""
     COUNT.check(dim=dim, heads=heads)
     if dim % (2 * heads):
         raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")

@@ -1,4 +1,4 @@
-"""Where a policy's arms look: attention over the patches of all cameras, as points in space."""
+"""Attention of a policy's arms over the patches of all cameras, as points in space."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,15 +20,13 @@ from stringline.policies.observation.observation_encoder import ObservationEncod
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Patches with their place, their colour and what each arm makes of them.
+    """Patches with their positions, colours and the attention of each arm.
 
     Attributes:
-        points: (P, 3), metres in the base frame; patches without depth, and cameras without
-            geometry, are left out.
+        points: (P, 3), metres in the base frame, without patches that have no position.
         colours: (P, 3) uint8, mean colour of the patch.
-        weights: (arms, P), shares of the attention of each arm's token; what is missing from one
-            went to other tokens.
-        arms: Their names.
+        weights: (arms, P), share of each arm's attention; the rest is on other tokens.
+        arms: Names of the arms.
     """
 
     points: NDArray[np.float32]
@@ -39,51 +37,51 @@ class AttentionMap:
 
 @torch.inference_mode()
 def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap:
-    """Follows the attention of the arms' tokens back to the patches.
+    """Traces the attention of the arms' tokens back to the patches.
 
     Attention rollout (Abnar and Zuidema, 2020, arXiv 2005.00928): the product over all blocks of (A
-    + I) / 2, A the mean over the heads, so what a token has gathered in earlier blocks counts as
-    well. It says where information may come from, not what it is used for.
+    + I) / 2, A the mean over the heads, which includes what tokens have gathered in earlier blocks.
+    It shows where information can come from, not its use.
 
     Args:
-        policy: Any that has the memory of `policies/observation/observation_encoder.py`.
-        observation: One of its contract.
+        policy: A policy with an `ObservationEncoder`.
+        observation: An observation of its contract.
 
     Raises:
-        ValueError: The policy has another memory.
+        ValueError: The policy has another observation encoder.
     """
-    memory = policy.memory
+    encoder = policy.observation_encoder
     device = next(policy.parameters()).device
-    if not isinstance(memory, ObservationEncoder):
-        got = type(memory).__name__
+    if not isinstance(encoder, ObservationEncoder):
+        got = type(encoder).__name__
         raise ValueError(
-            f"Attention can be followed through an ObservationMemory; the memory of this policy "
-            f"is a {got}."
+            f"The observation encoder of this policy is a {got}; allowed: ObservationEncoder, "
+            f"whose attention can be traced."
         )
     batch = policy.observed(observation)
-    with _recorded(memory.blocks) as blocks:
-        memory(batch)
+    with _recorded(encoder.blocks) as blocks:
+        encoder(batch)
     rollout: Tensor | None = None
     for weights in blocks:
         mixed = (weights.mean(dim=1)[0] + torch.eye(weights.shape[-1], device=device)) / 2
         rollout = mixed if rollout is None else mixed @ rollout
     assert rollout is not None
-    points, colours, placed = _patches(memory, batch)
-    streams = memory.tokenise.fusion.streams
-    first = 0 if memory.blocks.registers is None else len(memory.blocks.registers)
-    arms = rollout[-len(memory.arms) :, first : first + streams * len(placed)]
+    points, colours, has_position = _patches(encoder, batch)
+    streams = encoder.tokenise.fusion.streams
+    first = 0 if encoder.blocks.registers is None else len(encoder.blocks.registers)
+    arms = rollout[-len(encoder.arms) :, first : first + streams * len(has_position)]
     shares = arms.reshape(len(arms), streams, -1).sum(dim=1)
     return AttentionMap(
-        points[placed].cpu().numpy().astype(np.float32),
-        colours[placed].round().to(torch.uint8).cpu().numpy(),
-        shares[:, placed].float().cpu().numpy(),
-        tuple(memory.arms),
+        points[has_position].cpu().numpy().astype(np.float32),
+        colours[has_position].round().to(torch.uint8).cpu().numpy(),
+        shares[:, has_position].float().cpu().numpy(),
+        tuple(encoder.arms),
     )
 
 
 @contextmanager
 def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
-    """Collects the weights (B, heads, N, N) of every attention below a module while it is called."""
+    """Records the weights (B, heads, N, N) of every attention of a module while it is called."""
     found: list[Tensor] = []
 
     def note(attention: PositionalAttention, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -98,16 +96,18 @@ def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
-def _patches(memory: ObservationEncoder, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns points (P, 3), colours (P, 3) and which have a place (P,) of all cameras' patches, as the tokens stand."""
+def _patches(
+    encoder: ObservationEncoder, batch: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns points (P, 3), colours (P, 3) and positions' existence (P,) of all patches."""
     places = MetricPlaces()
-    tokenise = memory.tokenise
+    tokenise = encoder.tokenise
     patch = tokenise.embedding.patch
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for camera in tokenise.cameras:
         images, view = camera_view(batch, camera, places.reads)
-        points, placed = places.patches(view, patch, 1, images.device)
+        points, has_position = places.patches(view, patch, 1, images.device)
         colours = nn.functional.avg_pool2d(images[0].permute(2, 0, 1).float(), patch).flatten(1).T
-        found.append((points[0], colours, placed[0]))
-    points, colours, placed = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return points, colours, placed
+        found.append((points[0], colours, has_position[0]))
+    points, colours, has_position = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return points, colours, has_position

@@ -1,4 +1,4 @@
-"""A number to print beside the loss: does the policy know where things are when only its eyes can tell?"""
+"""The localisation probe: does a policy localise objects by vision?"""
 
 from collections.abc import Mapping
 
@@ -9,19 +9,15 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 
 
 class LocalisationProbe:
-    """Compares the end of the first chunk with the expert's, on demonstrations that are not trained on.
+    """Compares the end of the first chunk with the expert's, on held-out demonstrations.
 
-    At the first frame the joints say nothing yet, so whatever the prediction shares with the
-    expert's targets it has seen. A small loss proves little here: with most frames the joint state
-    gives the target away, and a loss that looked fine has gone together with one success in five.
+    At the first frame the joints contain no information about the task, so the prediction can only
+    match the expert's targets by vision. A small loss shows little here: in most frames the joint
+    state reveals the target, and a run with a low loss had one success in five.
     """
 
     def __init__(self, first_windows: Mapping[str, Tensor]) -> None:
-        """Keeps the windows of the first steps of held-out episodes: contract keys with a batch axis, and `action`.
-
-        Raises:
-            ValueError: There are fewer than three episodes, which have no variance to speak of.
-        """
+        """Stores the first windows of held-out episodes, with `action` and a batch axis."""
         if len(first_windows["action"]) < 3:
             raise ValueError(
                 f"The localisation probe needs at least 3 held-out episodes; got "
@@ -30,10 +26,10 @@ class LocalisationProbe:
         self._windows = dict(first_windows)
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
-        """Returns `localisation`: the share of the variance between episodes that the prediction explains, 1 at best."""
+        """Returns `localisation`, the share of the variance between episodes that is explained."""
         if not isinstance(policy, ChunkPolicy):
             raise TypeError(
-                f"The localisation probe looks at chunk policies; got {type(policy).__name__}."
+                f"The localisation probe needs a chunk policy; got {type(policy).__name__}."
             )
         device = next(policy.parameters()).device
         windows = {key: value.to(device) for key, value in self._windows.items()}

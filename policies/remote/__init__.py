@@ -1,1 +1,1 @@
-"""Remote policies: a WebSocket server, a client without torch, and a client for openpi's servers."""
+"""Policies over the network: protocol, server and clients, those of openpi included."""

@@ -1,8 +1,8 @@
-"""Plain data with NumPy arrays in it as msgpack bytes, laid out as openpi's servers and clients lay it out.
+"""Plain data with NumPy arrays as msgpack bytes, in the layout of openpi's servers and clients.
 
 An array is the map {b"__ndarray__": true, b"data": its bytes in C order, b"dtype": such as "<f4",
-b"shape": list}, a scalar {b"__npgeneric__": true, b"data": number, b"dtype": str}. Nothing is ever
-executed: unlike pickle, bytes of a stranger are data.
+b"shape": list}, a scalar {b"__npgeneric__": true, b"data": number, b"dtype": str}. Unlike pickle,
+unpacking never executes code.
 """
 
 import math
@@ -19,21 +19,20 @@ def pack(value: object) -> bytes:
     """Returns the bytes of nested maps, lists, text, numbers and arrays.
 
     Raises:
-        ValueError: Something in it is of another kind.
+        ValueError: An object is of another kind.
     """
     try:
         packed: bytes = msgpack.packb(value, default=_plain)
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"This cannot be sent: {error}.") from error
+        raise ValueError(f"The message cannot be packed: {error}.") from error
     return packed
 
 
 def unpack(data: bytes) -> Any:
-    """Returns what `pack` was given; arrays are read-only views of the bytes.
+    """Returns the argument of `pack`; arrays are read-only views of the bytes.
 
     Raises:
-        ValueError: The bytes are no such data; what they claim about an array is checked before it
-            is made.
+        ValueError: The bytes are invalid; sizes of arrays are checked before they are created.
     """
     try:
         return msgpack.unpackb(data, object_hook=_array, strict_map_key=False)
@@ -47,7 +46,7 @@ def unpack(data: bytes) -> Any:
         RecursionError,
     ) as error:
         raise ValueError(
-            f"A message of {len(data)} bytes cannot be read: {error or type(error).__name__}."
+            f"A message of {len(data)} bytes cannot be unpacked: {error or type(error).__name__}."
         ) from error
 
 
@@ -63,7 +62,9 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         _check_kind(value.dtype)
         return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
-    raise TypeError(f"{type(value).__name__} is no map, list, text, number or array")
+    raise TypeError(
+        f"an object of {type(value).__name__}; allowed: maps, lists, text, numbers and arrays"
+    )
 
 
 def _array(found: dict[Any, Any]) -> Any:
@@ -91,7 +92,7 @@ def _made(data: object, dtype: np.dtype[Any], shape: object) -> NDArray[Any]:
 
 def _dtype(name: object) -> np.dtype[Any]:
     if not isinstance(name, str):
-        raise TypeError(f"a type of numbers is named by text; got {type(name).__name__}")
+        raise TypeError(f"a dtype is text; got {type(name).__name__}")
     dtype = np.dtype(name)
     _check_kind(dtype)
     return dtype

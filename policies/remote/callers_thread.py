@@ -1,4 +1,4 @@
-"""Work that must be done in one certain thread."""
+"""An executor that works in the thread of its caller."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -11,20 +11,19 @@ Result = TypeVar("Result")
 
 
 class WorkEndedError(RuntimeError):
-    """Nobody works there any more."""
+    """The executor has ended."""
 
 
 class CallersThread(Executor):
-    """Does what other threads submit in the thread that calls `work`, one after the other, in order of arrival.
+    """Executes submitted calls in the thread that calls `work`, in order of arrival.
 
-    PyTorch keeps a team of threads for each thread that computes. Two teams are more threads than
-    cores, and then the system's OpenMP no longer waits for work in a loop but sleeps: on two cores
-    a plan took 2.3 times as long as in the thread that had loaded the policy. So a server computes
-    there, and talks in another thread.
+    PyTorch keeps a pool of threads for each computing thread. Two pools exceed the number of cores,
+    and then OpenMP puts idle threads to sleep instead of spinning: on two cores a plan took 2.3
+    times as long as in the thread that had loaded the policy. So a server computes in that thread
+    and communicates in another one.
     """
 
     def __init__(self) -> None:
-        """Has nothing to do yet."""
         self._submitted: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._open = True
         self._opening = Lock()
@@ -32,11 +31,7 @@ class CallersThread(Executor):
     def submit(
         self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
     ) -> Future[Result]:
-        """Returns what the call will have returned.
-
-        Raises:
-            WorkEndedError: `work` has ended.
-        """
+        """Returns the future result of a call."""
         future: Future[Result] = Future()
         with self._opening:
             if not self._open:
@@ -45,11 +40,11 @@ class CallersThread(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Lets `work` return when everything that was submitted before is done; does not wait for it."""
+        """Lets `work` return when all submitted calls are done; does not wait for it."""
         self._submitted.put(None)
 
     def work(self) -> None:
-        """Works until `shutdown`. If it is interrupted, whoever waits gets a WorkEndedError."""
+        """Works until `shutdown`. After an interrupt, waiting calls get a WorkEndedError."""
         try:
             while (submitted := self._submitted.get()) is not None:
                 _do(*submitted)
@@ -70,6 +65,6 @@ def _do(future: "Future[Any]", call: Callable[[], Any]) -> None:
         future.set_result(call())
     except Exception as error:
         future.set_exception(error)
-    except BaseException:  # Somebody interrupts this thread; who asked has nothing to do with it.
+    except BaseException:  # An interrupt of this thread, unrelated to the call.
         future.set_exception(WorkEndedError())
         raise

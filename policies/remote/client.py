@@ -1,4 +1,4 @@
-"""A policy on a server, for whoever acts: without torch, and with the same face as a policy at hand."""
+"""Policies on a server, with the interface of local policies and without torch."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -7,7 +7,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import Commitment, cannot_commit
+from stringline.policies.chunks.prefix import ActionPrefix, prefix_error
 from stringline.policies.remote.connection import Connection
 from stringline.policies.remote.protocol import PROTOCOL, RemoteError, field
 
@@ -19,14 +19,14 @@ class RemotePolicy:
 
     Args:
         address: Such as `ws://127.0.0.1:8765`.
-        timeout_s: How long to wait for a connection, and for each answer.
+        timeout_s: Timeout of the connection and of each answer.
 
     Attributes:
-        contract: What it observes and how it acts.
-        digest: What tells its checkpoint from every other one.
+        contract: Contract of its observations and actions.
+        digest: Identifier of its checkpoint.
 
     Raises:
-        RemoteError: Nobody answers there, or something else than a policy server of this version.
+        RemoteError: There is no policy server of this version.
     """
 
     def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
@@ -39,30 +39,23 @@ class RemotePolicy:
         self._cameras = tuple(f"/{camera.name}" for camera in self.contract.cameras)
 
     def session(self, seed: int) -> "RemoteSession":
-        """Begins an episode on a connection of its own, so that several can go on at once.
-
-        Raises:
-            RemoteError: The server does not begin it.
-        """
+        """Starts an episode on a connection of its own, so several can run at once."""
         return RemoteSession(self, seed)
 
     def connect(self) -> tuple[Connection, dict[str, Any]]:
-        """Returns a connection, and what the server says about itself.
-
-        Raises:
-            RemoteError: There is no policy server of this version.
-        """
+        """Returns a connection and the greeting of the server."""
         connection = Connection(self.address, self._timeout_s)
         hello = connection.receive()
         if hello.get("protocol") != PROTOCOL:
             connection.close()
             raise RemoteError(
-                f"{self.address} speaks {hello.get('protocol')!r}; this client speaks {PROTOCOL!r}."
+                f"{self.address} has protocol {hello.get('protocol')!r}; this client needs "
+                f"{PROTOCOL!r}."
             )
         return connection, hello
 
     def needed(self, observation: Observation) -> dict[str, Any]:
-        """Returns what of an observation the policy looks at: state, what is asked for, and the cameras of its contract."""
+        """Returns the parts of an observation that the policy reads."""
         return {
             key: np.asarray(value)
             for key, value in observation.items()
@@ -74,15 +67,14 @@ class RemoteSession:
     """One episode of a policy on a server.
 
     Args:
-        policy: Whose.
-        seed: Decides the policy's random numbers.
+        policy: The policy.
+        seed: Seed of the policy's random numbers.
 
     Attributes:
-        commits: Whether the server's session can keep to what is decided; servers that do not say
-            so cannot.
+        accepts_prefix: Whether the server's session supports action prefixes; older servers do not.
 
     Raises:
-        RemoteError: The server does not begin it, or serves another contract by now.
+        RemoteError: The server does not start the episode, or has another policy now.
     """
 
     def __init__(self, policy: RemotePolicy, seed: int) -> None:
@@ -94,33 +86,36 @@ class RemoteSession:
         ):
             self.close()
             raise RemoteError(
-                f"{policy.address} serves another policy now than when this client came. Connect "
+                f"{policy.address} serves another policy than at the first connection. Connect "
                 f"again."
             )
-        self.commits = self._ask({"type": "begin", "seed": int(seed)}).get("commits") is True
+        self.accepts_prefix = (
+            self._request({"type": "begin", "seed": int(seed)}).get("commits") is True
+        )
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        """Answers one observation; see `stringline.policies.chunks.prefix.CommittingSession`.
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
+        """Plans; see `stringline.policies.chunks.prefix.PrefixSession`.
 
         Raises:
-            RemoteError: The server refuses it, does not answer, or answers another one.
-            ValueError: Something is decided, and the server's session cannot keep to anything.
+            RemoteError: The server rejects the observation, does not answer, or answers another
+                one.
+            ValueError: The server's session supports no action prefix.
         """
         stamp = float(observation["time"])
         address = self._policy.address
-        question = {"type": "plan", "stamp": stamp, "observation": self._policy.needed(observation)}
-        if committed is not None:
-            if not self.commits:
-                raise cannot_commit(self)
-            question["committed"] = {
-                "time": committed.time,
-                "action": committed.action,
-                "weight": committed.weight,
+        request = {"type": "plan", "stamp": stamp, "observation": self._policy.needed(observation)}
+        if prefix is not None:
+            if not self.accepts_prefix:
+                raise prefix_error(self)
+            request["committed"] = {
+                "time": prefix.time,
+                "action": prefix.action,
+                "weight": prefix.weight,
             }
-        answer = self._ask(question)
+        answer = self._request(request)
         if answer.get("stamp") != stamp:
             raise RemoteError(
-                f"{address} answered the observation of {answer.get('stamp')} s; asked was "
+                f"{address} answered the observation of {answer.get('stamp')} s; expected: "
                 f"{stamp} s."
             )
         try:
@@ -128,14 +123,13 @@ class RemoteSession:
             action = field(answer, "action", np.ndarray)
             return ActionChunk(time.astype(np.float64), action.astype(np.float32))
         except ValueError as error:
-            raise RemoteError(f"{address} answered with no chunk of actions. {error}") from error
+            raise RemoteError(f"{address} returned an invalid chunk of actions. {error}") from error
 
     def close(self) -> None:
         """Ends the episode."""
         self._connection.close()
 
     def __enter__(self) -> Self:
-        """Returns itself."""
         return self
 
     def __exit__(
@@ -144,16 +138,15 @@ class RemoteSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the episode."""
         self.close()
 
     def __del__(self) -> None:
-        """Ends the episode; a runner drops a session when its episode is over."""
+        """Ends the episode when a runner drops the session."""
         if hasattr(self, "_connection"):
             self.close()
 
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        answer = self._connection.ask(message)
+    def _request(self, message: dict[str, Any]) -> dict[str, Any]:
+        answer = self._connection.request(message)
         if answer.get("type") == "error":
             raise RemoteError(f"{self._policy.address}: {answer.get('message')}")
         return answer

@@ -1,4 +1,4 @@
-"""A connection to a server that answers every message with one, and what goes wrong with it in words."""
+"""A connection to a server that answers every message with one."""
 
 from contextlib import suppress
 from typing import Any
@@ -15,10 +15,10 @@ class Connection:
 
     Args:
         address: Such as `ws://127.0.0.1:8765`.
-        timeout_s: How long to wait for the connection, and for each message.
+        timeout_s: Timeout of the connection and of each message.
 
     Raises:
-        RemoteError: Nobody answers there.
+        RemoteError: The connection failed.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -34,33 +34,25 @@ class Connection:
             )
         except (WebSocketException, OSError, ValueError) as error:
             raise RemoteError(
-                f"No policy server at {address}: {error or type(error).__name__}."
+                f"There is no policy server at {address}: {error or type(error).__name__}."
             ) from error
 
-    def ask(self, message: object) -> dict[str, Any]:
-        """Sends one message and returns the answer.
-
-        Raises:
-            RemoteError: The server does not answer, or not with a map.
-        """
+    def request(self, message: object) -> dict[str, Any]:
+        """Sends one message and returns the answer."""
         try:
             self._socket.send(pack(message))
         except (WebSocketException, OSError) as error:
-            raise RemoteError(f"{self._address} does not take a message: {error}.") from error
+            raise RemoteError(f"{self._address} does not accept a message: {error}.") from error
         return self.receive()
 
     def receive(self) -> dict[str, Any]:
-        """Returns the next message.
-
-        Raises:
-            RemoteError: None comes, or none that is a map.
-        """
+        """Returns the next message."""
         try:
             data = self._socket.recv(timeout=self._timeout_s)
         except TimeoutError as error:
-            self.close()  # A late answer would be taken for that to the next question.
+            self.close()  # A late answer would be read as that of the next message.
             raise RemoteError(
-                f"{self._address} has not answered for {self._timeout_s} s."
+                f"{self._address} did not answer within {self._timeout_s} s."
             ) from error
         except (WebSocketException, OSError) as error:
             raise RemoteError(f"{self._address} ended the connection: {error}.") from error
@@ -69,14 +61,14 @@ class Connection:
         try:
             answer = unpack(data)
         except ValueError as error:
-            raise RemoteError(f"{self._address} answered what cannot be read. {error}") from error
+            raise RemoteError(f"{self._address} sent an invalid message. {error}") from error
         if not isinstance(answer, dict):
             raise RemoteError(
-                f"{self._address} answered with {type(answer).__name__}; a map was expected."
+                f"{self._address} answered with {type(answer).__name__}; expected: a map."
             )
         return answer
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         with suppress(WebSocketException, OSError):
             self._socket.close()

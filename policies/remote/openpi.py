@@ -1,9 +1,9 @@
-"""Policies on a server of openpi, as it serves them for ALOHA.
+"""Policies on a server of openpi for ALOHA.
 
 openpi (Black et al., pi0, 2024; Physical Intelligence's public code of 2025): after the connection
-the server sends a map that describes it; then each question is a map {"state": (14,), "images":
-{name: (3, H, W) uint8}, "prompt": text} and each answer one with "actions" (T, 14), all packed as
-in `arrays.py`. Errors come as text.
+the server sends a map of metadata; then each request is a map {"state": (14,), "images": {name: (3,
+H, W) uint8}, "prompt": text} and each answer one with "actions" (T, 14), all packed as in
+`arrays.py`. Errors are sent as text.
 """
 
 from collections.abc import Mapping
@@ -34,18 +34,18 @@ class OpenpiPolicy:
 
     Args:
         address: Such as `ws://127.0.0.1:8000`.
-        prompt: What to do, in words.
-        state_gripper: How the server's policy counts grippers in its state, a name of
-            `GRIPPER_CONVENTIONS`: nothing in the protocol says it. Models for gym-aloha count
+        prompt: The instruction.
+        state_gripper: Convention of grippers in the state of the server's policy, a name of
+            `GRIPPER_CONVENTIONS`; the protocol does not declare it. Models for gym-aloha use
             `opening`.
         action_gripper: The same for its actions.
-        cameras: Ours by openpi's names; those left out are masked by the server.
-        image_size: Rows and columns of the images that are sent; the server resizes them.
+        cameras: Our cameras by openpi's names; the server masks missing ones.
+        image_size: Rows and columns of the sent images, which the server resizes.
         control_hz: Actions per second.
-        timeout_s: How long to wait for the connection, and for each answer.
+        timeout_s: Timeout of the connection and of each answer.
 
     Attributes:
-        contract: ALOHA's, with the images that are sent.
+        contract: The contract of ALOHA with the sent images.
 
     Raises:
         ValueError: A convention or camera does not exist.
@@ -76,15 +76,11 @@ class OpenpiPolicy:
         self.contract: Contract = ALOHA.contract(seen, control_hz)
 
     def session(self, seed: int) -> "OpenpiSession":
-        """Opens a connection for one episode; the protocol has no seed, so the server's own random numbers decide.
-
-        Raises:
-            RemoteError: No openpi server answers.
-        """
+        """Opens a connection for one episode; the seed is ignored, since the protocol has none."""
         return OpenpiSession(self)
 
-    def question(self, observation: Observation) -> dict[str, Any]:
-        """Returns an observation as the server wants it."""
+    def request(self, observation: Observation) -> dict[str, Any]:
+        """Returns an observation as a request of the server."""
         state = np.array(observation["joints/position"], dtype=np.float32)
         state[GRIPPERS] = self.state_gripper.from_opening(state[GRIPPERS])
         images = {
@@ -94,11 +90,7 @@ class OpenpiPolicy:
         return {"state": state, "images": images, "prompt": self.prompt}
 
     def chunk(self, answer: Mapping[str, Any], now: float) -> ActionChunk:
-        """Returns an answer as our chunk, of which the first action is due at the time of the observation.
-
-        Raises:
-            RemoteError: It has no actions for these arms.
-        """
+        """Returns an answer as a chunk that starts at the time of the observation."""
         found = answer.get("actions")
         if (
             not isinstance(found, np.ndarray)
@@ -108,8 +100,7 @@ class OpenpiPolicy:
         ):
             shape = found.shape if isinstance(found, np.ndarray) else type(found).__name__
             raise RemoteError(
-                f"{self.address} answered with actions {shape}; expected are (T, "
-                f"{len(ALOHA.joints)})."
+                f"{self.address} answered with actions {shape}; expected: (T, {len(ALOHA.joints)})."
             )
         action: NDArray[np.float32] = found.astype(np.float32)
         action[:, GRIPPERS] = self.action_gripper.to_opening(action[:, GRIPPERS])
@@ -119,14 +110,8 @@ class OpenpiPolicy:
 class OpenpiSession:
     """One connection to an openpi server.
 
-    Args:
-        policy: What is asked.
-
-    Raises:
-        RemoteError: No openpi server answers.
-
     Attributes:
-        about: What the server says about itself.
+        about: Metadata of the server.
     """
 
     def __init__(self, policy: OpenpiPolicy) -> None:
@@ -135,15 +120,15 @@ class OpenpiSession:
         self.about = self._connection.receive()
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers one observation.
+        """Plans.
 
         Raises:
-            RemoteError: The server fails, does not answer, or answers with something else.
+            RemoteError: The server fails, does not answer, or returns an invalid answer.
         """
         return self._policy.chunk(
-            self._connection.ask(self._policy.question(observation)), float(observation["time"])
+            self._connection.request(self._policy.request(observation)), float(observation["time"])
         )
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._connection.close()

@@ -1,22 +1,22 @@
-"""What a policy server and its clients say to each other: one msgpack message per WebSocket message, see `arrays.py`.
+"""The protocol of policy servers: one msgpack message per WebSocket message, see `arrays.py`.
 
-    server: {"protocol": "stringline/1", "contract": {...}, "digest": text}       after the connection is made
+    server: {"protocol": "stringline/1", "contract": {...}, "digest": text}      after connecting
     client: {"type": "begin", "seed": number}                                     a new session
     server: {"type": "begun", "commits": true or false}
     client: {"type": "plan", "stamp": number, "observation": {key: array}}
-    server: {"type": "chunk", "stamp": number, "time": (T,), "action": (T, A)}    times on the clock of the observation
+    server: {"type": "chunk", "stamp": number, "time": (T,), "action": (T, A)}
     server: {"type": "error", "kind": "mistake" | "busy" | "defect", "message": text}
 
-A connection is one episode at a time. The stamp is the observation's own time, and comes back as it
-was sent: a server's clock never enters. After an error the connection goes on.
+A connection has one episode at a time. The stamp is the time of the observation and is returned
+unchanged; the times of a chunk are on the clock of the observation, never the server's. After an
+error the connection continues.
 
-Where the session commits, a question may also say what the answer has to keep to, see
-`commitment.py`:
+If the session supports action prefixes (`commits`), a request may contain one, see
+`chunks/prefix.py`:
 
     "committed": {"time": (K,), "action": (K, A), "weight": (K,)}
 
-Servers that do not say whether a session commits are older; they would not look at it, so it is not
-sent to them.
+Servers without the field `commits` are older and would ignore a prefix, so none is sent to them.
 """
 
 from collections.abc import Mapping
@@ -24,21 +24,21 @@ from typing import Any
 
 PROTOCOL = "stringline/1"
 PORT = 8765
-LARGEST_MESSAGE = 64 * 2**20  # Bytes: four cameras of 1280 x 720 with depth are 18 MB.
+LARGEST_MESSAGE = 64 * 2**20  # Bytes; four cameras of 1280 x 720 with depth need 18 MB.
 MISTAKE = "mistake"
 BUSY = "busy"
 DEFECT = "defect"
 
 
 class RemoteError(RuntimeError):
-    """A policy server could not answer; says why in its words."""
+    """A policy server could not answer; the message is the server's."""
 
 
 def field(message: object, name: str, kind: type | tuple[type, ...]) -> Any:
     """Returns a field of a message.
 
     Raises:
-        ValueError: The message is no map, or lacks a field of that kind.
+        ValueError: The message is not a map, or has no such field of that kind.
     """
     if not isinstance(message, Mapping):
         raise ValueError(f"A message is a map with a 'type'; got {type(message).__name__}.")

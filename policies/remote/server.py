@@ -1,8 +1,8 @@
-"""Serves a policy over WebSocket: `serve(MyPolicy())` is all that a policy of one's own needs to be evaluated or deployed.
+"""Serves a policy over WebSocket; `serve(MyPolicy())` makes a policy of your own available.
 
-Bound to this machine unless asked otherwise: whoever can connect can ask, there is no password. One
-thread computes, in order of arrival; what waits is bounded, and who comes too late is told so at
-once instead of getting an old answer.
+The server listens on this machine by default, since it has no password. One thread computes, in
+order of arrival; the queue is bounded, and requests beyond it are rejected at once, so that no
+answer is outdated.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from stringline.datasets.contract.arguments import COUNT, PORTS, unknown_name
 from stringline.policies.chunks.chunk import Policy, Session
-from stringline.policies.chunks.prefix import Commitment, can_commit, plan_with
+from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, plan_with_prefix
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
 from stringline.policies.remote.protocol import (
@@ -42,15 +42,15 @@ class PolicyServer:
     """Answers clients until it is stopped.
 
     Args:
-        policy: Acts; only ever called by one thread at a time.
-        digest: What tells its checkpoint from every other one; clients keep it with their results.
-        queue: How many questions may wait or be worked on, over all clients.
+        policy: The policy, called by one thread at a time.
+        digest: Identifier of its checkpoint; clients store it with their results.
+        queue: Largest number of waiting or processed requests of all clients.
         largest_message: Bytes; a client that sends more is disconnected.
-        worker: Computes, one question after the other; None: a thread of its own. One that ends
-            with a WorkEndedError ends the conversation.
+        worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
+            from it ends the conversation.
 
     Raises:
-        ValueError: The queue has no room.
+        ValueError: The queue is not positive.
     """
 
     def __init__(
@@ -71,16 +71,12 @@ class PolicyServer:
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def start(self, host: str = HOST, port: int = PORT) -> Server:
-        """Listens, and returns the WebSocket server, whose `sockets` tell the port where 0 was asked for.
-
-        Raises:
-            OSError: The address is taken or does not exist.
-        """
+        """Starts listening and returns the WebSocket server; its `sockets` have the port."""
         return await listen(self._converse, host, port, compression=None, max_size=self._largest)
 
     async def _converse(self, connection: ServerConnection) -> None:
-        """Talks with one client until it leaves."""
-        logger.debug("A client came.")
+        """Communicates with one client until it leaves."""
+        logger.debug("A client connected.")
         episode = _Episode(self._policy)
         hello = {
             "protocol": PROTOCOL,
@@ -94,18 +90,13 @@ class PolicyServer:
         except ConnectionClosed as error:
             logger.info("A client was disconnected: %s", error)
         except WorkEndedError:
-            logger.debug("A client still waits; the server ends.")
-        logger.debug("A client left.")
+            logger.debug("The server ends while a client waits.")
+        logger.debug("A client disconnected.")
 
     async def _answered(self, episode: "_Episode", data: str | bytes) -> dict[str, Any]:
         if self._waiting >= self._queue:
-            return _error(
-                BUSY,
-                (
-                    f"{self._waiting} questions are waiting already; allowed: {self._queue}. Ask "
-                    f"again."
-                ),
-            )
+            waiting = f"{self._waiting} requests are waiting; allowed: {self._queue}. Try again."
+            return _error(BUSY, waiting)
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
@@ -116,45 +107,41 @@ class PolicyServer:
 
 
 class _Episode:
-    """What one client is in the middle of."""
+    """The episode of one client."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._session: Session | None = None
 
     def answer(self, data: str | bytes) -> dict[str, Any]:
-        """Answers one message.
-
-        Raises:
-            ValueError: It is none that a client may send now.
-        """
+        """Answers one message; raises a ValueError if it is not valid now."""
         if isinstance(data, str):
-            raise ValueError("A message is msgpack bytes; got text.")
+            raise ValueError("A message is text; allowed: msgpack bytes.")
         message = unpack(data)
         kind = field(message, "type", str)
         if kind == "begin":
             self._session = self._policy.session(field(message, "seed", int))
-            return {"type": "begun", "commits": can_commit(self._session)}
+            return {"type": "begun", "commits": accepts_prefix(self._session)}
         if kind == "plan":
-            committed = (
+            prefix = (
                 None
                 if message.get("committed") is None
-                else _commitment(field(message, "committed", dict))
+                else _prefix(field(message, "committed", dict))
             )
             return self._plan(
                 field(message, "observation", dict),
                 field(message, "stamp", (int, float)),
-                committed,
+                prefix,
             )
         raise unknown_name("message type", kind, ("begin", "plan"))
 
     def _plan(
-        self, observation: dict[str, Any], stamp: float, committed: Commitment | None
+        self, observation: dict[str, Any], stamp: float, prefix: ActionPrefix | None
     ) -> dict[str, Any]:
         if self._session is None:
-            raise ValueError("No episode has begun; send {'type': 'begin', 'seed': ...} first.")
+            raise ValueError("There is no episode; send {'type': 'begin', 'seed': ...} first.")
         arrays = {str(key): np.asarray(value) for key, value in observation.items()}
-        chunk = plan_with(self._session, arrays, committed)
+        chunk = plan_with_prefix(self._session, arrays, prefix)
         return {"type": "chunk", "stamp": stamp, "time": chunk.time, "action": chunk.action}
 
 
@@ -169,19 +156,19 @@ def serve(
 ) -> None:
     """Serves a policy until the process is interrupted.
 
-    It acts in the thread that calls this, where it was loaded.
+    The policy runs in the calling thread, in which it was loaded.
 
     Args:
-        policy: Anything with a contract and sessions, see `policies/chunks/chunk.py`.
-        host: Address to listen at; the default is reached from this machine only.
-        port: 0 for any free one.
+        policy: A policy with a contract and sessions, see `policies/chunks/chunk.py`.
+        host: Address to listen on; the default is reachable from this machine only.
+        port: Port; 0: any free one.
         digest: See `PolicyServer`.
         queue: See `PolicyServer`.
-        started: Called with the port when clients can come.
+        started: Called with the port when the server is ready.
 
     Raises:
-        ValueError: The port is none, or the queue has no room.
-        OSError: The address is taken or does not exist.
+        ValueError: The port or the queue is out of range.
+        OSError: The address is in use or does not exist.
     """
     PORTS.check(port=port)
     worker = CallersThread()
@@ -207,20 +194,17 @@ def serve(
         talking.result()
 
 
-def _commitment(message: dict[str, Any]) -> Commitment:
-    """Returns what a client asks an answer to keep to.
-
-    Raises:
-        ValueError: It does not say so in arrays that belong together.
-    """
+def _prefix(message: dict[str, Any]) -> ActionPrefix:
     time, action, weight = (
         field(message, name, np.ndarray) for name in ("time", "action", "weight")
     )
-    return Commitment(time.astype(np.float64), action.astype(np.float32), weight.astype(np.float64))
+    return ActionPrefix(
+        time.astype(np.float64), action.astype(np.float32), weight.astype(np.float64)
+    )
 
 
 def _guarded(answer: Callable[[str | bytes], dict[str, Any]], data: str | bytes) -> dict[str, Any]:
-    """Answers, with an error in words where it fails: a client's mistake never ends the server."""
+    """Answers; errors become error messages, so that no client can end the server."""
     try:
         return answer(data)
     except (ValueError, KeyError) as error:

@@ -1,8 +1,8 @@
-"""The board that cameras look at: a chessboard with ArUco or AprilTag markers in its white squares (ChArUco).
+"""The ChArUco board: a chessboard with ArUco or AprilTag markers in its white squares.
 
-Markers say which corner is which, also where part of the board is hidden; the corners of the
-squares say where it is, to a tenth of a pixel. Garrido-Jurado et al. (2014), "Automatic generation
-and detection of highly reliable fiducial markers under occlusion"; detection is OpenCV's.
+The markers identify the corners of the squares, also where part of the board is hidden; the corners
+are located to a tenth of a pixel. Garrido-Jurado et al. (2014), "Automatic generation and detection
+of highly reliable fiducial markers under occlusion"; detection is OpenCV's.
 """
 
 from collections.abc import Mapping
@@ -22,28 +22,28 @@ Grey = NDArray[np.uint8]
 
 FEWEST_CORNERS = 6
 _FEWEST_SQUARES = 3
-# Smaller images are magnified, so that a marker's bits have pixels enough.
+# Smaller images are magnified, so that a marker's bits have enough pixels.
 _MAGNIFIED_PX = 720
 _MAGNIFIED = 2
-# Half of the window of a corner, as a share of a square; pixels.
+# Half width of the window around a corner: share of a square, and range in pixels.
 _WINDOW_SHARE = 0.12
 _WINDOW_LEAST = 2
 _WINDOW_MOST = 7
 
 
 @dataclass(frozen=True, eq=False)
-class Sighting:
-    """What of a board an image shows.
+class Detection:
+    """The corners detected in an image.
 
     Attributes:
-        numbers: (N,) of the corners that were found, by row of the board, from 0.
-        pixels: (N, 2) where they are, x and y; the centre of pixel (0, 0) is at (0.5, 0.5).
-        trouble: Why the image cannot be used, in words; empty where it can.
+        numbers: (N,) numbers of the corners, by row of the board, from 0.
+        pixels: (N, 2) x and y; the centre of pixel (0, 0) is at (0.5, 0.5).
+        problem: Why the image cannot be used; empty if it can.
     """
 
     numbers: NDArray[np.int64]
     pixels: Floats
-    trouble: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Board:
     Attributes:
         columns: Squares along x.
         rows: Squares along y.
-        square_mm: Side of a square. Measure it: printers scale.
-        marker_mm: Side of a marker, its black border included.
-        dictionary: Which markers, as OpenCV calls them, such as DICT_4X4_50 or DICT_APRILTAG_36h11.
-        legacy: Whether the board begins as those that OpenCV made before 4.6.
+        square_mm: Side of a square. Measure it, since printers scale.
+        marker_mm: Side of a marker with its black border.
+        dictionary: OpenCV's name of the markers, such as DICT_4X4_50 or DICT_APRILTAG_36h11.
+        legacy: Whether the board has the layout of OpenCV before 4.6.
     """
 
     columns: int = 7
@@ -69,25 +69,24 @@ class Board:
     legacy: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses boards that there cannot be."""
+        """Checks the numbers."""
         if (
             min(self.columns, self.rows) < _FEWEST_SQUARES
             or (self.columns - 1) * (self.rows - 1) < FEWEST_CORNERS
         ):
             raise ValueError(
                 f"A board of {self.columns}x{self.rows} squares; allowed: at least "
-                f"{_FEWEST_SQUARES} each way, and "
-                f"{FEWEST_CORNERS} corners between them."
+                f"{_FEWEST_SQUARES} each way, and {FEWEST_CORNERS} corners between them."
             )
         if not 0 < self.marker_mm < self.square_mm:
             raise ValueError(
                 f"Markers of {self.marker_mm} mm in squares of {self.square_mm} mm; allowed: "
-                f"above 0, and smaller."
+                "above 0, and smaller than the squares."
             )
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads what a configuration says.
+        """Reads the settings of a configuration.
 
         Raises:
             ValueError: A setting is unknown or out of range.
@@ -97,7 +96,7 @@ class Board:
             if name not in known:
                 raise unknown_name("setting of a board", str(name), known)
         board = cls(**plain)
-        _ = board.markers  # Refuses a dictionary that there is not, or that is too small.
+        _ = board.markers  # Checks the dictionary.
         return board
 
     @property
@@ -112,10 +111,10 @@ class Board:
 
     @cached_property
     def markers(self) -> int:
-        """How many markers it has; they are numbered from 0.
+        """Number of markers; they are numbered from 0.
 
         Raises:
-            ValueError: There is no such dictionary, or it has fewer.
+            ValueError: The dictionary is unknown, or has fewer markers.
         """
         needed = (self.columns * self.rows) // 2
         have = len(self._markers.bytesList)
@@ -124,19 +123,19 @@ class Board:
         return len(self._charuco.getIds())
 
     def drawn(self, square_px: int, margin_px: int = 0) -> Grey:
-        """Returns the board as it is printed, black 0 and white 255.
+        """Returns an image of the board, black 0 and white 255.
 
         Args:
-            square_px: Pixels of a square.
-            margin_px: White pixels around it.
+            square_px: Side of a square in pixels.
+            margin_px: White pixels around the board.
         """
         size = self.columns * square_px + 2 * margin_px, self.rows * square_px + 2 * margin_px
         return np.asarray(
             self._charuco.generateImage(size, marginSize=margin_px, borderBits=1), dtype=np.uint8
         )
 
-    def find(self, image: Image) -> Sighting:
-        """Finds the corners in an image (H, W, 3) or (H, W)."""
+    def find(self, image: Image) -> Detection:
+        """Detects the corners in an image (H, W, 3) or (H, W)."""
         cv2 = opencv()
         grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.ndim == 3 else image
         times = _MAGNIFIED if max(grey.shape) <= _MAGNIFIED_PX else 1
@@ -148,20 +147,20 @@ class Board:
         corners, numbers, _, _ = self._detector.detectBoard(large)
         if corners is None or numbers is None or len(numbers) < FEWEST_CORNERS:
             count = 0 if numbers is None else len(numbers)
-            return Sighting(np.zeros(0, np.int64), np.zeros((0, 2)), self._trouble(large, count))
+            return Detection(np.zeros(0, np.int64), np.zeros((0, 2)), self._problem(large, count))
         found = np.asarray(numbers, dtype=np.int64).reshape(-1)
         rough = (
             np.asarray(corners, dtype=np.float32).reshape(-1, 1, 2) + np.float32(0.5)
         ) / np.float32(times) - np.float32(0.5)
         half = self._window(found, rough.reshape(-1, 2))
-        # Versions differ by half a pixel in what detectBoard says of the centre of a pixel;
-        # cornerSubPix has it at (0, 0).
+        # Versions of detectBoard differ by half a pixel; cornerSubPix has the centre of the first
+        # pixel at (0, 0).
         stop = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 60, 1e-4)
         fine = cv2.cornerSubPix(grey, rough, (half, half), (-1, -1), stop)
-        return Sighting(found, np.asarray(fine, dtype=np.float64).reshape(-1, 2) + 0.5)
+        return Detection(found, np.asarray(fine, dtype=np.float64).reshape(-1, 2) + 0.5)
 
     def _window(self, numbers: NDArray[np.int64], pixels: NDArray[np.float32]) -> int:
-        """Returns half of the window in which a corner is looked for: none of the markers around it may be in there."""
+        """Returns half the width of a corner's window, which must not contain a marker."""
         places = {int(number): pixel for number, pixel in zip(numbers, pixels, strict=True)}
         across = self.columns - 1
         steps = [
@@ -174,8 +173,8 @@ class Board:
         gap = (self.square_mm - self.marker_mm) / (2 * self.square_mm)
         return int(np.clip(min(_WINDOW_SHARE, gap) * square_px, _WINDOW_LEAST, _WINDOW_MOST))
 
-    def _trouble(self, grey: Grey, corners: int) -> str:
-        """Says why there are not enough corners."""
+    def _problem(self, grey: Grey, corners: int) -> str:
+        """Returns why there are not enough corners."""
         cv2 = opencv()
         _, numbers, _ = cv2.aruco.ArucoDetector(self._markers, self._parameters()).detectMarkers(
             grey
@@ -188,13 +187,11 @@ class Board:
         if strange := sorted({number for number in seen if number >= self.markers}):
             return (
                 f"markers {', '.join(map(str, strange[:5]))} are seen, and this board has 0 to "
-                f"{self.markers - 1}: "
-                "is it another board?"
+                f"{self.markers - 1}: is it another board?"
             )
         return (
             f"{len(seen)} of {self.markers} markers and {corners} corners are seen; needed: "
-            f"{FEWEST_CORNERS} corners. "
-            "Is it far, hidden, or another board?"
+            f"{FEWEST_CORNERS} corners. Is the board far away, hidden, or another one?"
         )
 
     @cached_property
@@ -219,7 +216,7 @@ class Board:
         return aruco.CharucoDetector(self._charuco, aruco.CharucoParameters(), self._parameters())
 
     def _parameters(self) -> Any:
-        """Returns how markers are looked for: also small ones, a sixth of whose side is three pixels."""
+        """Returns parameters for small markers too, whose bits have three pixels."""
         parameters = opencv().aruco.DetectorParameters()
         parameters.adaptiveThreshWinSizeMin = 5
         parameters.adaptiveThreshWinSizeMax = 45

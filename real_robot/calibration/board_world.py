@@ -1,7 +1,7 @@
-"""The KUKA's cell with a printed board in it, for emulated calibrations: on the table, or in the hand.
+"""The KUKA's workcell with a printed board on the table or in the hand, for emulated calibrations.
 
-They are named as worlds of one's own are, `module:Class` (`sim/tasks/imported.py`), for nobody
-trains on them.
+Configurations name these worlds as `module:Class`, like a user's own tasks, since no policy is
+trained on them.
 """
 
 from typing import ClassVar
@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.iiwa14 import ALONE
 from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
@@ -21,16 +20,15 @@ from stringline.sim.tasks.tabletop import TabletopTask
 BOARD = Board()
 SQUARE_PX = 64  # Halves exactly down to a pixel, as the graphics' coarser versions of the image do.
 MARGIN_PX = 32
-# Of ink and paper.
+# Grey values of ink and paper.
 BLACK = 25
 WHITE = 215
 HALF_THICK_M = 0.002
-FACING_CAMERA = np.diag(
-    [1.0, -1.0, -1.0]
-)  # A board's z goes into it, that of a box out of its upper face.
+# A board's z axis points into it, that of a box out of its upper face.
+FACING_CAMERA = np.diag([1.0, -1.0, -1.0])
 
-# On the table its image's right is that of the base's x; in the hand it hangs below the fingers,
-# its face to the front.
+# On the table its x axis is that of the base; in the hand it hangs below the fingers and faces the
+# front.
 T_BASE_BOARD: Matrix = pose((0.44, 0.0, 2 * HALF_THICK_M), FACING_CAMERA) @ pose(
     (-BOARD.size_m[0] / 2, -BOARD.size_m[1] / 2, 0.0)
 )
@@ -38,7 +36,7 @@ T_GRIPPER_BOARD: Matrix = pose(
     (0.02, -BOARD.size_m[0] / 2, HALF_THICK_M),
     np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
 )
-# Things that both cameras see: place and half lengths, metres, degrees about z.
+# Objects that both cameras see: position and half lengths (m), degrees about z.
 BLOCKS = (
     ((0.36, 0.19), (0.03, 0.04, 0.04), 20.0),
     ((0.52, 0.21), (0.025, 0.05, 0.025), -35.0),
@@ -56,17 +54,17 @@ COLOURS = (
 
 
 class _BoardTask(TabletopTask):
-    """A world in which nothing is to be done; it never succeeds."""
+    """A task without a goal; it never succeeds."""
 
     cell: ClassVar[Workcell] = KUKA_CELL
     instruction: ClassVar[str] = "look at the board"
     stages: ClassVar[tuple[str, ...]] = ("start",)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Places nothing: what there is stands still."""
+        """Places nothing, since all objects are fixed."""
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Follows nothing."""
+        """Updates nothing."""
 
 
 class KukaBoardOnTable(_BoardTask):
@@ -99,10 +97,10 @@ class KukaBoardInHand(_BoardTask):
 
 
 def add_board(body: mjcf.Element, T_body_board: Matrix) -> None:
-    """Fixes a board to a body of a model, a thin plate that nothing collides with.
+    """Fixes a board to a body of a model, as a thin plate without collisions.
 
     Args:
-        body: Or the world.
+        body: Body, or the world.
         T_body_board: (4, 4) the board's frame in the body's, metres.
     """
     paper = (
@@ -117,34 +115,15 @@ def add_board(body: mjcf.Element, T_body_board: Matrix) -> None:
     length, height = BOARD.size_m
     margin = MARGIN_PX / SQUARE_PX * BOARD.square_mm / 1e3
     T_body_plate = T_body_board @ pose((length / 2, height / 2, HALF_THICK_M), FACING_CAMERA)
-    size = (length / 2 + margin, height / 2 + margin, HALF_THICK_M)
-    place = T_body_plate[:3, 3]
-    turn = quaternion(T_body_plate[:3, :3])
-    # Without weight: the arm's gravity is made up for, and so it would be if its controller knew of
-    # the board.
+    # Without mass, as for a real controller that compensates the board's weight.
     looks = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
     body.add(
         "geom",
         name="board",
         type="box",
-        pos=place,
-        quat=turn,
-        size=size,
+        pos=T_body_plate[:3, 3],
+        quat=quaternion(T_body_plate[:3, :3]),
+        size=(length / 2 + margin, height / 2 + margin, HALF_THICK_M),
         material=material,
         **looks,
     )
-
-
-def corner_places(T_base_gripper: Vector, *, in_hand: bool) -> Vector:
-    """Returns where the four outer corners of the paper (4, 3) are, in the base frame, metres.
-
-    Args:
-        T_base_gripper: (4, 4).
-        in_hand: Which of the two worlds.
-    """
-    T = T_base_gripper @ T_GRIPPER_BOARD if in_hand else T_BASE_BOARD
-    margin = MARGIN_PX / SQUARE_PX * BOARD.square_mm / 1e3
-    length, height = BOARD.size_m
-    low = -margin
-    edges = np.array([[x, y, 0.0] for x in (low, length + margin) for y in (low, height + margin)])
-    return np.asarray(edges @ T[:3, :3].T + T[:3, 3])

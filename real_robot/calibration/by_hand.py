@@ -1,6 +1,6 @@
-"""Poses to which a person brings the arms: they are only read, and a key says when to take images.
+"""Calibration of arms that a person moves: the arms are only read, and a key takes images.
 
-The device process is made read-only, so that no command leaves it, whoever made it.
+The device process is read-only, so no command leaves it.
 """
 
 import time
@@ -18,20 +18,20 @@ from stringline.real_robot.recording.observation_bridge import FrameSource, Obse
 from stringline.real_robot.safety.reasons import Mode
 
 _STILL = 0.005  # rad; a hand is not as still as a motor.
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class ByHand:
-    """Takes images where a person says so.
+    """Takes images when a person presses a key.
 
     Args:
-        device: Connected, armed and read-only.
-        frames: Of the cameras.
-        contract: Of the observations.
-        body: That is moved.
-        settings: How long the arms have to rest, and how many looks there are at each pose.
-        keys: Of the person.
-        say: Shows a line.
+        device: Connected, armed and read-only device process.
+        frames: Source of the cameras' images.
+        contract: Contract of the observations.
+        embodiment: Embodiment of the arms.
+        settings: Settings of the calibration.
+        keys: Keys of the person.
+        report: Receives lines for the person.
     """
 
     def __init__(
@@ -39,34 +39,34 @@ class ByHand:
         device: DeviceProcess,
         frames: FrameSource,
         contract: Contract,
-        body: Embodiment,
+        embodiment: Embodiment,
         settings: CalibrationSettings,
         *,
         keys: Keys,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._device = device
         self._frames = frames
         self._settings = settings
         self._keys = keys
-        self._say = say
-        self._assembler = ObservationAssembler(contract, body)
-        self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+        self._report = report
+        self._assembler = ObservationAssembler(contract, embodiment)
+        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         self._seen_until = -np.inf
 
     def run(self, take: Callable[[int, Observation], None]) -> int:
-        """Takes images until the person ends it; returns at how many poses.
+        """Takes images until the person ends it; returns the number of poses.
 
         Args:
-            take: Gets the number of the pose, from 1, and the observation, for each look.
+            take: Receives the number of the pose, from 1, and the observation of each image.
 
         Raises:
-            RuntimeError: Arms are not measured any more.
+            RuntimeError: The arms cannot be measured.
         """
         self._device.begin()
-        self._say(
-            "Bring the arms to a pose from which the board is seen, and hold still. k: take the "
-            "images; q: that was all."
+        self._report(
+            "Bring the arms to a pose from which the camera sees the board, and hold still. k: "
+            "take the images; q: finish."
         )
         number = 0
         while self._keys.wait(Key.KEEP, Key.END) is Key.KEEP:
@@ -75,7 +75,7 @@ class ByHand:
         return number
 
     def _pose(self, number: int, take: Callable[[int, Observation], None]) -> bool:
-        """Takes the images of a pose once the arms rest; returns whether they did."""
+        """Takes the images of a pose once the arms rest; returns whether there are any."""
         deadline = time.monotonic() + self._settings.patience_s + self._settings.settle_s
         looks = 0
         since = np.inf
@@ -83,7 +83,7 @@ class ByHand:
         while time.monotonic() < deadline:
             state = self._device.latest()
             frames = self._frames.frames()
-            if state.mode is Mode.FAULT:  # What is not measured is not where the arms are.
+            if state.mode is Mode.FAULT:  # The measured joints may be wrong.
                 raise RuntimeError(" ".join(explain_fault(state, self._device)))
             if state.arms.servo_misses.any():
                 since = np.inf
@@ -94,19 +94,19 @@ class ByHand:
             if oldest >= since + self._settings.settle_s and oldest > self._seen_until:
                 history = [past.arms for past in self._device.recent()]
                 self._seen_until = oldest
-                looks = looks + 1
+                looks += 1
                 take(number, self._assembler.build(state.arms, history, frames))
                 if looks == self._settings.looks:
                     return True
-            time.sleep(_LOOK_S)
-        self._say(
-            "Nothing was taken: hold the arms still. A camera that stands still would be the "
-            "other reason."
+            time.sleep(_POLL_S)
+        self._report(
+            "No image was taken: the arms moved, or a camera shows no new images. Hold the arms "
+            "still."
         )
         return looks > 0
 
     def _oldest(self, frames: dict[str, Array]) -> float:
-        """Returns when the oldest of the images was taken; before all time if one is missing."""
+        """Returns the capture time of the oldest image; -infinity if one is missing."""
         times = [frames.get(f"time/{name}") for name in self._settings.needed]
         return min(
             (float(when) if when is not None else -np.inf for when in times), default=-np.inf

@@ -1,4 +1,4 @@
-"""What a calibration found, as a page for whoever has to trust it."""
+"""The page that shows the result of a calibration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,40 +7,43 @@ from pathlib import Path
 import jinja2
 
 from stringline.datasets.files.atomic import write_file
-from stringline.real_robot.calibration.capture_set import Photograph
+from stringline.real_robot.calibration.capture_set import CapturedImage
 
 _TEMPLATE = "summary.html.jinja"
+
+Bar = tuple[int, str, float]
+"""Number of a pose, its residual as text, and the residual as a share of the largest."""
 
 
 @dataclass(frozen=True)
 class CameraSummary:
-    """One camera.
+    """The result of one camera.
 
     Attributes:
-        name: Its name.
+        name: Name of the camera.
         good: Whether the result was written.
-        facts: What was found, by name, in words.
-        trouble: Why it was not written, in words.
-        bars: What each pose left over: number of the pose, in words, and as a share of the largest.
-        photographs: Its images.
-        legend: What is drawn into them.
+        facts: Facts by name.
+        problem: Why the result was not written.
+        bars: Residual of each pose.
+        images: Images of the camera.
+        legend: Explanation of the marks in the images.
     """
 
     name: str
     good: bool
     facts: Sequence[tuple[str, str]]
-    trouble: str
-    bars: Sequence[tuple[int, str, float]]
-    photographs: Sequence[Photograph]
+    problem: str
+    bars: Sequence[Bar]
+    images: Sequence[CapturedImage]
     legend: str = ""
 
 
-def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[tuple[int, str, float]]:
+def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[Bar]:
     """Returns a bar for each pose.
 
     Args:
-        residuals: Number of the pose, and what it left over.
-        unit: Of that.
+        residuals: Numbers of poses with their residuals.
+        unit: Unit of the residuals.
     """
     largest = max((value for _, value in residuals), default=0.0) or 1.0
     return [(number, f"{value:.2f} {unit}", value / largest) for number, value in residuals]
@@ -49,13 +52,13 @@ def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[tuple[int
 def write_summary(
     path: Path, title: str, facts: Sequence[tuple[str, str]], cameras: Sequence[CameraSummary]
 ) -> None:
-    """Writes a page that shows the images which lie beside it.
+    """Writes the page; the images lie in the same folder.
 
     Args:
-        path: Of the page.
-        title: What was done.
-        facts: About all of it, by name.
-        cameras: What was found.
+        path: File of the page.
+        title: Title of the page.
+        facts: Facts about the calibration by name.
+        cameras: Result of each camera.
     """
     folder = Path(__file__).parent
     environment = jinja2.Environment(

@@ -1,11 +1,9 @@
-"""`mode=calibrate`: measures where cameras sit, and writes the file that deployments look at."""
+"""`mode=calibrate`: measures where cameras are mounted, and writes the calibration file."""
 
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.pointclouds.open3d_library import open3d
@@ -16,324 +14,284 @@ from stringline.real_robot.calibration.calibration_settings import (
     Method,
     write_poses,
 )
-from stringline.real_robot.calibration.capture_set import Gallery
+from stringline.real_robot.calibration.capture_set import CaptureSet
 from stringline.real_robot.calibration.opencv_library import opencv, optimisation
-from stringline.real_robot.calibration.outcome import merged, outcome_of, say_outcome_of
+from stringline.real_robot.calibration.outcome import merged, outcome_of, report_camera
 from stringline.real_robot.calibration.visit import (
-    ASK_S,
+    REPLAN_S,
     PoseVisit,
-    demand_first_way,
-    demand_reachable,
+    check_first_motion,
+    check_reachable,
 )
 from stringline.real_robot.cameras.calibration_file import Calibration
 from stringline.real_robot.cameras.camera import Identity
-from stringline.real_robot.cameras.camera_checks import CameraWords, check_cameras
+from stringline.real_robot.cameras.camera_checks import CameraReport
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.emulated_camera import emulated_serial
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
-from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.execution.approach import Approach
-from stringline.real_robot.execution.environment_reset import begin_world
+from stringline.real_robot.execution.environment_reset import reset_environment
 from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.execution.real_time import RealTimeRobot
-from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.operator.live_status import LiveStatus, say, say_fault
+from stringline.real_robot.operator.live_status import LiveStatus, print_line, report_fault
 from stringline.real_robot.operator.operator_keys import TerminalKeys
-from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import RobotFactory
+from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession, approach_home
 
 
-class CalibrationDeployment:
+class CalibrationSession:
     """Measures cameras of a robot.
 
     Args:
-        settings: Those of `configs/deploy.yaml`, resolved, with `calibration`.
+        settings: Settings of the deployment.
+        plan: Settings of the calibration.
+
+    Raises:
+        ValueError: Emulated arms have no list of poses.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        if settings.get("calibration") is None:
-            raise ValueError(
-                "mode=calibrate needs to know what to measure: calibration=kuka_wrist, or a file "
-                "of your own."
-            )
+    def __init__(self, settings: DeploymentSettings, plan: CalibrationSettings) -> None:
         self._settings = settings
-        self._robot = settings["robot"]
-        self._cell = RobotFactory(settings["robot"])
-        self._plan = CalibrationSettings.of(settings["calibration"], self._cell.body)
-        self._folder = Path(settings["output"]) / "calibration"
-        if self._plan.poses is None and self._cell.emulated:
+        self._plan = plan
+        self._factory = RobotFactory(settings.robot)
+        self._folder = settings.output / "calibration"
+        if plan.poses is None and settings.robot.emulated:
             raise ValueError(
-                "Nobody can move emulated arms by hand: calibration.poses, a list of joints for "
+                "Emulated arms cannot be moved by hand: calibration.poses, a list of joints for "
                 "each pose."
             )
 
     def run(self) -> bool:
-        """Checks, visits the poses, solves and writes; returns whether every camera can be trusted.
+        """Checks, visits the poses, solves and writes; returns whether all cameras are calibrated.
 
         Raises:
             ValueError: A check failed.
         """
-        by_hand = self._plan.poses is None
+        plan = self._plan
+        by_hand = plan.poses is None
+        moved = ", moved by hand" if by_hand else ""
+        print_line(f"Calibrating {', '.join(plan.cameras)} of {self._factory.name}{moved}")
         checklist = Checklist()
-        say(
-            f"Calibrating {', '.join(self._plan.cameras)} of {self._cell.name}"
-            + (", moved by hand" if by_hand else "")
+        session = RobotSession(
+            self._factory,
+            checklist,
+            log=self._settings.log,
+            read_only=by_hand,
+            still_grippers=True,
         )
-        self._cell.check(checklist, moving=not by_hand)
-        known, asked = self._check(checklist)
-        checklist.demand()
-        with ExitStack() as stack:
-            emulator = self._cell.emulator(asked)
-            if emulator is not None:
-                stack.enter_context(emulator)
-            cameras = self._cell.cameras(emulator, asked)
-            if cameras is not None:
-                trusted = (
-                    self._cell.calibration.without(self._plan.cameras)
-                    if self._cell.calibration
-                    else None
-                )
-                check_cameras(stack.enter_context(cameras), checklist, trusted)
-            device = stack.enter_context(
-                self._cell.device(
-                    emulator,
-                    read_only=by_hand,
-                    log=self._log(),
-                    cameras=cameras,
-                    still_grippers=True,
-                )
-            )
-            with checklist.check("ports and servos") as note:
-                device.connect()
-                note(f"{len(device.servos)} servos answer and are set as they should be")
-            checklist.demand()
-            with checklist.check(
-                "where the arms stand" if by_hand else "goal where the arms stand, then torque"
-            ) as note:
-                note(" ".join(device.arm()))
-            checklist.demand()
-            if cameras is not None:
-                cameras.look_after()
-            contract = self._cell.body.contract(asked, self._cell.control_hz)
-            gallery = Gallery(self._plan, self._cell.body, contract, self._folder, say)
-            identities = self._identities(cameras, asked)
-            fault = self._photograph(
-                gallery, contract, emulator, device, cameras or emulator, stack
-            )
+        session.check()
+        known, wanted = self._check(checklist)
+        with session, ExitStack() as stack:
+            robot = session.start(wanted, recalibrated=plan.cameras)
+            embodiment = self._factory.embodiment
+            contract = embodiment.contract(wanted, self._settings.robot.control_hz)
+            captures = CaptureSet(plan, embodiment, contract, self._folder, print_line)
+            identities = self._identities(robot.cameras, wanted)
+            fault = self._capture(captures, contract, robot, stack)
         if fault:
-            say_fault(fault)
-            say("Nothing is written after a fault.")
+            report_fault(fault)
+            print_line("Nothing is written after a fault.")
             return False
-        return self._conclude(gallery, identities, known)
-
-    def _log(self) -> LogPlan | None:
-        """Returns what of the wire and the loop is kept where."""
-        kept = dict(self._settings["log"])
-        folder = kept.pop("folder")
-        return (
-            None
-            if folder is None
-            else LogPlan(Path(folder), {"configuration": self._settings}, **kept)
-        )
+        return self._conclude(captures, identities, known)
 
     def _check(self, checklist: Checklist) -> tuple[Calibration | None, list[Camera]]:
-        """Looks at what can be looked at before a port is opened; returns what the file has so far, and the cameras."""
+        """Runs the checks before a port is opened; returns the old calibration and the cameras."""
         plan = self._plan
-        known = None
-        asked: list[Camera] = []
-        with checklist.check("libraries"):
-            opencv()
-            optimisation()
-            if plan.method is Method.CLOUDS:
-                open3d()
-        with checklist.check("cameras to look through"):
-            asked = self._asked()
-        with checklist.check("file of the result") as note:
-            # What cannot be read would be lost; that is for a person to decide.
-            known = Calibration.read(plan.file, self._cell.body) if plan.file.exists() else None
-            note(
-                f"{plan.file}"
-                + ("" if known is None else f", which has {', '.join(known.cameras)}")
-            )
-        if plan.poses is not None:
+        poses = plan.poses
+        embodiment = self._factory.embodiment
+        checklist.result("libraries", lambda: _import_libraries(plan.method))
+        wanted = checklist.result("cameras to look through", self._wanted_cameras)
+        known = checklist.result("file of the result", self._known, self._describe_file)
+        if poses is not None:
             with checklist.check("poses") as note:
-                note(demand_reachable(plan.poses, self._cell.body, self._cell.limits()))
-        return known, asked
+                note(check_reachable(poses, embodiment, self._factory.limits()))
+        checklist.check_passed()
+        return known.value, wanted.value
 
-    def _asked(self) -> list[Camera]:
-        """Returns the cameras that take part, with images as large as they come.
+    def _known(self) -> Calibration | None:
+        """Returns the old calibration; one that cannot be read is an error, as it would be lost."""
+        file = self._plan.file
+        return Calibration.read(file, self._factory.embodiment) if file.exists() else None
+
+    def _describe_file(self, known: Calibration | None) -> str:
+        cameras = "" if known is None else f", which has {', '.join(known.cameras)}"
+        return f"{self._plan.file}{cameras}"
+
+    def _wanted_cameras(self) -> list[Camera]:
+        """Returns the cameras that take part, with images in their own size.
 
         Raises:
-            ValueError: One is not configured, or does not show what is needed.
+            ValueError: A camera is not configured, or lacks intrinsics or depth.
         """
-        offered = self._cell.contract()
-        asked = []
+        offered = self._factory.contract()
+        clouds = self._plan.method is Method.CLOUDS
+        wanted = []
         for name in self._plan.needed:
             camera = offered.camera(name)
             if not camera.has_geometry:
                 raise ValueError(
-                    f"The camera {name!r} does not tell its intrinsics: "
-                    f"robot.cameras.{name}.intrinsics."
+                    f"The camera {name!r} has no intrinsics: robot.cameras.{name}.intrinsics."
                 )
-            if self._plan.method is Method.CLOUDS and camera.depth is None:
-                raise ValueError(f"The camera {name!r} has no depth, which clouds are made of.")
-            size = (
-                (self._plan.image_px,) * 2 if self._cell.emulated else (camera.height, camera.width)
-            )
-            asked.append(
-                Camera(
-                    name, *size, depth=camera.depth if self._plan.method is Method.CLOUDS else None
-                )
-            )
-        return asked
+            if clouds and camera.depth is None:
+                raise ValueError(f"The camera {name!r} has no depth, which method=clouds needs.")
+            size = (camera.height, camera.width)
+            if self._settings.robot.emulated:
+                size = (self._plan.image_px, self._plan.image_px)
+            wanted.append(Camera(name, *size, depth=camera.depth if clouds else None))
+        return wanted
 
-    def _identities(self, cameras: Cameras | None, asked: Sequence[Camera]) -> dict[str, Identity]:
-        if cameras is None:  # In lock-step the world is asked for its images itself.
+    def _identities(self, cameras: Cameras | None, wanted: Sequence[Camera]) -> dict[str, Identity]:
+        if cameras is None:  # In lock-step the emulator renders the images.
             return {
                 camera.name: Identity(
                     emulated_serial(camera.name), camera.height, camera.width, 0.0
                 )
-                for camera in asked
+                for camera in wanted
             }
         found = {handle.settings.name: handle.identity for handle in cameras.handles}
         return {name: identity for name, identity in found.items() if identity is not None}
 
-    def _photograph(
-        self,
-        gallery: Gallery,
-        contract: Contract,
-        emulator: Emulator | None,
-        device: DeviceProcess,
-        frames: FrameSource | None,
-        stack: ExitStack,
+    def _capture(
+        self, captures: CaptureSet, contract: Contract, robot: ArmedRobot, stack: ExitStack
     ) -> Sequence[str]:
-        """Has all images taken; returns why the arms were stopped, if they were."""
-        body = self._cell.body
-        assert frames is not None
-        if self._plan.poses is None:
+        """Takes all images; returns the reasons of a fault that has stopped the arms."""
+        embodiment = self._factory.embodiment
+        poses = self._plan.poses
+        if poses is None:
             ByHand(
-                device,
-                frames,
+                robot.device,
+                robot.frames,
                 contract,
-                body,
+                embodiment,
                 self._plan,
                 keys=stack.enter_context(TerminalKeys()),
-                say=say,
-            ).run(gallery.take)
+                report=print_line,
+            ).run(captures.take)
             return ()
-        visit = PoseVisit(body, self._cell.control_hz, self._plan, take=gallery.take, say=say)
-        every = max(round(ASK_S * self._cell.control_hz), 1)
-        if self._cell.lock_step:
-            assert emulator is not None
-            fault = self._visit_in_lock_step(visit, every, contract, emulator, device)
+        control_hz = self._settings.robot.control_hz
+        visit = PoseVisit(embodiment, control_hz, self._plan, take=captures.take, report=print_line)
+        steps = max(round(REPLAN_S * control_hz), 1)
+        if self._settings.robot.lock_step and robot.emulator is not None:
+            fault = self._visit_in_lock_step(visit, steps, contract, robot, robot.emulator)
         else:
-            fault = self._visit_by_the_clock(
-                visit, every, RealTimeRobot(device, frames, contract, body), emulator, device, stack
-            )
-        say(f"{visit.reached} of {len(self._plan.poses)} poses were reached.")
+            self._prepare(robot)
+            fault = self._visit_in_real_time(visit, steps, contract, robot, stack)
+        print_line(f"{visit.reached} of {len(poses)} poses were reached.")
         return fault
 
     def _visit_in_lock_step(
         self,
         visit: PoseVisit,
-        every: int,
+        steps: int,
         contract: Contract,
+        robot: ArmedRobot,
         emulator: Emulator,
-        device: DeviceProcess,
     ) -> Sequence[str]:
-        robot = LockStepRobot(
-            emulator, device, contract, self._cell.body, device_hz=self._cell.device_hz
+        lock_step = LockStepRobot(
+            emulator,
+            robot.device,
+            contract,
+            self._factory.embodiment,
+            device_hz=self._settings.robot.device_hz,
         )
         with LiveStatus(visit.longest_s) as status:
-            episode = robot.run(
+            episode = lock_step.run(
                 visit,
-                self._settings["seed"],
-                execute_steps=every,
-                options=self._settings["options"],
+                self._settings.seed,
+                execute_steps=steps,
+                options=self._settings.options,
                 report=status.show,
                 done=lambda: visit.done,
             )
         return episode.fault
 
-    def _visit_by_the_clock(
+    def _prepare(self, robot: ArmedRobot) -> None:
+        """Resets the environment or moves the arms home, and checks the way to the first pose."""
+        settings = self._settings
+        device = robot.device
+        if robot.emulator is not None:
+            reset_environment(robot.emulator, device, settings.seed, settings.options)
+        else:
+            approach_home(robot, self._factory)
+        if self._plan.poses is not None:
+            prepared = robot.emulator is not None or bool(settings.robot.approach_s)
+            check_first_motion(
+                device.latest().arms.position,
+                self._plan.poses[0],
+                self._factory.embodiment,
+                device.limits,
+                near=not prepared,
+            )
+
+    def _visit_in_real_time(
         self,
         visit: PoseVisit,
-        every: int,
-        robot: RealTimeRobot,
-        emulator: Emulator | None,
-        device: DeviceProcess,
+        steps: int,
+        contract: Contract,
+        robot: ArmedRobot,
         stack: ExitStack,
     ) -> Sequence[str]:
-        body = self._cell.body
-        if emulator is not None:
-            begin_world(emulator, device, self._settings["seed"], self._settings["options"])
-        elif self._robot["approach_s"]:
-            say("The arms move to their home pose.")
-            Approach(device, body).to(
-                body.home, float(self._robot["approach_s"]), "their home pose"
-            )
-        assert self._plan.poses is not None
-        brought = emulator is not None or bool(self._robot["approach_s"])
-        demand_first_way(
-            device.latest().arms.position,
-            self._plan.poses[0],
-            body,
-            device.limits,
-            near=not brought,
-        )
+        device = robot.device
+        embodiment = self._factory.embodiment
         keys = stack.enter_context(TerminalKeys())
-        watchers = (CameraWords(device.cameras, say).note,)
-        around = Supervision(
-            device, body, keys, home_s=float(self._robot["home_s"]), watchers=watchers
+        supervision = Supervision(
+            device,
+            embodiment,
+            keys,
+            home_s=self._settings.robot.home_s,
+            watchers=(CameraReport(device.cameras, print_line).note,),
         )
-        say(
-            around.words() + "."
-            if keys.available
-            else "No terminal, hence no operator keys; Ctrl-C makes the arms hold."
-        )
-        supervised = SupervisedRun(robot, visit.again, every, around)
+        supervision.report_keys(available=keys.available)
+        real_time = RealTimeRobot(device, robot.frames, contract, embodiment)
+        supervised = SupervisedRun(real_time, visit.again, steps, supervision)
         with LiveStatus(visit.longest_s) as status:
             episode = supervised.run(visit.longest_s, done=lambda: visit.done, report=status.show)
         return episode.fault
 
     def _conclude(
-        self, gallery: Gallery, identities: Mapping[str, Identity], known: Calibration | None
+        self,
+        captures: CaptureSet,
+        identities: Mapping[str, Identity],
+        known: Calibration | None,
     ) -> bool:
-        """Solves, writes what can be trusted, and shows all of it; returns whether that is every camera."""
+        """Solves, writes the valid results and reports all; returns whether all are valid."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        body = self._cell.body
+        embodiment = self._factory.embodiment
+        file = self._plan.file
         began = time.monotonic()
         outcomes = {
-            name: outcome_of(gallery, name, identities[name], date) for name in self._plan.cameras
+            name: outcome_of(captures, name, identities[name], date) for name in self._plan.cameras
         }
         for outcome in outcomes.values():
-            say_outcome_of(outcome, say)
+            report_camera(outcome, print_line)
         good = {
             name: outcome.camera for name, outcome in outcomes.items() if outcome.camera is not None
         }
         if good:
-            merged(known, good).write(self._plan.file, body)
-            say(f"{', '.join(good)}: written to {self._plan.file}.")
-            say(f"Deployments take it with robot.calibration_file={self._plan.file}")
+            merged(known, good).write(file, embodiment)
+            print_line(f"{', '.join(good)}: written to {file}.")
+            print_line(f"Deployments read it with robot.calibration_file={file}")
         facts = [
-            ("robot", f"{self._cell.name}, {body.name}"),
+            ("robot", f"{self._factory.name}, {embodiment.name}"),
             ("method", self._plan.method.value),
             ("date", date),
-            ("file", str(self._plan.file)),
+            ("file", str(file)),
             ("solved in", f"{time.monotonic() - began:.1f} s"),
         ]
         page = self._folder / "summary.html"
-        write_summary(
-            page,
-            f"Calibration of {', '.join(outcomes)}",
-            facts,
-            [each.summary for each in outcomes.values()],
-        )
-        if gallery.visited:
-            (self._folder / "poses.yaml").write_text(
-                write_poses([gallery.visited[number] for number in sorted(gallery.visited)])
-            )
-        say(f"All images and what each leaves over: {page}")
+        summaries = [outcome.summary for outcome in outcomes.values()]
+        write_summary(page, f"Calibration of {', '.join(outcomes)}", facts, summaries)
+        if visited := captures.visited:
+            text = write_poses([visited[number] for number in sorted(visited)])
+            (self._folder / "poses.yaml").write_text(text)
+        print_line(f"Images and residuals: {page}")
         return len(good) == len(outcomes)
+
+
+def _import_libraries(method: Method) -> None:
+    opencv()
+    optimisation()
+    if method is Method.CLOUDS:
+        open3d()

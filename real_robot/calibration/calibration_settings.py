@@ -1,4 +1,4 @@
-"""What is to be calibrated and how, as `configs/calibration` describes it."""
+"""Settings of a calibration, as `configs/calibration` describes it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.calibration.board import Board
 from stringline.real_robot.calibration.detections import WORLD
+from stringline.real_robot.robots.backends import robot_backend
+from stringline.real_robot.robots.robot_settings import RobotSettings
 
 _KNOWN = (
     "method",
@@ -33,30 +35,29 @@ _KNOWN = (
 
 
 class Method(StrEnum):
-    """By what a camera is measured."""
+    """Method of calibration."""
 
-    BOARD = "board"  # Which one of camera and board an arm carries past the other.
-    CLOUDS = "clouds"  # Which another camera sees, too.
+    BOARD = "board"  # The camera, or the board, is moved by an arm.
+    CLOUDS = "clouds"  # A second camera sees the same objects in depth.
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationSettings:
-    """What is to be calibrated and how.
+    """Settings of a calibration.
 
     Attributes:
-        method: By what.
-        cameras: Which ones, by the names of the body's mounts.
-        board: That they look at.
-        held_by: The arm that holds the board; None: it stands still.
-        reference: The camera that is trusted, for clouds.
-        poses: (N, J) joints at which images are taken; None: a person moves the arms and says when.
+        method: Method of calibration.
+        cameras: Cameras to calibrate, by the names of the embodiment's mounts.
+        board: Board that the cameras see.
+        held_by: Arm that holds the board; None: it stands still.
+        reference: Calibrated camera, for clouds.
+        poses: (N, J) joints at which images are taken; None: a person moves the arms.
         looks: Images at each pose; more than one only helps clouds.
-        speed: Of the fastest hinge on the way from pose to pose, rad/s; the safety filter may have
-            it slower.
-        settle_s: How long the arms must have been at rest before an image counts.
-        patience_s: How long a pose is waited for beyond the time of the way.
+        speed: Speed of the fastest hinge between poses, rad/s; the safety filter may reduce it.
+        settle_s: Seconds for which the arms must have been at rest before an image counts.
+        patience_s: Longest wait for a pose beyond the time of the motion.
         image_px: Rows and columns of the images of emulated cameras.
-        file: That is written; cameras in it that are not measured now stay.
+        file: File of the result; other cameras in it stay.
     """
 
     method: Method
@@ -73,22 +74,38 @@ class CalibrationSettings:
     file: Path
 
     def __post_init__(self) -> None:
-        """Refuses numbers that nothing can be done with."""
+        """Checks the numbers."""
         for name in ("looks", "speed", "settle_s", "patience_s", "image_px"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"calibration.{name} is {getattr(self, name)}; allowed: above 0.")
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any], body: Embodiment) -> Self:
-        """Reads what a configuration says.
-
-        Args:
-            plain: Of `configs/calibration`, resolved.
-            body: That is calibrated.
+    def of_deployment(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings of a calibration from `configs/deploy.yaml`, resolved.
 
         Raises:
-            ValueError: A setting, camera or arm is unknown, poses do not fit the body, or nothing
-                could be learnt.
+            ValueError: There is no calibration, or it is invalid.
+        """
+        if plain.get("calibration") is None:
+            raise ValueError(
+                "mode=calibrate needs the settings of a calibration: calibration=kuka_wrist, or "
+                "a file of your own."
+            )
+        robot = RobotSettings.of(plain["robot"])
+        backend = robot_backend(robot.transport, robot.arms, robot.driver)
+        return cls.of(plain["calibration"], backend.embodiment)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any], embodiment: Embodiment) -> Self:
+        """Reads the settings of a configuration.
+
+        Args:
+            plain: Settings of `configs/calibration`, resolved.
+            embodiment: Embodiment whose cameras are calibrated.
+
+        Raises:
+            ValueError: A setting, camera or arm is unknown, poses do not fit the embodiment, or
+                the camera does not move relative to the board.
         """
         for name in plain:
             if name not in _KNOWN:
@@ -97,108 +114,103 @@ class CalibrationSettings:
         if (method := str(plain.get("method", ""))) not in methods:
             raise unknown_name("method of calibration", method, methods)
         found = cls(
-            Method(method),
-            tuple(str(name) for name in plain.get("cameras") or ()),
-            Board.of(plain.get("board") or {}) if method == Method.BOARD else Board(),
-            None if plain.get("held_by") is None else str(plain["held_by"]),
-            None if plain.get("reference") is None else str(plain["reference"]),
-            _poses(plain, body),
-            int(plain.get("looks", 1)),
-            float(plain.get("speed", 0.4)),
-            float(plain.get("settle_s", 0.4)),
-            float(plain.get("patience_s", 5.0)),
-            int(plain.get("image_px", 480)),
-            Path(plain["file"]),
+            method=Method(method),
+            cameras=tuple(str(name) for name in plain.get("cameras") or ()),
+            board=Board.of(plain.get("board") or {}) if method == Method.BOARD else Board(),
+            held_by=None if plain.get("held_by") is None else str(plain["held_by"]),
+            reference=None if plain.get("reference") is None else str(plain["reference"]),
+            poses=_poses(plain, embodiment),
+            looks=int(plain.get("looks", 1)),
+            speed=float(plain.get("speed", 0.4)),
+            settle_s=float(plain.get("settle_s", 0.4)),
+            patience_s=float(plain.get("patience_s", 5.0)),
+            image_px=int(plain.get("image_px", 480)),
+            file=Path(plain["file"]),
         )
-        found._demand_sense(body)
+        found._check_names(embodiment)
+        found._check_motion(embodiment)
         return found
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """All cameras that must show something."""
+        """All cameras that take images."""
         return (*self.cameras, *([self.reference] if self.reference else []))
 
-    def _demand_sense(self, body: Embodiment) -> None:
-        """Refuses what could teach nothing."""
-        parents = {mount.name: mount.parent for mount in body.cameras}
+    def _check_names(self, embodiment: Embodiment) -> None:
+        mounts = [mount.name for mount in embodiment.cameras]
         if not self.cameras:
             raise ValueError(
-                f"No camera is to be calibrated: calibration.cameras. {body.name} has "
-                f"{', '.join(parents)}."
+                f"No camera is to be calibrated: calibration.cameras. {embodiment.name} has "
+                f"{', '.join(mounts)}."
             )
         for name in self.needed:
-            if name not in parents:
-                raise unknown_name("camera", name, parents)
-        if self.held_by is not None and self.held_by not in body.arms:
-            raise unknown_name("arm", self.held_by, body.arms)
+            if name not in mounts:
+                raise unknown_name("camera", name, mounts)
+        if self.held_by is not None and self.held_by not in embodiment.arms:
+            raise unknown_name("arm", self.held_by, embodiment.arms)
+
+    def _check_motion(self, embodiment: Embodiment) -> None:
+        """Checks for a reference, or that camera and board move relative to each other."""
         if self.method is Method.CLOUDS:
             if self.reference is None or self.reference in self.cameras:
                 raise ValueError(
-                    "Clouds are laid over that of a camera that is trusted, another one: "
+                    "method=clouds needs another camera, which is calibrated: "
                     "calibration.reference."
                 )
             return
+        parents = {mount.name: mount.parent for mount in embodiment.cameras}
         for name in self.cameras:
             if parents[name] == (self.held_by or WORLD):
-                carrier = (
-                    "stands still, as the board does"
-                    if self.held_by is None
-                    else f"sits on {self.held_by}, as the board does"
-                )
+                place = f"are both on {self.held_by}" if self.held_by else "both stand still"
                 raise ValueError(
-                    f"The camera {name!r} {carrier}: one of them must move past the other. Who "
-                    f"holds the board: "
-                    f"calibration.held_by, one of {', '.join(body.arms)}, or null where it stands."
+                    f"The camera {name!r} and the board {place}; one of them must move relative "
+                    "to the other. calibration.held_by names the arm that holds the board: "
+                    f"{', '.join(embodiment.arms)}, or null if it stands still."
                 )
 
 
-def _poses(plain: Mapping[str, Any], body: Embodiment) -> NDArray[np.float64] | None:
+def _poses(plain: Mapping[str, Any], embodiment: Embodiment) -> NDArray[np.float64] | None:
     listed = plain.get("poses")
     file = plain.get("poses_file")
     if file is not None:
         listed = read_poses(Path(file))
     if listed is None:
         return None
-    names = [joint.name for joint in body.joints]
+    names = [joint.name for joint in embodiment.joints]
     for number, entry in enumerate(listed, 1):
         if not isinstance(entry, Sequence) or len(entry) != len(names):
             raise ValueError(
-                f"Pose {number} is {entry}; {body.name} has {len(names)} joints: "
+                f"Pose {number} is {entry}; {embodiment.name} has {len(names)} joints: "
                 f"{', '.join(names)}."
             )
-    poses = np.array(
-        [[float(value) for value in entry] for entry in listed], dtype=np.float64
-    ).reshape(-1, len(names))
+    rows = [[float(value) for value in entry] for entry in listed]
+    poses = np.array(rows, dtype=np.float64).reshape(-1, len(names))
     if not len(poses):
         raise ValueError(
             "There are no poses: calibration.poses, a list of lists; null: a person moves the arms."
         )
     if not np.isfinite(poses).all():
-        raise ValueError("The poses hold something that is no number.")
+        raise ValueError("The poses contain a value that is not a finite number.")
     return poses
 
 
 def read_poses(path: Path) -> list[Any]:
-    """Returns the poses that a file lists under `poses`.
+    """Returns the list under `poses` in a YAML file.
 
     Raises:
-        ValueError: It is missing, or lists none.
+        ValueError: The file is missing or invalid.
     """
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ValueError(f"The file of poses {path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise ValueError(f"The file of poses {path} is no YAML: {error}.") from error
-    if (
-        not isinstance(found, dict)
-        or not isinstance(found.get("poses"), list)
-        or not found["poses"]
-    ):
+        raise ValueError(f"The file of poses {path} is not valid YAML: {error}.") from error
+    listed = found.get("poses") if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not listed:
         raise ValueError(
             f"The file of poses {path} must have `poses:` with a list of joints for each."
         )
-    listed: list[Any] = found["poses"]
     return listed
 
 

@@ -1,4 +1,4 @@
-"""The images of a calibration: what each camera saw at each pose, kept for whoever looks afterwards."""
+"""The images of a calibration: the captures of each camera at each pose, written for inspection."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.files.atomic import write_file
-from stringline.real_robot.calibration.board import Sighting
+from stringline.real_robot.calibration.board import Detection
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings, Method
-from stringline.real_robot.calibration.cloud_alignment import DepthMean, Encounter
-from stringline.real_robot.calibration.detections import Shot, carried, projected, shoot
+from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean
+from stringline.real_robot.calibration.detections import (
+    BoardPose,
+    carrier_pose,
+    locate_board,
+    projected,
+)
 from stringline.real_robot.calibration.opencv_library import opencv
 from stringline.real_robot.cameras.camera import Image
 
@@ -23,70 +28,70 @@ YELLOW = (250, 220, 60)
 
 
 @dataclass(frozen=True)
-class Photograph:
-    """An image that was written.
+class CapturedImage:
+    """An image file.
 
     Attributes:
-        camera: That took it.
+        camera: Name of the camera.
         pose: Number of the pose, from 1.
         file: Name in the folder.
-        words: What was found in it.
-        good: Whether it was used.
+        description: Description of the detection.
+        used: Whether the image was used.
     """
 
     camera: str
     pose: int
     file: str
-    words: str
-    good: bool
+    description: str
+    used: bool
 
 
 @dataclass
-class _Look:
-    """What was seen at one pose, for clouds."""
+class _DepthCapture:
+    """Joints (J,) and the mean depth of each camera at one pose."""
 
     position: Vector
     depth: dict[str, DepthMean]
 
 
 @dataclass
-class Gallery:
-    """Takes what observations show.
+class CaptureSet:
+    """Images and detections of a calibration.
 
     Attributes:
-        settings: What is calibrated.
-        body: With the cameras where they are taken to be so far.
-        contract: Of the observations.
-        folder: Where images go.
-        say: Shows a line.
-        shots: Of the board, by camera.
-        photographs: All that were written.
-        intrinsics: (3, 3) of the images of each camera.
+        settings: Settings of the calibration.
+        embodiment: Embodiment with the assumed camera poses.
+        contract: Contract of the observations.
+        folder: Folder of the image files.
+        report: Receives lines for the operator.
+        detections: Poses of the board, by camera.
+        images: All image files.
+        intrinsics: (3, 3) of each camera's images.
         visited: (J,) joints at each pose.
     """
 
     settings: CalibrationSettings
-    body: Embodiment
+    embodiment: Embodiment
     contract: Contract
     folder: Path
-    say: Callable[[str], None]
-    shots: dict[str, list[Shot]] = field(default_factory=dict)
-    photographs: list[Photograph] = field(default_factory=list)
+    report: Callable[[str], None]
+    detections: dict[str, list[BoardPose]] = field(default_factory=dict)
+    images: list[CapturedImage] = field(default_factory=list)
     intrinsics: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     visited: dict[int, Vector] = field(default_factory=dict)
-    _looks: dict[int, _Look] = field(default_factory=dict)
+    _depths: dict[int, _DepthCapture] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Makes room."""
+        """Creates the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._parents = {mount.name: mount.parent for mount in self.body.cameras}
+        self._parents = {mount.name: mount.parent for mount in self.embodiment.cameras}
 
     def take(self, number: int, observation: Observation) -> None:
-        """Takes the images of one look at a pose at which the arms rest.
+        """Adds the images of an observation at a pose at which the arms rest.
 
         Args:
-            number: Of the pose, from 1.
-            observation: Of the contract.
+            number: Number of the pose, from 1.
+            observation: Observation of the contract.
         """
         q: Vector = observation["joints/position"].astype(np.float64)
         first = number not in self.visited
@@ -95,89 +100,89 @@ class Gallery:
             K = self.intrinsics.setdefault(
                 name, observation[f"intrinsics/{name}"].astype(np.float64)
             )
-            if self.settings.method is Method.CLOUDS:
-                look = self._looks.setdefault(number, _Look(q, {}))
-                mean = look.depth.setdefault(name, DepthMean(self.contract.camera(name), K))
-                mean.add(observation[f"depth/{name}"])
-                if first:
-                    seen = float((observation[f"depth/{name}"] > 0).mean())
-                    self._keep(
-                        name,
-                        number,
-                        observation[f"rgb/{name}"],
-                        f"depth at {seen:.0%} of the pixels",
-                        good=seen > 0,
-                    )
-            else:
-                self._find_board(name, number, observation[f"rgb/{name}"], q)
+            image = observation[f"rgb/{name}"]
+            if self.settings.method is Method.BOARD:
+                self._detect_board(name, number, image, q)
+                continue
+            depth = observation[f"depth/{name}"]
+            capture = self._depths.setdefault(number, _DepthCapture(q, {}))
+            mean = capture.depth.setdefault(name, DepthMean(self.contract.camera(name), K))
+            mean.add(depth)
+            if first:
+                seen = float((depth > 0).mean())
+                self._write(
+                    name, number, image, f"depth at {seen:.0%} of the pixels", used=seen > 0
+                )
 
-    def encounters(self, camera: str) -> list[Encounter]:
-        """Returns what a camera and the reference saw, pose by pose."""
+    def cloud_pairs(self, camera: str) -> list[CloudPair]:
+        """Returns the surfaces of a camera and of the reference at each pose."""
         reference = self.settings.reference
-        assert reference is not None
-        found = []
-        for number, look in self._looks.items():
-            places = self.body.camera_poses(look.position)
-            mount = next(mount for mount in self.body.cameras if mount.name == camera)
-            T_base_parent = carried(
-                self.body, "world", None if mount.parent == "world" else mount.parent, look.position
+        if reference is None:
+            raise ValueError("calibration.reference is not set.")
+        parent = self._parents[camera]
+        pairs = []
+        for number, capture in self._depths.items():
+            poses = self.embodiment.camera_poses(capture.position)
+            T_base_parent = carrier_pose(
+                self.embodiment, "world", None if parent == "world" else parent, capture.position
             )
-            trusted, surface = (look.depth[name].surface() for name in (reference, camera))
-            found.append(Encounter(number, trusted, places[reference], surface, T_base_parent))
-        return found
+            trusted, surface = (capture.depth[name].surface() for name in (reference, camera))
+            pairs.append(CloudPair(number, trusted, poses[reference], surface, T_base_parent))
+        return pairs
 
-    def redraw(self, camera: str, shots: Mapping[int, tuple[Shot, NDArray[np.float64]]]) -> None:
-        """Adds to a camera's images where corners should be by the result, as yellow crosses.
+    def draw_expected(self, camera: str, expected: Mapping[int, NDArray[np.float64]]) -> None:
+        """Draws yellow crosses into a camera's images at the corners that the result predicts.
 
         Args:
-            camera: Its name.
-            shots: By pose, with the pixels (N, 2) that are expected.
+            camera: Name of the camera.
+            expected: Predicted pixels (N, 2) by pose.
         """
         cv2 = opencv()
-        for photograph in self.photographs:
-            if photograph.camera == camera and photograph.pose in shots:
-                path = self.folder / photograph.file
+        for captured in self.images:
+            if captured.camera == camera and captured.pose in expected:
+                path = self.folder / captured.file
                 image = cv2.imread(str(path))
-                for x, y in shots[photograph.pose][1]:
-                    place = (round(x - 0.5), round(y - 0.5))
-                    cv2.drawMarker(image, place, YELLOW[::-1], cv2.MARKER_CROSS, 9, 1)
+                for x, y in expected[captured.pose]:
+                    pixel = (round(x - 0.5), round(y - 0.5))
+                    cv2.drawMarker(image, pixel, YELLOW[::-1], cv2.MARKER_CROSS, 9, 1)
                 write_file(path, cv2.imencode(".png", image)[1].tobytes())
 
-    def _find_board(self, name: str, number: int, image: Image, q: Vector) -> None:
-        sighting = self.settings.board.find(image)
-        T_parent_carrier = carried(self.body, self._parents[name], self.settings.held_by, q)
+    def _detect_board(self, name: str, number: int, image: Image, q: Vector) -> None:
+        board = self.settings.board
+        detection = board.find(image)
+        T_parent_carrier = carrier_pose(
+            self.embodiment, self._parents[name], self.settings.held_by, q
+        )
         try:
-            shot = shoot(
-                number, T_parent_carrier, self.settings.board, sighting, self.intrinsics[name]
-            )
+            found = locate_board(number, T_parent_carrier, board, detection, self.intrinsics[name])
         except ValueError as error:
-            self._keep(name, number, _marked(image, sighting, RED), str(error), good=False)
+            self._write(name, number, _marked(image, detection, RED), str(error), used=False)
             return
-        self.shots.setdefault(name, []).append(shot)
-        distance_m = float(shot.T_camera_board[2, 3])
-        words = f"{len(shot.points)} corners, {shot.rms_px:.2f} px, {distance_m:.2f} m away"
-        self._keep(name, number, _marked(image, sighting, GREEN), words, good=True)
+        self.detections.setdefault(name, []).append(found)
+        distance_m = float(found.T_camera_board[2, 3])
+        text = f"{len(found.points)} corners, {found.rms_px:.2f} px, {distance_m:.2f} m away"
+        self._write(name, number, _marked(image, detection, GREEN), text, used=True)
 
-    def _keep(self, name: str, number: int, image: Image, words: str, *, good: bool) -> None:
+    def _write(self, name: str, number: int, image: Image, description: str, *, used: bool) -> None:
         file = f"{name}_{number:02d}.png"
         image = np.ascontiguousarray(image[..., ::-1])
         write_file(self.folder / file, opencv().imencode(".png", image)[1].tobytes())
-        self.photographs.append(Photograph(name, number, file, words, good))
-        self.say(f"Pose {number}, {name}: {words}" + ("." if good else ". Not used."))
+        self.images.append(CapturedImage(name, number, file, description, used))
+        self.report(f"Pose {number}, {name}: {description}" + ("." if used else ". Not used."))
 
 
-def expected(
-    shot: Shot, T_parent_camera: NDArray[np.float64], T_carrier_board: NDArray[np.float64]
+def expected_pixels(
+    found: BoardPose, T_parent_camera: NDArray[np.float64], T_carrier_board: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Returns the pixels (N, 2) at which the corners of a look should be."""
-    T_camera_board = np.linalg.inv(T_parent_camera) @ shot.T_parent_carrier @ T_carrier_board
-    return projected(T_camera_board, shot.points, shot.intrinsics)
+    """Returns the pixels (N, 2) that a result predicts for the corners of an image."""
+    T_camera_board = np.linalg.inv(T_parent_camera) @ found.T_parent_carrier @ T_carrier_board
+    return projected(T_camera_board, found.points, found.intrinsics)
 
 
-def _marked(image: Image, sighting: Sighting, colour: tuple[int, int, int]) -> Image:
-    """Returns an image with a circle about each corner."""
+def _marked(image: Image, detection: Detection, colour: tuple[int, int, int]) -> Image:
+    """Returns an image with a circle at each corner."""
     cv2 = opencv()
     drawn = np.ascontiguousarray(image.copy())
-    for x, y in sighting.pixels:
+    for x, y in detection.pixels:
         cv2.circle(drawn, (round(x - 0.5), round(y - 0.5)), 5, colour, 1, cv2.LINE_AA)
     return drawn

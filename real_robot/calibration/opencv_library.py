@@ -1,10 +1,10 @@
-"""OpenCV and SciPy, which only the calibration of cameras needs."""
+"""OpenCV and SciPy, optional libraries that only the calibration of cameras needs."""
 
 import importlib
 from types import ModuleType
 
-# OpenCV 5.0.0 for Python came without the solvers (opencv/opencv thread 29565); 4.x before 4.7 has
-# other names for boards.
+# OpenCV 5.0.0 for Python lacked the solvers (opencv/opencv thread 29565); 4.x before 4.7 has other
+# names for boards.
 _OF_OPENCV = ("calibrateHandEye", "calibrateRobotWorldHandEye", "solvePnPGeneric", "aruco")
 _OF_ARUCO = ("CharucoDetector", "CharucoBoard", "getPredefinedDictionary")
 _INSTALL = 'Run: pip install "stringline[calibration]"'
@@ -14,7 +14,7 @@ def opencv() -> ModuleType:
     """Imports OpenCV.
 
     Raises:
-        ValueError: It is not installed, cannot be loaded, or lacks what is needed.
+        ValueError: OpenCV is not installed, cannot be loaded, or lacks a function.
     """
     library = _imported("cv2", "OpenCV")
     missing = [name for name in _OF_OPENCV if not hasattr(library, name)]
@@ -23,26 +23,25 @@ def opencv() -> ModuleType:
     if missing:
         version = getattr(library, "__version__", "of unknown version")
         raise ValueError(
-            f"OpenCV {version} comes without {', '.join(missing)}, which calibration needs. "
-            f"{_INSTALL}"
+            f"OpenCV {version} lacks {', '.join(missing)}, which calibration needs. {_INSTALL}"
         )
     return library
 
 
 def optimisation() -> ModuleType:
-    """Imports SciPy's least squares.
+    """Imports `scipy.optimize`.
 
     Raises:
-        ValueError: It is not installed, or cannot be loaded.
+        ValueError: SciPy is not installed or cannot be loaded.
     """
     return _imported("scipy.optimize", "SciPy")
 
 
 def neighbours() -> ModuleType:
-    """Imports SciPy's search for nearest points.
+    """Imports `scipy.spatial`.
 
     Raises:
-        ValueError: It is not installed, or cannot be loaded.
+        ValueError: SciPy is not installed or cannot be loaded.
     """
     return _imported("scipy.spatial", "SciPy")
 

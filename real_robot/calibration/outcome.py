@@ -1,121 +1,131 @@
-"""From images to entries of the calibration file: solves for each camera, judges the result, and says it."""
+"""Solves the calibration of each camera, judges the result and reports it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stringline.datasets.embodiments.transforms import Matrix, inverse
-from stringline.datasets.pointclouds.camera_check import said
-from stringline.real_robot.calibration.calibration_page import CameraSummary, bars_of
+from stringline.datasets.pointclouds.camera_check import describe_motion
+from stringline.real_robot.calibration.calibration_page import Bar, CameraSummary, bars_of
 from stringline.real_robot.calibration.calibration_settings import Method
-from stringline.real_robot.calibration.capture_set import Gallery, expected
-from stringline.real_robot.calibration.cloud_alignment import CloudFit, solve_clouds
+from stringline.real_robot.calibration.capture_set import CaptureSet, expected_pixels
+from stringline.real_robot.calibration.cloud_alignment import solve_clouds
 from stringline.real_robot.calibration.hand_eye import Fit, solve
-from stringline.real_robot.calibration.pose_variety import demand_varied
+from stringline.real_robot.calibration.pose_variety import check_pose_variety
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError, Identity
 
-SCALE_OFF = 0.02  # A board that is so much larger or smaller than it is said to be is another one.
-UNSURE_MM = 2.0
-UNSURE_DEG = 0.2
-_LEGEND = (
-    "Green circles: corners that were found. Yellow crosses: where they should be by the result."
-)
+WORST_SCALE = 0.02  # Largest error of the board's size, as a share.
+WORST_STD_MM = 2.0
+WORST_STD_DEG = 0.2
+_LEGEND = "Green circles: detected corners. Yellow crosses: corners predicted by the result."
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What became of one camera.
+    """The result of one camera.
 
     Attributes:
-        camera: Entry for the file; None where it cannot be trusted.
-        summary: For the page.
+        camera: Entry of the calibration file; None if the result is not valid.
+        summary: Section of the page.
     """
 
     camera: CalibratedCamera | None
     summary: CameraSummary
 
 
-def outcome_of(gallery: Gallery, name: str, identity: Identity, date: str) -> Outcome:
-    """Solves for one camera.
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """A solved camera pose (4, 4) with its residuals, by field of `CalibratedCamera`."""
+
+    T_parent_camera: Matrix
+    residuals: Mapping[str, float]
+    facts: list[tuple[str, str]]
+    bars: list[Bar]
+
+
+def outcome_of(captures: CaptureSet, name: str, identity: Identity, date: str) -> Outcome:
+    """Solves the calibration of one camera.
 
     Args:
-        gallery: With its images.
-        name: Of the camera.
-        identity: What it said about itself.
-        date: Of the images.
+        captures: All images.
+        name: Name of the camera.
+        identity: Identity of the camera.
+        date: Date of the images.
     """
-    mount = next(mount for mount in gallery.body.cameras if mount.name == name)
-    photographs = [photograph for photograph in gallery.photographs if photograph.camera == name]
+    images = [image for image in captures.images if image.camera == name]
+    mount = next(mount for mount in captures.embodiment.cameras if mount.name == name)
+    board = captures.settings.method is Method.BOARD
     try:
-        if gallery.settings.method is Method.BOARD:
-            T, residuals, facts, bars = _by_board(gallery, name)
+        if board:
+            solution = _solve_board(captures, name)
         else:
-            T, residuals, facts, bars = _by_clouds(gallery, name, mount.T_parent_camera)
+            solution = _solve_clouds(captures, name, mount.T_parent_camera)
     except ValueError as error:
-        return Outcome(
-            None, CameraSummary(name, False, (), f"The camera {name!r}: {error}", (), photographs)
-        )
-    K = gallery.intrinsics[name]
-    described = gallery.contract.camera(name)
-    camera = CalibratedCamera(
+        problem = f"The camera {name!r}: {error}"
+        return Outcome(None, CameraSummary(name, False, (), problem, (), images))
+    T = solution.T_parent_camera
+    camera = _entry(captures, name, identity, date, mount.parent, solution)
+    problem = ""
+    try:
+        Calibration({name: camera}).check(name, identity.serial)
+    except CameraError as error:
+        problem = f"The camera {name!r}: {error}"
+    facts = [
+        *solution.facts,
+        ("distance from the assumed pose", describe_motion(inverse(mount.T_parent_camera) @ T)),
+        (f"pose in the frame of {mount.parent}", _text(T)),
+    ]
+    legend = _LEGEND if board else ""
+    summary = CameraSummary(name, not problem, facts, problem, solution.bars, images, legend)
+    return Outcome(None if problem else camera, summary)
+
+
+def _entry(
+    captures: CaptureSet,
+    name: str,
+    identity: Identity,
+    date: str,
+    parent: str,
+    solution: _Solution,
+) -> CalibratedCamera:
+    K = captures.intrinsics[name]
+    described = captures.contract.camera(name)
+    return CalibratedCamera(
         serial=identity.serial,
-        parent=mount.parent,
-        T_parent_camera=T,
+        parent=parent,
+        T_parent_camera=solution.T_parent_camera,
         size=(described.height, described.width),
-        **residuals,
+        **solution.residuals,
         intrinsics=tuple(float(value) for value in (K[0, 0], K[1, 1], K[0, 2], K[1, 2])),
-        method=gallery.settings.method.value,
-        poses=len(bars),
+        method=captures.settings.method.value,
+        poses=len(solution.bars),
         date=date,
     )
-    moved = said(inverse(mount.T_parent_camera) @ T)
-    facts = [
-        *facts,
-        ("from where it was taken to be", moved),
-        (f"pose in the frame of {mount.parent}", _shown(T)),
-    ]
-    trouble = ""
-    legend = _LEGEND if gallery.settings.method is Method.BOARD else ""
-    try:
-        Calibration({name: camera}).demand(name, identity.serial)
-    except CameraError as error:
-        trouble = f"The camera {name!r}: {error}"
-    return Outcome(
-        None if trouble else camera,
-        CameraSummary(name, not trouble, facts, trouble, bars, photographs, legend),
-    )
 
 
-Found = tuple[Matrix, Mapping[str, float], list[tuple[str, str]], list[tuple[int, str, float]]]
-
-
-def _by_board(gallery: Gallery, name: str) -> Found:
-    shots = gallery.shots.get(name, [])
-    board = gallery.settings.board
-    if not shots:
-        reasons = sorted({each.words for each in gallery.photographs if each.camera == name})
+def _solve_board(captures: CaptureSet, name: str) -> _Solution:
+    found = captures.detections.get(name, [])
+    board = captures.settings.board
+    if not found:
+        reasons = sorted({image.description for image in captures.images if image.camera == name})
         raise ValueError(
             f"the board was seen from no pose: {'; '.join(reasons) or 'no image was taken'}."
         )
-    varied = demand_varied([shot.T_parent_carrier for shot in shots])
-    fit = solve(shots)
-    _demand_sound(fit, board.square_mm)
-    expectations = {
-        shot.pose: (shot, expected(shot, fit.T_parent_camera, fit.T_carrier_board))
-        for shot in shots
+    variety = check_pose_variety([one.T_parent_carrier for one in found])
+    fit = solve(found)
+    _check_fit(fit, board.square_mm)
+    expected = {
+        one.pose: expected_pixels(one, fit.T_parent_camera, fit.T_carrier_board) for one in found
     }
-    gallery.redraw(name, expectations)
+    captures.draw_expected(name, expected)
     facts = [
-        ("poses", varied),
-        ("reprojection", f"{fit.rms_px:.3f} px"),
-        ("poses that were held out", f"{fit.held_mm:.2f} mm, {fit.held_deg:.3f} degrees"),
+        ("poses", variety),
+        ("reprojection error", f"{fit.rms_px:.3f} px"),
+        ("error at held-out poses", f"{fit.held_mm:.2f} mm, {fit.held_deg:.3f} degrees"),
+        ("standard deviation of the result", f"{fit.std_mm:.2f} mm, {fit.std_deg:.3f} degrees"),
         (
-            "standard deviation of the result",
-            f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees",
-        ),
-        (
-            "side of a square, as the images have it",
-            f"{board.square_mm * fit.scale:.2f} mm; said to be {board.square_mm:g}",
+            "side of a square, estimated",
+            f"{board.square_mm * fit.scale:.2f} mm; configured: {board.square_mm:g}",
         ),
     ]
     residuals = {
@@ -123,65 +133,60 @@ def _by_board(gallery: Gallery, name: str) -> Found:
         "residual_mm": fit.held_mm,
         "residual_deg": fit.held_deg,
     }
-    each = [(shot.pose, float(value)) for shot, value in zip(shots, fit.each_px, strict=True)]
-    return fit.T_parent_camera, residuals, facts, bars_of(each, "px")
+    each = [(one.pose, float(value)) for one, value in zip(found, fit.each_px, strict=True)]
+    return _Solution(fit.T_parent_camera, residuals, facts, bars_of(each, "px"))
 
 
-def _demand_sound(fit: Fit, square_mm: float) -> None:
-    """Refuses what fits, but to another board or not firmly.
+def _check_fit(fit: Fit, square_mm: float) -> None:
+    """Checks the size of the board and the standard deviation.
 
     Raises:
-        ValueError: With the reason.
+        ValueError: The fit is not valid, with the reason.
     """
-    if abs(fit.scale - 1.0) > SCALE_OFF:
+    if abs(fit.scale - 1.0) > WORST_SCALE:
         raise ValueError(
-            f"the arms' motions say that a square of the board is {square_mm * fit.scale:.1f} mm "
-            f"wide; configured is "
-            f"{square_mm:g}. Measure the board (calibration.board.square_mm), or the camera's "
-            f"intrinsics are wrong."
+            f"by the motions of the arms a square of the board is {square_mm * fit.scale:.1f} mm "
+            f"wide; configured: {square_mm:g}. Measure the board (calibration.board.square_mm), "
+            "or correct the camera's intrinsics."
         )
-    if not (fit.unsure_mm <= UNSURE_MM and fit.unsure_deg <= UNSURE_DEG):
+    if not (fit.std_mm <= WORST_STD_MM and fit.std_deg <= WORST_STD_DEG):
         raise ValueError(
-            f"these poses leave its place unsure by {fit.unsure_mm:.1f} mm and "
-            f"{fit.unsure_deg:.2f} degrees; allowed: "
-            f"{UNSURE_MM:g} and {UNSURE_DEG:g}. Take more poses, nearer and more different ones."
+            f"with these poses its standard deviation is {fit.std_mm:.1f} mm and "
+            f"{fit.std_deg:.2f} degrees; allowed: {WORST_STD_MM:g} and {WORST_STD_DEG:g}. Take "
+            "more poses, nearer and more different ones."
         )
 
 
-def _by_clouds(gallery: Gallery, name: str, T_parent_camera: Matrix) -> Found:
-    fit: CloudFit = solve_clouds(gallery.encounters(name), T_parent_camera)
-    refused = "; ".join(f"pose {number}: {why}" for number, why in fit.refused.items())
+def _solve_clouds(captures: CaptureSet, name: str, T_parent_camera: Matrix) -> _Solution:
+    fit = solve_clouds(captures.cloud_pairs(name), T_parent_camera)
+    unused = "; ".join(f"pose {number}: {why}" for number, why in fit.unused.items())
     facts = [
-        ("compared with", str(gallery.settings.reference)),
-        ("poses", f"{len(fit.each_mm)}" + (f"; refused: {refused}" if refused else "")),
+        ("compared with", str(captures.settings.reference)),
+        ("poses", f"{len(fit.each_mm)}" + (f"; not used: {unused}" if unused else "")),
         (
-            "standard error, by leaving out a pose at a time",
-            f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees",
+            "standard error, leaving out one pose at a time",
+            f"{fit.std_mm:.2f} mm, {fit.std_deg:.3f} degrees",
         ),
     ]
+    residuals = {"residual_mm": fit.std_mm, "residual_deg": fit.std_deg}
     bars = bars_of(list(fit.each_mm.items()), "mm")
-    return (
-        fit.T_parent_camera,
-        {"residual_mm": fit.unsure_mm, "residual_deg": fit.unsure_deg},
-        facts,
-        bars,
-    )
+    return _Solution(fit.T_parent_camera, residuals, facts, bars)
 
 
-def _shown(T: Matrix) -> str:
+def _text(T: Matrix) -> str:
     return "\n".join("  ".join(f"{value:9.5f}" for value in row) for row in T[:3])
 
 
 def merged(known: Calibration | None, measured: Mapping[str, CalibratedCamera]) -> Calibration:
-    """Returns the cameras of a file, those that were measured now in place of what it had of them."""
+    """Returns a calibration with its cameras replaced by the newly measured ones."""
     return Calibration({**({} if known is None else known.cameras), **measured})
 
 
-def say_outcome_of(outcome: Outcome, say: Callable[[str], None]) -> None:
-    """Says what became of a camera."""
+def report_camera(outcome: Outcome, report: Callable[[str], None]) -> None:
+    """Reports the result of a camera line by line."""
     summary = outcome.summary
-    if summary.trouble:
-        say(summary.trouble)
+    if summary.problem:
+        report(summary.problem)
     for name, value in summary.facts:
         if "\n" not in value:
-            say(f"  {summary.name}, {name}: {value}")
+            report(f"  {summary.name}, {name}: {value}")

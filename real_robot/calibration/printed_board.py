@@ -1,6 +1,8 @@
-"""Writes a board as a PDF page in its true size: `python -m stringline.real_robot.calibration.printed_board board.pdf`.
+"""Writes a board as a PDF page in its true size.
 
-Print it without scaling, glue it onto something flat and stiff, and measure a square.
+    python -m stringline.real_robot.calibration.printed_board board.pdf
+
+Print the page without scaling, glue it onto a flat and stiff plate, and measure a square.
 """
 
 import argparse
@@ -21,34 +23,29 @@ def write_board(board: Board, path: Path) -> tuple[float, float]:
     """Writes a page; returns its width and height in millimetres.
 
     Args:
-        board: What is printed.
-        path: Of the file; its ending says what kind it is, such as .pdf or .svg.
+        board: The board.
+        path: File; its ending selects the format, such as .pdf or .svg.
 
     Raises:
-        ValueError: There is no such kind of file.
+        ValueError: The format is unknown.
     """
     width, height = (1e3 * length + 2 * _MARGIN_MM for length in board.size_m)
     figure = Figure(figsize=(width / _INCH_MM, height / _INCH_MM))
     kinds = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in kinds:
         raise ValueError(
-            f"{path} is no kind of file that can be written; allowed: "
-            f"{', '.join(f'.{kind}' for kind in kinds)}."
+            f"{path} has an unknown ending; allowed: {', '.join(f'.{kind}' for kind in kinds)}."
         )
-    inside = (
-        _MARGIN_MM / width,
-        _MARGIN_MM / height,
-        1 - 2 * _MARGIN_MM / width,
-        1 - 2 * _MARGIN_MM / height,
-    )
-    axes = figure.add_axes(inside)
+    x = _MARGIN_MM / width
+    y = _MARGIN_MM / height
+    axes = figure.add_axes((x, y, 1 - 2 * x, 1 - 2 * y))
     axes.imshow(
         board.drawn(_SQUARE_PX), cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto"
     )
     axes.axis("off")
     sides = f"squares of {board.square_mm:g} mm, markers of {board.marker_mm:g} mm"
-    words = f"{board.columns} x {board.rows} {sides}, {board.dictionary}"
-    figure.text(0.5, _MARGIN_MM / height / 3, words, ha="center", va="center", fontsize=8)
+    caption = f"{board.columns} x {board.rows} {sides}, {board.dictionary}"
+    figure.text(0.5, _MARGIN_MM / height / 3, caption, ha="center", va="center", fontsize=8)
     figure.savefig(path)
     return width, height
 
@@ -56,19 +53,21 @@ def write_board(board: Board, path: Path) -> tuple[float, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    usual = Board()
+    default = Board()
     parser.add_argument("file", type=Path)
     for name in ("columns", "rows"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(usual, name), help="squares")
+        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help="squares")
     for name in ("square_mm", "marker_mm"):
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=float,
-            default=getattr(usual, name),
+            default=getattr(default, name),
             help="side, millimetres",
         )
     parser.add_argument(
-        "--dictionary", default=usual.dictionary, help="of OpenCV, such as DICT_APRILTAG_36h11"
+        "--dictionary",
+        default=default.dictionary,
+        help="OpenCV's name of the markers, such as DICT_APRILTAG_36h11",
     )
     settings = vars(parser.parse_args(arguments))
     path = settings.pop("file")

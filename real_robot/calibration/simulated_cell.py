@@ -1,4 +1,4 @@
-"""A rendered cell whose cameras are not where its drawing has them: what calibrations are held against."""
+"""A rendered workcell with displaced cameras, against which calibrations are tested."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
-from stringline.real_robot.calibration.detections import carried
+from stringline.real_robot.calibration.detections import carrier_pose
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.environment.segments import segments
 from stringline.sim.environment.world_cameras import Cameras
@@ -19,14 +19,14 @@ _TO_CONTRACT = np.diag([1.0, -1.0, -1.0, 1.0])  # MuJoCo's cameras look along -z
 
 
 class SimulatedCell:
-    """Renders a world at given joints, without waiting for its arms to get there.
+    """Renders a world at given joints, without a simulated motion.
 
     Args:
         task: `module:Class` of a world, such as those of `board_world.py`.
-        cameras: That are drawn.
-        size: Rows and columns.
-        image_noise: Standard deviation of what is added to each colour of a pixel, of 255.
-        joint_noise_rad: The same of what encoders report.
+        cameras: Names of the rendered cameras.
+        size: Rows and columns of the images.
+        image_noise: Standard deviation of the noise of each colour, of 255.
+        joint_noise_rad: Standard deviation of the noise of encoders.
     """
 
     def __init__(
@@ -43,12 +43,17 @@ class SimulatedCell:
         self._joint_noise = joint_noise_rad
         self._world = make_environment(task, cameras=(), image_size=16)
         made = self._world.task
-        self.body: Embodiment = made.embodiment
+        self.embodiment: Embodiment = made.embodiment
         parts = segments(made, self._world.physics)
         self._cameras = Cameras(
-            self._world.physics, self.body.cameras, self._names, size, parts, shifts=made.shifts
+            self._world.physics,
+            self.embodiment.cameras,
+            self._names,
+            size,
+            parts,
+            shifts=made.shifts,
         )
-        self.contract: Contract = self.body.contract(
+        self.contract: Contract = self.embodiment.contract(
             [Camera(name, *size, "simulated") for name in self._names], 50.0
         )
         model = self._world.physics.model
@@ -57,11 +62,11 @@ class SimulatedCell:
         self._time = 0.0
 
     def begin(self, seed: int, knocks: Mapping[str, Matrix]) -> None:
-        """Begins anew with cameras where the drawing has them, but for a knock.
+        """Resets the cameras to their nominal poses and displaces some of them.
 
         Args:
-            seed: Of all noise.
-            knocks: (4, 4) by camera, in its own frame, metres.
+            seed: Seed of all noise.
+            knocks: (4, 4) displacement of each camera in its own frame, metres.
         """
         self._world.begin(seed)
         self._rng = np.random.default_rng(seed)
@@ -78,7 +83,7 @@ class SimulatedCell:
             model.cam_quat[number] = quaternion(moved[:3, :3])
 
     def observe(self, q: Vector, after_s: float = 1.0) -> dict[str, Array]:
-        """Puts the joints (J,) there and returns what the contract says of it, with all noise, some seconds after the last."""
+        """Sets the joints (J,) and returns a noisy observation, `after_s` after the last one."""
         physics = self._world.physics
         robot = self._world.task.robot
         robot.put(physics, q)
@@ -99,7 +104,7 @@ class SimulatedCell:
         return seen
 
     def truth(self, name: str, q: Vector) -> Matrix:
-        """Returns where a camera really sits on what carries it (4, 4), which is the same at all joints (J,)."""
+        """Returns the true pose (4, 4) of a camera on its parent, at any joints (J,)."""
         physics = self._world.physics
         self._world.task.robot.put(physics, q)
         physics.forward()
@@ -108,11 +113,11 @@ class SimulatedCell:
             pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3))
             @ _TO_CONTRACT
         )
-        parent = next(mount.parent for mount in self.body.cameras if mount.name == name)
-        return np.asarray(carried(self.body, parent, None, q) @ T_base_camera)
+        parent = next(mount.parent for mount in self.embodiment.cameras if mount.name == name)
+        return np.asarray(carrier_pose(self.embodiment, parent, None, q) @ T_base_camera)
 
     def close(self) -> None:
-        """Gives the graphics and the physics back."""
+        """Releases the graphics and the physics."""
         self._cameras.close()
         self._world.close()
 
@@ -124,6 +129,6 @@ class SimulatedCell:
 
 
 def _rotation(quat: NDArray[np.float64]) -> NDArray[np.float64]:
-    turn = np.empty(9)
-    mujoco.mju_quat2Mat(turn, quat)
-    return turn.reshape(3, 3)
+    rotation = np.empty(9)
+    mujoco.mju_quat2Mat(rotation, quat)
+    return rotation.reshape(3, 3)

@@ -1,7 +1,7 @@
-"""Takes the arms from pose to pose and has images taken where they rest: a policy's session like any other.
+"""A session that moves the arms from pose to pose and takes images where they rest.
 
-So its plans go through the mailbox and the safety filter, and what holds or stops a policy holds or
-stops it as well.
+Its plans pass the mailbox and the safety filter like those of a policy, so whatever holds or stops
+a policy holds or stops this session as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,25 +16,25 @@ from stringline.real_robot.calibration.calibration_settings import CalibrationSe
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 
-ASK_S = 0.2  # Between two plans.
-_AHEAD_S = 2.0  # Of a plan.
-_SHORTEST_S = 0.8  # Of a way.
-_STEEPEST = 1.875  # Of the way of least jerk: its largest speed over its mean one.
+REPLAN_S = 0.2
+_PLAN_S = 2.0
+_SHORTEST_S = 0.8  # Shortest motion.
+_PEAK_SPEED = 1.875  # Largest speed over mean speed of the motion with the least jerk.
 _STILL = 0.004  # rad; servos flicker by a tick of 0.0015 to both sides.
-_ARRIVED = 0.1  # rad; less than gravity and play may keep real arms from.
+_ARRIVED = 0.1  # rad; gravity and play may keep real arms from a pose by more than nothing.
 _PATH_POINTS = 12
-_NEAR = 0.5  # rad, as of a policy's first move.
+_NEAR = 0.5  # rad, as for a policy's first action.
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
-    """From one pose to another, with the least jerk between two poses at rest.
+class _Motion:
+    """A motion between two poses at rest with the least jerk.
 
     Attributes:
         start: (J,).
         goal: (J,).
-        begins: Seconds on the clock of the observations.
-        seconds: How long it takes.
+        begins: Start time on the clock of the observations, s.
+        seconds: Duration.
     """
 
     start: Vector
@@ -43,53 +43,54 @@ class _Way:
     seconds: float
 
     def at(self, times: Vector) -> Vector:
-        """Returns where the arms are to be (T, J)."""
+        """Returns the joints (T, J) at times (T,)."""
         share = np.clip((times - self.begins) / self.seconds, 0.0, 1.0)
         smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[:, None]
         return np.asarray(self.start + smooth * (self.goal - self.start))
 
 
 class PoseVisit:
-    """Visits poses, one after the other.
+    """Visits poses one after the other.
 
-    Grippers stay as they are found, whatever openings the poses name.
+    Grippers keep the openings at which they are found, whatever the poses give.
 
     Args:
-        body: That is moved.
+        embodiment: Embodiment of the arms.
         control_hz: Actions per second.
-        settings: Poses, and how long the arms have to rest.
-        take: Gets the number of the pose, from 1, and the observation, for each look.
-        say: Shows a line.
+        settings: Settings of the calibration, with poses.
+        take: Receives the number of the pose, from 1, and the observation of each image.
+        report: Receives lines for the operator.
 
     Attributes:
-        reached: How many poses were reached.
+        reached: Number of poses reached.
     """
 
     def __init__(
         self,
-        body: Embodiment,
+        embodiment: Embodiment,
         control_hz: float,
         settings: CalibrationSettings,
         *,
         take: Callable[[int, Observation], None],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        assert settings.poses is not None
-        self._body = body
+        if settings.poses is None:
+            raise ValueError("A visit needs a list of poses.")
+        self._embodiment = embodiment
         self._period_s = 1.0 / control_hz
         self._settings = settings
         self._poses = settings.poses
         self._take = take
-        self._say = say
-        self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
-        self._grippers = [body.grippers[arm] for arm in body.arms]
+        self._report = report
+        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
+        self._grippers = [embodiment.grippers[arm] for arm in embodiment.arms]
         self._openings: Vector | None = None
         self._next = 0
         self._looks = 0
         self.reached = 0
-        self._way: _Way | None = None
+        self._motion: _Motion | None = None
         self._seen_until = -np.inf
-        self._still_at = np.full(len(body.joints), np.inf)
+        self._still_at = np.full(len(embodiment.joints), np.inf)
         self._still_since = np.inf
 
     @property
@@ -99,22 +100,21 @@ class PoseVisit:
 
     @property
     def longest_s(self) -> float:
-        """Seconds that it can take, if every pose takes all the patience there is."""
-        ways = sum(
+        """Longest duration: all motions, with the full patience at each pose."""
+        motions = sum(
             self._seconds(a, b) for a, b in zip(self._poses[:-1], self._poses[1:], strict=True)
         )
-        first = self._seconds(self._body.lower, self._body.upper)
-        return float(
-            ways + first + len(self._poses) * (self._settings.settle_s + self._settings.patience_s)
-        )
+        first = self._seconds(self._embodiment.lower, self._embodiment.upper)
+        waits = len(self._poses) * (self._settings.settle_s + self._settings.patience_s)
+        return float(motions + first + waits)
 
     def again(self) -> "PoseVisit":
-        """Begins anew where the arms are, after they held: with the pose that was not done."""
-        self._way = None
+        """Continues after a hold from where the arms are, with the unfinished pose."""
+        self._motion = None
         return self
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers an observation with what the arms do next, after a look at it where they rest."""
+        """Returns the next motion, after taking images if the arms rest at the pose."""
         now = float(observation["time"])
         q = observation["joints/position"].astype(np.float64)
         if np.abs(q - self._still_at)[self._hinges].max() > _STILL:
@@ -122,142 +122,141 @@ class PoseVisit:
             self._still_since = now
         if self._openings is None:
             self._openings = q[self._grippers]
-        if self._way is None:
+        motion = self._motion
+        if motion is None:
             self._looks = 0
-            self._way = self._to(min(self._next, len(self._poses) - 1), q, now)
-        elif not self.done and now >= self._way.begins + self._way.seconds:
-            self._look(observation, now, q)
+            motion = self._to(min(self._next, len(self._poses) - 1), q, now)
+        elif not self.done and now >= motion.begins + motion.seconds:
+            motion = self._look(observation, motion, now, q)
+        self._motion = motion
         times: Vector = now + self._period_s * np.arange(
-            round(_AHEAD_S / self._period_s) + 1, dtype=np.float64
+            round(_PLAN_S / self._period_s) + 1, dtype=np.float64
         )
-        return ActionChunk(times, self._way.at(times).astype(np.float32))
+        return ActionChunk(times, motion.at(times).astype(np.float32))
 
-    def _look(self, observation: Observation, now: float, q: Vector) -> None:
-        """Takes images if the arms rest at the pose and the cameras have seen that; goes on when there are enough."""
-        assert self._way is not None
-        off = np.abs(q - self._way.goal)[self._hinges]
-        rested = self._still_since + self._settings.settle_s
-        oldest = min(float(observation[f"time/{name}"]) for name in self._settings.needed)
+    def _look(self, observation: Observation, motion: _Motion, now: float, q: Vector) -> _Motion:
+        """Takes an image if arms and cameras are ready; returns the motion from now on."""
+        settings = self._settings
+        off = np.abs(q - motion.goal)[self._hinges]
+        rested = self._still_since + settings.settle_s
+        oldest = min(float(observation[f"time/{name}"]) for name in settings.needed)
+        deadline = motion.begins + motion.seconds + settings.settle_s + settings.patience_s
         if off.max() <= _ARRIVED and oldest >= rested and oldest > self._seen_until:
             self._seen_until = oldest
-            self._looks = self._looks + 1
+            self._looks += 1
             self._take(self._next + 1, observation)
-            if self._looks == self._settings.looks:
-                self.reached += 1
-                self._go_on(now)
-        elif (
-            now
-            > self._way.begins
-            + self._way.seconds
-            + self._settings.settle_s
-            + self._settings.patience_s
-        ):
-            joint = self._body.joints[int(self._hinges[off.argmax()])].name
-            why = (
-                f"{joint} is {off.max():.2f} rad away"
-                if off.max() > _ARRIVED
-                else "the arms do not rest, or a camera stands still"
-            )
-            self._say(f"Pose {self._next + 1} was not reached: {why}.")
-            self._go_on(now)
+            if self._looks < settings.looks:
+                return motion
+            self.reached += 1
+            return self._following(motion, now)
+        if now <= deadline:
+            return motion
+        joint = self._embodiment.joints[int(self._hinges[off.argmax()])].name
+        why = "the arms do not rest, or a camera shows no new images"
+        if off.max() > _ARRIVED:
+            why = f"{joint} is {off.max():.2f} rad away"
+        self._report(f"Pose {self._next + 1} was not reached: {why}.")
+        return self._following(motion, now)
 
-    def _go_on(self, now: float) -> None:
-        assert self._way is not None
-        self._next = self._next + 1
+    def _following(self, motion: _Motion, now: float) -> _Motion:
+        """Returns the motion to the next pose, or the same one after the last pose."""
+        self._next += 1
         self._looks = 0
-        if not self.done:
-            self._way = self._to(self._next, self._way.goal, now)
+        return motion if self.done else self._to(self._next, motion.goal, now)
 
-    def _to(self, index: int, start: Vector, now: float) -> _Way:
-        """Returns the way to a pose, with the grippers as they were found: what they hold is not to be let go of."""
+    def _to(self, index: int, start: Vector, now: float) -> _Motion:
+        """Returns the motion to a pose; the openings stay, so that nothing held is dropped."""
         goal = self._poses[index].copy()
         goal[self._grippers] = self._openings
-        return _Way(start, goal, now, self._seconds(start, goal))
+        return _Motion(start, goal, now, self._seconds(start, goal))
 
     def _seconds(self, start: Vector, goal: Vector) -> float:
         farthest = float(np.abs(goal - start)[self._hinges].max())
-        return max(_SHORTEST_S, _STEEPEST * farthest / self._settings.speed)
+        return max(_SHORTEST_S, _PEAK_SPEED * farthest / self._settings.speed)
 
 
-def demand_reachable(
-    poses: Sequence[Vector] | Vector, body: Embodiment, limits: SafetyLimits
+def check_reachable(
+    poses: Sequence[Vector] | Vector, embodiment: Embodiment, limits: SafetyLimits
 ) -> str:
-    """Looks at poses and at the straight ways between them before anything moves; the safety filter does so again.
+    """Checks poses, and the straight paths between them, before anything moves.
 
     Args:
         poses: (J,) each.
-        body: That is moved.
-        limits: Of the safety filter.
+        embodiment: Embodiment of the arms.
+        limits: Limits of the safety filter.
+
+    Returns:
+        A description.
 
     Raises:
-        ValueError: One is beyond a limit, or on the way something touches the table, a wall, or the
+        ValueError: A pose is beyond a limit, or on a path an arm touches the table, a wall, or the
             other arm.
     """
     before: Vector | None = None
     for number, pose in enumerate(poses, 1):
-        for index, joint in enumerate(body.joints):
+        for index, joint in enumerate(embodiment.joints):
             if not limits.lower[index] <= pose[index] <= limits.upper[index]:
                 raise ValueError(
                     f"pose {number}: {joint.name} is {pose[index]:.3f}; allowed: "
-                    f"{limits.lower[index]:.3f} to "
-                    f"{limits.upper[index]:.3f}."
+                    f"{limits.lower[index]:.3f} to {limits.upper[index]:.3f}."
                 )
         if before is None:
-            _demand_clear(pose, pose, number, body, limits, points=1)
+            _check_clear(pose, pose, number, embodiment, limits, points=1)
         else:
-            _demand_clear(before, pose, number, body, limits)
+            _check_clear(before, pose, number, embodiment, limits)
         before = pose
     return f"{len(poses)}, in reach"
 
 
-def demand_first_way(
-    start: Vector, pose: Vector, body: Embodiment, limits: SafetyLimits, *, near: bool
+def check_first_motion(
+    start: Vector, pose: Vector, embodiment: Embodiment, limits: SafetyLimits, *, near: bool
 ) -> None:
-    """Looks at the straight way from where the arms stand to the first pose, before they move.
+    """Checks the straight path from where the arms stand to the first pose, before they move.
 
     Args:
-        start: (J,) measured.
-        pose: (J,) the first one.
-        body: That is moved.
-        limits: Of the safety filter.
-        near: Whether it has to be a short one, because nobody brought the arms to where they stand.
+        start: (J,) measured joints.
+        pose: (J,) first pose.
+        embodiment: Embodiment of the arms.
+        limits: Limits of the safety filter.
+        near: Whether the path must be short, because nothing has moved the arms to a known pose.
 
     Raises:
-        ValueError: It is long though it should not be, or on the way something touches the table, a
-            wall, or the other arm.
+        ValueError: The path is too long, or on it an arm touches the table, a wall, or the other
+            arm.
     """
-    hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+    hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
     off = np.abs(pose - start)[hinges]
     if near and off.max() > _NEAR:
+        joint = embodiment.joints[int(hinges[off.argmax()])].name
         raise ValueError(
-            f"Pose 1 is {off.max():.2f} rad away from where "
-            f"{body.joints[int(hinges[off.argmax()])].name} is; allowed: "
-            f"{_NEAR}. Bring the arms near to it, or let them move to their home pose first "
-            f"(robot.approach_s=8)."
+            f"{joint} is {off.max():.2f} rad away from pose 1; allowed: {_NEAR}. Bring the arms "
+            "near to it, or let them move to their home pose first (robot.approach_s=8)."
         )
-    _demand_clear(start, pose, 1, body, limits)
+    _check_clear(start, pose, 1, embodiment, limits)
 
 
-def _demand_clear(
+def _check_clear(
     start: Vector,
     pose: Vector,
     number: int,
-    body: Embodiment,
+    embodiment: Embodiment,
     limits: SafetyLimits,
     points: int = _PATH_POINTS,
 ) -> None:
-    """Looks at the straight way to a pose; where it begins was looked at before, or is where the arms are."""
-    clearance = Clearance(body, limits.table_height, limits.box, exact_up_to=limits.arm_clearance)
+    """Checks the straight path to a pose, without its start."""
+    clearance = Clearance(
+        embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance
+    )
     for share in np.linspace(1.0, 0.0, points, endpoint=False)[::-1]:
         room = clearance.measure(start + share * (pose - start))
         where = f"pose {number}" if share == 1.0 else f"the way to pose {number}"
-        _demand_room(float(room.heights.min()), limits.table_clearance, where, "over the table")
-        _demand_room(float(room.walls.min()), 0.0, where, "from a wall")
-        _demand_room(float(room.between.min()), limits.arm_clearance, where, "from the other arm")
-
-
-def _demand_room(have_m: float, needed_m: float, where: str, what: str) -> None:
-    if have_m < needed_m:
-        raise ValueError(
-            f"{where}: an arm would be {1e3 * have_m:.0f} mm {what}; needed: {1e3 * needed_m:.0f}."
-        )
+        for have, needed_m, what in (
+            (room.heights, limits.table_clearance, "over the table"),
+            (room.walls, 0.0, "from a wall"),
+            (room.between, limits.arm_clearance, "from the other arm"),
+        ):
+            if (have_m := float(have.min())) < needed_m:
+                raise ValueError(
+                    f"{where}: an arm would be {1e3 * have_m:.0f} mm {what}; needed: "
+                    f"{1e3 * needed_m:.0f}."
+                )

@@ -1,4 +1,4 @@
-"""Calls into a library that may never come back, each with a deadline."""
+"""Calls into a library that may block for ever, each with a deadline."""
 
 import threading
 from collections.abc import Callable
@@ -9,16 +9,16 @@ T = TypeVar("T")
 
 
 class BoundedCalls:
-    """Makes calls one after the other in a thread of their own, and waits for each only so long.
+    """Runs calls one after the other in a thread, each with a time-out.
 
-    Nothing can end a call that is late. Its thread is left behind, with what the call works on,
-    which nobody may touch any more. It ends when the call comes back, or with the process.
+    A late call cannot be ended. Its thread is abandoned together with the objects of the call,
+    which must not be used any more. It ends when the call returns, or with the process.
 
     Args:
-        name: Of the thread.
+        name: Name of the thread.
 
     Attributes:
-        late: Whether a call has been late; no further one is made then.
+        late: Whether a call was late; no further calls are made then.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,10 +28,10 @@ class BoundedCalls:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def __call__(self, call: Callable[[], T], timeout_s: float) -> T:
-        """Returns what a call returns, and raises what it raises.
+        """Returns the result of a call, or raises its error.
 
         Raises:
-            TimeoutError: It has not come back in time, or one before it has not.
+            TimeoutError: This call or an earlier one was late.
         """
         if self.late:
             raise TimeoutError
@@ -48,7 +48,7 @@ class BoundedCalls:
         return found[0]
 
     def end(self) -> None:
-        """Lets the thread end after the call that is under way."""
+        """Ends the thread after the current call."""
         self._calls.put(None)
 
     def _serve(self) -> None:

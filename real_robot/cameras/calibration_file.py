@@ -1,7 +1,7 @@
-"""Where cameras were measured to be: a file beside the configuration, that `stringline-deploy mode=calibrate` writes.
+"""The file of measured camera poses, which `stringline-deploy mode=calibrate` writes.
 
-How it is measured is in `real_robot/calibration`; here it is written, read, and held against the
-robot that is there.
+`real_robot/calibration` measures the poses; this module writes and reads the file, and checks it
+against the robot.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,34 +21,33 @@ from stringline.real_robot.cameras.camera import CameraError
 Matrix = NDArray[np.float64]
 
 VERSION = 1
-UNKNOWN = "not in the calibration file: taken to be where the body's drawing has it"
+UNKNOWN = "not in the calibration file: the nominal pose of the embodiment is used"
 _ALLOWED_MM = 5.0
 _ALLOWED_DEG = 0.5
 _RIGID = 1e-3
 _NEEDED = ("serial", "parent", "T_parent_camera", "size", "residual_mm", "residual_deg")
 _HEAD = (
-    "# Where cameras were measured to be, by stringline-deploy mode=calibrate. "
-    "docs/calibration.md\n"
+    "# Measured camera poses, written by stringline-deploy mode=calibrate. docs/calibration.md\n"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class CalibratedCamera:
-    """One camera.
+    """The calibration of one camera.
 
     Attributes:
-        serial: Of the camera that was measured.
-        parent: What carries it: `world`, or the arm whose gripper (TCP) frame does.
-        T_parent_camera: (4, 4) camera (x right, y down, z forward) to what carries it, metres.
-        size: Rows and columns of the images that it was measured in.
-        residual_mm: What was left over of places, as the root of the mean square, over poses that
-            were held out; by clouds, the standard error.
-        residual_deg: The same of angles.
-        residual_px: The same of pixels, over all poses; None where no pixels were compared.
-        intrinsics: fx, fy, cx, cy in pixels of these images; nothing where nobody noted them.
-        method: `board`, `clouds`, or in what other way it was measured.
-        poses: Of the arms, from which it was measured.
-        date: When, in ISO 8601.
+        serial: Serial number of the camera.
+        parent: Parent frame: `world`, or the arm of whose gripper (TCP) frame it is.
+        T_parent_camera: (4, 4) camera frame (x right, y down, z forward) to parent frame, metres.
+        size: Rows and columns of its images.
+        residual_mm: Root mean square residual of positions over held-out poses; for `clouds`, the
+            standard error.
+        residual_deg: The same for angles.
+        residual_px: The same for pixels, over all poses; None without compared pixels.
+        intrinsics: fx, fy, cx, cy in pixels of its images; empty if unknown.
+        method: `board`, `clouds`, or the name of another method.
+        poses: Number of poses of the arms.
+        date: Date in ISO 8601.
     """
 
     serial: str
@@ -65,22 +64,21 @@ class CalibratedCamera:
 
     @classmethod
     def of(cls, name: str, plain: Mapping[str, Any]) -> Self:
-        """Reads an entry of the file.
+        """Builds a calibration from an entry of the file.
 
         Raises:
-            ValueError: Something is missing, or the pose is none.
+            ValueError: A value is missing or invalid, or the pose is not rigid.
         """
         if missing := [key for key in _NEEDED if plain.get(key) is None]:
             raise ValueError(
-                f"The calibration of the camera {name!r} does not say {', '.join(missing)}. If it "
-                f"is an old one, measure the "
-                "camera again: stringline-deploy mode=calibrate."
+                f"The calibration of the camera {name!r} lacks {', '.join(missing)}. Calibrate the "
+                f"camera again: stringline-deploy mode=calibrate."
             )
         try:
             found = cls._read(plain)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"The calibration of the camera {name!r} cannot be read: {error}."
+                f"The calibration of the camera {name!r} is invalid: {error}."
             ) from error
         pose = found.T_parent_camera
         rigid = pose.shape == (4, 4) and np.allclose(
@@ -88,8 +86,7 @@ class CalibratedCamera:
         )
         if not rigid or np.linalg.det(pose[:3, :3]) < 0 or not np.allclose(pose[3], (0, 0, 0, 1)):
             raise ValueError(
-                f"The calibration of the camera {name!r}: T_parent_camera is no rotation with a "
-                f"place."
+                f"The calibration of the camera {name!r} is invalid: T_parent_camera is not rigid."
             )
         return found
 
@@ -112,7 +109,7 @@ class CalibratedCamera:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Returns the entry as the file has it."""
+        """Returns the entry of the file."""
         plain = {
             field: getattr(self, field) for field in ("serial", "parent", "method", "poses", "date")
         }
@@ -133,12 +130,12 @@ class CalibratedCamera:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """All cameras of a file.
+    """The calibrations in a file.
 
     Attributes:
-        cameras: By name.
-        allowed_mm: Largest residual of places that is accepted.
-        allowed_deg: Of angles.
+        cameras: Calibrations by the name of the camera.
+        allowed_mm: Largest accepted residual of positions.
+        allowed_deg: Largest accepted residual of angles.
     """
 
     cameras: Mapping[str, CalibratedCamera]
@@ -146,12 +143,12 @@ class Calibration:
     allowed_deg: float = _ALLOWED_DEG
 
     @classmethod
-    def read(cls, path: Path, body: Embodiment) -> Self:
+    def read(cls, path: Path, embodiment: Embodiment) -> Self:
         """Reads a file.
 
         Raises:
-            ValueError: It is missing, damaged or of another version, of another body, or about
-                cameras that the body has not or carries elsewhere.
+            ValueError: The file cannot be read, or is of another version or embodiment, or has
+                cameras that the embodiment lacks or has in another frame.
         """
         try:
             found = yaml.safe_load(path.read_text())
@@ -160,7 +157,7 @@ class Calibration:
                 f"The calibration file {path} cannot be read: {getattr(error, 'strerror', error)}."
             ) from error
         except yaml.YAMLError as error:
-            raise ValueError(f"The calibration file {path} is no YAML: {error}.") from error
+            raise ValueError(f"The calibration file {path} is not valid YAML: {error}.") from error
         cameras = found.get("cameras") if isinstance(found, dict) else None
         if (
             not isinstance(cameras, dict)
@@ -168,84 +165,76 @@ class Calibration:
             or not all(isinstance(plain, dict) for plain in cameras.values())
         ):
             raise ValueError(
-                f"The calibration file {path} must have `cameras:` with an entry for each."
+                f"The calibration file {path} must have `cameras:` with an entry per camera."
             )
         if found.get("version") != VERSION:
             raise ValueError(
-                f"The calibration file {path} is of version {found.get('version')}; this program "
-                f"reads version {VERSION}. "
-                "Measure the cameras again: stringline-deploy mode=calibrate."
+                f"The calibration file {path} has version {found.get('version')}; allowed: "
+                f"{VERSION}. Calibrate the cameras again: stringline-deploy mode=calibrate."
             )
-        if found.get("embodiment") != body.name:
+        if found.get("embodiment") != embodiment.name:
             raise ValueError(
-                f"The calibration file {path} is of the body {found.get('embodiment')}; this one "
-                f"is {body.name}."
+                f"The calibration file {path} is for the embodiment {found.get('embodiment')}; the "
+                f"robot is {embodiment.name}."
             )
-        known = {mount.name: mount for mount in body.cameras}
+        known = {mount.name: mount for mount in embodiment.cameras}
         return cls(
             {str(name): _read_camera(str(name), plain, known) for name, plain in cameras.items()}
         )
 
-    def write(self, path: Path, body: Embodiment) -> None:
-        """Replaces a file as a whole, so that readers see the old one or the new one.
-
-        Args:
-            path: Of the file; its folder is made.
-            body: Whose cameras they are.
-        """
+    def write(self, path: Path, embodiment: Embodiment) -> None:
+        """Writes a file atomically, and creates its folder."""
         cameras = {name: camera.to_plain() for name, camera in self.cameras.items()}
-        plain = {"version": VERSION, "embodiment": body.name, "cameras": cameras}
+        plain = {"version": VERSION, "embodiment": embodiment.name, "cameras": cameras}
         path.parent.mkdir(parents=True, exist_ok=True)
         text = _HEAD + yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=200)
         write_file(path, text.encode())
 
-    def demand(self, name: str, serial: str, size: tuple[int, int] | None = None) -> str:
-        """Says how well a camera is known.
+    def check(self, name: str, serial: str, size: tuple[int, int] | None = None) -> str:
+        """Checks that a calibration applies to a camera, and returns its residuals as text.
 
         Args:
-            name: Of a camera that the file is about.
-            serial: Of the camera that is there.
-            size: Rows and columns of its images; None where they are drawn in any size.
+            name: Name of a calibrated camera.
+            serial: Serial number of the connected camera.
+            size: Rows and columns of its images; None if these are drawn in any size.
 
         Raises:
-            CameraError: Another one was measured, or with other images, or the residual is too
-                large.
+            CameraError: The serial number or the size differs, or the residual is too large.
         """
         camera = self.cameras[name]
         if camera.serial != serial:
             raise CameraError(
-                f"the calibration is of the camera with serial number {camera.serial}; this one "
-                f"has {serial}."
+                f"its serial number is {serial}; the calibration is for {camera.serial}."
             )
         if size is not None and camera.size != size:
             raise CameraError(
-                f"it was calibrated with images of {camera.size[1]}x{camera.size[0]}; now they "
-                f"are {size[1]}x{size[0]}."
+                f"its images are {size[1]}x{size[0]}; it was calibrated with "
+                f"{camera.size[1]}x{camera.size[0]}."
             )
-        words = f"residual {camera.residual_mm:g} mm, {camera.residual_deg:g} degrees"
+        residual = f"residual {camera.residual_mm:g} mm, {camera.residual_deg:g} degrees"
         if not (camera.residual_mm <= self.allowed_mm and camera.residual_deg <= self.allowed_deg):
             raise CameraError(
-                f"its calibration has a {words}; allowed: {self.allowed_mm:g} mm, "
+                f"its calibration has a {residual}; allowed: {self.allowed_mm:g} mm, "
                 f"{self.allowed_deg:g} degrees."
             )
-        return f"calibrated, {words}"
+        return f"calibrated, {residual}"
 
     def without(self, names: Collection[str]) -> "Calibration":
-        """Returns what is known of the other cameras."""
+        """Returns the calibration of all other cameras."""
         return replace(
             self,
             cameras={name: camera for name, camera in self.cameras.items() if name not in names},
         )
 
-    def applied(self, body: Embodiment) -> Embodiment:
-        """Returns the body with its cameras where they were measured to be."""
+    def applied(self, embodiment: Embodiment) -> Embodiment:
+        """Returns the embodiment with its cameras at their measured poses."""
         mounts = tuple(
             replace(mount, T_parent_camera=self.cameras[mount.name].T_parent_camera)
             if mount.name in self.cameras
             else mount
-            for mount in body.cameras
+            for mount in embodiment.cameras
         )
-        return replace(body, cameras=mounts)
+        return replace(embodiment, cameras=mounts)
 
 
 def _read_camera(
@@ -256,7 +245,7 @@ def _read_camera(
     camera = CalibratedCamera.of(name, plain)
     if camera.parent != known[name].parent:
         raise ValueError(
-            f"The camera {name!r} was calibrated on {camera.parent!r}; this body carries it on "
+            f"The camera {name!r} was calibrated in the frame of {camera.parent!r}; its frame is "
             f"{known[name].parent!r}."
         )
     return camera

@@ -1,4 +1,4 @@
-"""What a camera is to the bridge: images with the time at which they were taken."""
+"""The interface of a camera: images with their capture times."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,7 @@ Matrix = NDArray[np.float32]
 
 
 class CameraError(RuntimeError):
-    """A camera is not there, is not the one that is meant, or shows nothing any more."""
+    """A camera is missing, is not the configured one, or delivers no images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +20,12 @@ class Frame:
     """One image.
 
     Attributes:
-        number: Counted by the camera; a larger one is later, a gap is an image that was lost.
-        captured: When it was taken, seconds of the host's monotonic clock.
-        colour: (H, W, 3) sRGB.
-        depth: (H, W) millimetres along the optical axis at the pixels of `colour`, 0 where there is
-            no return; None without.
-        intrinsics: (3, 3) of the image, the centre of pixel (0, 0) at (0.5, 0.5); None if nobody
-            knows them.
+        number: Counter of the camera, increasing; a gap is a lost image.
+        captured: Capture time, seconds of the monotonic clock of the host.
+        colour: (H, W, 3) sRGB, 0 to 255.
+        depth: (H, W) millimetres along the optical axis at the pixels of `colour`, 0 without a
+            return; None without depth.
+        intrinsics: (3, 3) in pixels, the centre of pixel (0, 0) at (0.5, 0.5); None if unknown.
     """
 
     number: int
@@ -38,45 +37,42 @@ class Frame:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a camera says about itself once it runs.
+    """Properties that a running camera reports.
 
     Attributes:
-        serial: Number; empty if it does not tell.
+        serial: Serial number; empty if unknown.
         height: Rows of its own images.
         width: Columns.
-        hz: Images per second that it promises.
-        words: What else is worth knowing, such as its model.
+        hz: Nominal rate, images per second.
+        description: Further properties, such as its model.
     """
 
     serial: str
     height: int
     width: int
     hz: float
-    words: str = ""
+    description: str = ""
 
 
 class Camera(Protocol):
-    """A source of images, owned by one process.
-
-    What goes wrong is a `CameraError`; what failed is not used again.
-    """
+    """A source of images, owned by one process. After a `CameraError` it is not used again."""
 
     def start(self) -> Identity:
-        """Opens it and waits until it promises images.
+        """Opens the camera and waits until it is ready to deliver images.
 
         Raises:
-            CameraError: It is not there, or cannot do what it is to do.
+            CameraError: The camera is missing or lacks the configured format.
         """
         ...
 
     def frame(self) -> Frame:
-        """Waits for the next image, no longer than a few seconds.
+        """Waits for the next image, at most a few seconds.
 
         Raises:
-            CameraError: It shows nothing any more.
+            CameraError: No image arrives.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Releases the camera."""
         ...

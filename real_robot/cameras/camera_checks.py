@@ -18,39 +18,38 @@ _SLOWEST_SHARE = 0.8
 
 
 def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibration | None) -> None:
-    """Waits for each camera and compares it with its configuration and, if there is one, with its calibration.
+    """Waits for each camera and checks it against its configuration and calibration.
 
     Args:
-        cameras: Started, not yet looked after: what fails now is to be seen.
-        checklist: Shows what was found.
-        calibration: Where the cameras were measured to be.
+        cameras: Started, but without automatic restarts, which would hide failures.
+        checklist: Shows the results.
+        calibration: Measured camera poses; None without a calibration file.
     """
     for handle in cameras.handles:
         settings = handle.settings
         with checklist.check(f"camera {settings.name}") as note:
             identity = handle.wait(cameras.start_s)
-            said = (
+            text = (
                 f"{settings.driver.value} {identity.serial}, {identity.width}x{identity.height} "
                 f"at {identity.hz:g} Hz"
             )
-            note(", ".join(filter(None, (said, identity.words))))
+            note(", ".join(filter(None, (text, identity.description))))
             if settings.driver is not CameraDriver.EMULATED:  # A busy machine may draw late.
-                note(f"; {demand_rate(handle):.1f} Hz measured")
+                note(f"; {check_rate(handle):.1f} Hz measured")
             if calibration is not None and settings.name in calibration.cameras:
-                emulated = (
-                    settings.driver is CameraDriver.EMULATED
-                )  # Its images are drawn in whatever size somebody wants.
+                # Emulated images are drawn in any requested size.
+                emulated = settings.driver is CameraDriver.EMULATED
                 size = None if emulated else (identity.height, identity.width)
-                note("; " + calibration.demand(settings.name, identity.serial, size))
+                note("; " + calibration.check(settings.name, identity.serial, size))
             elif calibration is not None:
                 note("; " + UNKNOWN)
 
 
-def demand_rate(handle: CameraHandle) -> float:
-    """Measures how many images a second a camera brings.
+def check_rate(handle: CameraHandle) -> float:
+    """Measures the rate of a camera and returns it, images per second.
 
     Raises:
-        CameraError: Far fewer than it promised.
+        CameraError: The rate is less than 80 percent of the configured one.
     """
     hz = handle.settings.hz
     first = handle.count(Count.IMAGES)
@@ -63,30 +62,29 @@ def demand_rate(handle: CameraHandle) -> float:
     measured = came / seconds if seconds > 0 else 0.0
     if measured < _SLOWEST_SHARE * hz:
         raise CameraError(
-            f"it brings {measured:.1f} images a second; configured are {hz:g}. In little light "
-            f"automatic exposure takes "
-            "longer; on a hub, cameras share its bandwidth."
+            f"it delivers {measured:.1f} images per second; configured are {hz:g}. Automatic "
+            f"exposure slows it down in low light, and cameras on a hub share its bandwidth."
         )
     return measured
 
 
-class CameraWords:
-    """Says when the arms begin to hold because a camera shows nothing new, and when they see again.
+class CameraReport:
+    """Reports when the arms hold for lack of new images, and when these arrive again.
 
     Args:
-        names: Of the cameras.
-        say: Shows a line.
+        names: Names of the cameras.
+        report: Shows a line.
     """
 
-    def __init__(self, names: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(self, names: Sequence[str], report: Callable[[str], None]) -> None:
         self._names = tuple(names)
-        self._say = say
+        self._report = report
         self._tick = -1
         self._since = 0.0
         self._silent: tuple[str, ...] = ()
 
     def note(self, states: Sequence[DeviceState]) -> None:
-        """Takes recent states, oldest first; those that were taken before are left out."""
+        """Reports changes in recent states, oldest first, each state once."""
         for state in states:
             if state.tick <= self._tick:
                 continue
@@ -94,7 +92,8 @@ class CameraWords:
             silent = tuple(old_cameras(state.old_cameras, self._names))
             if silent and silent != self._silent:
                 self._since = self._since if self._silent else state.arms.time
-                self._say(f"The arms hold: {', '.join(silent)} shows nothing new.")
+                self._report(f"The arms hold: no new images from {', '.join(silent)}.")
             elif self._silent and not silent:
-                self._say(f"The cameras see again, after {state.arms.time - self._since:.1f} s.")
+                seconds = state.arms.time - self._since
+                self._report(f"All cameras deliver images again, after {seconds:.1f} s.")
             self._silent = silent

@@ -1,18 +1,17 @@
-"""The owner's handle on the process of one camera, which may be started again and again over the same ring."""
+"""The owner's handle on the process of one camera, which may be restarted with the same ring."""
 
-import contextlib
 import json
 import time
-import weakref
 from dataclasses import replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
 
 from stringline.real_robot.cameras.camera import CameraError, Frame, Identity
 from stringline.real_robot.cameras.camera_process import STOP, CameraSetup, run_camera
 from stringline.real_robot.cameras.camera_settings import CameraSettings
 from stringline.real_robot.cameras.frame_ring import FrameRing, ring_memory
-from stringline.real_robot.ipc.camera_liveness import Count, Liveliness
+from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
+from stringline.real_robot.ipc.child_process import ChildProcess
 
 _END_TIMEOUT_S = 2.0
 
@@ -21,112 +20,105 @@ class CameraHandle:
     """One camera and its process.
 
     Args:
-        settings: Of the camera.
-        liveliness: Of all cameras.
-        place: Of this one among them.
-        context: That spawns processes.
+        settings: Settings of the camera.
+        liveness: Liveness of all cameras.
+        place: Index of this camera among them.
 
     Attributes:
         settings: As given.
-        problem: Why the last process failed, in words.
-        identity: Of the camera, once it has told.
-        started: When the last process was started, seconds of the monotonic clock.
+        problem: Why the last process failed; empty while it runs.
+        identity: Reported properties of the camera; None before the report.
+        started: Start of the last process, seconds of the monotonic clock.
     """
 
-    def __init__(
-        self, settings: CameraSettings, liveliness: Liveliness, place: int, context: SpawnContext
-    ) -> None:
-        self._context = context
+    def __init__(self, settings: CameraSettings, liveness: CameraLiveness, place: int) -> None:
         self.settings = settings
-        self._life = liveliness
+        self._liveness = liveness
         self._place = place
-        memory = ring_memory(self._context, settings)
-        self._setup = CameraSetup(settings, memory, liveliness, place)
+        memory = ring_memory(settings)
+        self._setup = CameraSetup(settings, memory, liveness, place)
         self._ring = FrameRing(memory, settings)
-        self._process: SpawnProcess | None = None
-        self._connection: Connection | None = None
+        self._child: ChildProcess[Connection] | None = None
         self._seen: Frame | None = None
         self.problem = ""
         self.started = float("-inf")
         self.identity: Identity | None = None
 
     def start(self) -> None:
-        """Starts a process; the one before it must have ended."""
-        self._connection, far_end = self._context.Pipe()
-        weakref.finalize(
-            self, self._connection.close
-        )  # At the owner's exit the process learns that it is gone.
-        name = f"stringline camera {self.settings.name}"
-        self._process = self._context.Process(
-            target=run_camera, args=(self._setup, far_end), name=name, daemon=True
+        """Starts a process; the previous one must have ended."""
+        self._child = ChildProcess(
+            run_camera,
+            (self._setup,),
+            Pipe(),
+            name=f"stringline camera {self.settings.name}",
+            end_timeout_s=_END_TIMEOUT_S,
+            stop=lambda pipe: pipe.send_bytes(STOP),
         )
         self.problem = ""
         self.identity = None
         self.started = time.monotonic()
-        self._process.start()
-        far_end.close()
+        self._child.start()
 
     @property
     def pid(self) -> int | None:
-        """Number of the process."""
-        return None if self._process is None else self._process.pid
+        """Number of the process; None without one."""
+        return None if self._child is None else self._child.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, as far as the system knows; it may stand still."""
-        return self._process is not None and self._process.is_alive()
+        """Whether the process runs; it may be suspended."""
+        return self._child is not None and self._child.alive
 
     @property
     def captured(self) -> float:
-        """When the newest image was taken, seconds of the monotonic clock; minus infinity before the first."""
-        return float(self._life.times[self._place])
+        """Capture time of the newest image, monotonic seconds; minus infinity before the first."""
+        return float(self._liveness.times[self._place])
 
     def count(self, what: Count) -> int:
-        """Returns a count over all processes of this camera."""
-        return self._life.count(self._place, what)
+        """Returns a counter over all processes of this camera."""
+        return self._liveness.count(self._place, what)
 
-    def listen(self) -> None:
-        """Takes what the process has told, which is who the camera is, or what is wrong with it."""
-        if self._connection is None:
+    def receive(self) -> None:
+        """Receives the messages of the process: the identity of the camera, or an error."""
+        if self._child is None:
             return
         try:
-            while self._connection.poll():
-                told = json.loads(self._connection.recv_bytes())
-                self.problem = str(told["error"]) if "error" in told else self.problem
-                self.identity = None if "error" in told else self._known(Identity(**told))
+            while self._child.channel.poll():
+                message = json.loads(self._child.channel.recv_bytes())
+                self.problem = str(message.get("error", self.problem))
+                self.identity = None if "error" in message else self._fixed(Identity(**message))
         except (EOFError, OSError):
-            if not self.problem and self._process is not None:
-                self._process.join(_END_TIMEOUT_S)
-                code = self._process.exitcode
+            if not self.problem:
+                code = self._child.exit_code(_END_TIMEOUT_S)
                 self.problem = (
                     f"its process was killed by signal {-code}."
                     if code and code < 0
                     else "its process has ended."
                 )
 
-    def _known(self, identity: Identity) -> Identity:
-        """Sees to it that no other camera takes the place of this one when it is started anew."""
+    def _fixed(self, identity: Identity) -> Identity:
+        """Fixes the serial number, so that a restart cannot open another camera."""
         settings = self._setup.settings
         if identity.serial and not settings.serial:
             self._setup = replace(self._setup, settings=replace(settings, serial=identity.serial))
         return identity
 
     def wait(self, timeout_s: float) -> Identity:
-        """Waits until the camera has told who it is and shown its first image.
+        """Waits for the identity of the camera and its first image.
 
         Raises:
-            CameraError: It is not as it should be, or has done neither in that time.
+            CameraError: The camera failed, or delivered no image in time.
         """
         deadline = time.monotonic() + timeout_s
         before = self.count(Count.IMAGES)
         while True:
-            self.listen()
+            self.receive()
             if self.problem:
                 raise CameraError(self.problem)
             if self.identity is not None and self.count(Count.IMAGES) > before:
                 return self.identity
             if time.monotonic() > deadline:
-                raise CameraError(f"it has shown nothing for {timeout_s:g} s.")
+                raise CameraError(f"it has delivered no image for {timeout_s:g} s.")
             time.sleep(0.01)
 
     def newest(self) -> Frame | None:
@@ -136,18 +128,12 @@ class CameraHandle:
         return self._seen
 
     def end(self) -> None:
-        """Ends the process: told to, or by force where that does not help, as it does not if it stands still."""
-        if self._process is None or self._connection is None:
-            return
-        with contextlib.suppress(OSError):
-            self._connection.send_bytes(STOP)
-        self._process.join(_END_TIMEOUT_S)
-        self.kill()
-        self._connection.close()
-        self._process = self._connection = None
+        """Ends the process, by force if it does not respond."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
     def kill(self) -> None:
         """Ends the process by force."""
-        if self._process is not None and self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        if self._child is not None:
+            self._child.kill()

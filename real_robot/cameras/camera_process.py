@@ -1,7 +1,7 @@
-"""What runs in the process of a camera: it takes images, stamps them, and puts them where everybody may look.
+"""The code of the process of a camera: captures, stamps and fits images, and fills a ring.
 
-It tells its owner, in JSON, who the camera is and what is wrong with it. It ends when the camera
-fails, and when the owner says so or is gone. Neither torch nor MuJoCo get into it.
+It reports the identity of the camera, or an error, to its owner in JSON. It ends when the camera
+fails, and when the owner requests it or disappears. It imports neither torch nor MuJoCo.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from stringline.real_robot.cameras.camera import Camera, CameraError, Identity
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
 from stringline.real_robot.cameras.frame_ring import FrameRing
 from stringline.real_robot.cameras.image_fitting import Fitting
-from stringline.real_robot.ipc.camera_liveness import Count, Liveliness
+from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.mailbox import Memory
 
@@ -27,27 +27,23 @@ _FOREIGN = ("torch", "mujoco")
 
 @dataclass(frozen=True, eq=False)
 class CameraSetup:
-    """What the spawned process is given.
+    """Arguments of the spawned process.
 
     Attributes:
-        settings: Of the camera.
-        memory: Of its ring.
-        liveliness: Of all cameras.
-        place: Of this one among them.
+        settings: Settings of the camera.
+        memory: Memory of its ring.
+        liveness: Liveness of all cameras.
+        place: Index of this camera among them.
     """
 
     settings: CameraSettings
     memory: Memory
-    liveliness: Liveliness
+    liveness: CameraLiveness
     place: int
 
 
 def open_camera(settings: CameraSettings) -> Camera:
-    """Returns the camera, not started. Only its own driver is imported.
-
-    Raises:
-        CameraError: The library that drives it is missing.
-    """
+    """Returns the camera, not started. Only its own driver is imported."""
     match settings.driver:
         case CameraDriver.REALSENSE:
             from stringline.real_robot.cameras.realsense import RealSenseCamera
@@ -64,15 +60,15 @@ def open_camera(settings: CameraSettings) -> Camera:
 
 
 def run_camera(setup: CameraSetup, connection: Connection) -> None:
-    """Runs in the spawned process until the camera fails, or the owner says stop or is gone."""
+    """Runs in the spawned process until the camera fails or the owner ends it or disappears."""
     leave_to_owner()
     if foreign := [name for name in _FOREIGN if name in sys.modules]:
-        log.warning("%s got into the process of a camera.", ", ".join(foreign))
+        log.warning("The process of a camera has imported %s.", ", ".join(foreign))
     try:
         camera = open_camera(setup.settings)
         try:
             identity = camera.start()
-            demand_as_configured(identity, setup.settings)
+            check_identity(identity, setup.settings)
             connection.send_bytes(json.dumps(asdict(identity)).encode())
             _take_images(camera, setup, connection)
         finally:
@@ -82,16 +78,16 @@ def run_camera(setup: CameraSetup, connection: Connection) -> None:
             connection.send_bytes(json.dumps({"error": str(error)}).encode())
 
 
-def demand_as_configured(identity: Identity, settings: CameraSettings) -> None:
-    """Compares what a camera says with what was asked for.
+def check_identity(identity: Identity, settings: CameraSettings) -> None:
+    """Compares the reported properties of a camera with its settings.
 
     Raises:
-        CameraError: With everything that differs.
+        CameraError: They differ; it lists all differences.
     """
     found = []
     if settings.serial and identity.serial != settings.serial:
         found.append(
-            f"its serial number is {identity.serial or 'not told'}; expected is {settings.serial}"
+            f"its serial number is {identity.serial or 'unknown'}; expected is {settings.serial}"
         )
     if (identity.height, identity.width) != (settings.height, settings.width):
         found.append(
@@ -99,7 +95,9 @@ def demand_as_configured(identity: Identity, settings: CameraSettings) -> None:
             f"{settings.width}x{settings.height}"
         )
     if abs(identity.hz - settings.hz) > 0.05 * settings.hz:
-        found.append(f"it brings {identity.hz:g} images a second; configured are {settings.hz:g}")
+        found.append(
+            f"it delivers {identity.hz:g} images per second; configured are {settings.hz:g}"
+        )
     if found:
         raise CameraError("; ".join(found) + ".")
 
@@ -107,23 +105,23 @@ def demand_as_configured(identity: Identity, settings: CameraSettings) -> None:
 def _take_images(camera: Camera, setup: CameraSetup, connection: Connection) -> None:
     ring = FrameRing(setup.memory, setup.settings)
     fit = Fitting(setup.settings)
-    life = setup.liveliness
+    liveness = setup.liveness
     place = setup.place
     number = -1
-    while not _told_to_stop(connection):
+    while not _stop_requested(connection):
         frame = camera.frame()
-        if frame.number <= number or frame.captured <= life.times[place]:
-            life.add(place, Count.OUT_OF_ORDER)
+        if frame.number <= number or frame.captured <= liveness.times[place]:
+            liveness.add(place, Count.OUT_OF_ORDER)
             continue
         if number >= 0:
-            life.add(place, Count.LOST, frame.number - number - 1)
+            liveness.add(place, Count.LOST, frame.number - number - 1)
         number = frame.number
         ring.put(fit(frame))
-        life.add(place, Count.IMAGES)
-        life.times[place] = frame.captured
+        liveness.add(place, Count.IMAGES)
+        liveness.times[place] = frame.captured
 
 
-def _told_to_stop(connection: Connection) -> bool:
+def _stop_requested(connection: Connection) -> bool:
     try:
         return connection.poll() and connection.recv_bytes() == STOP
     except (EOFError, OSError):

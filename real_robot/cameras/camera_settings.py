@@ -1,4 +1,4 @@
-"""How a camera is configured: what drives it, which one it is, and what is to become of its images."""
+"""The settings of a camera: its driver, its identity and the format of its images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -18,35 +18,38 @@ from stringline.datasets.contract.arguments import (
 
 
 class CameraDriver(StrEnum):
-    """What a camera is driven by."""
+    """The driver of a camera."""
 
     REALSENSE = "realsense"  # Intel's library: colour, aligned depth, intrinsics.
-    V4L2 = "v4l2"  # Any camera that Linux knows as /dev/video*: colour.
-    FILE = "file"  # A recorded video in place of a camera, played at its own rate.
+    V4L2 = "v4l2"  # Any camera that Linux lists as /dev/video*: colour.
+    FILE = "file"  # A recorded video, played at its own rate.
     EMULATED = "emulated"  # A camera of the emulated world.
 
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """One camera.
+    """Settings of one camera.
 
     Attributes:
-        name: As in the contract; the body's mount of that name says where it sits.
-        driver: What drives it.
-        serial: Number that it must have; empty takes any.
-        source: Port, file or address where the driver needs one. A RealSense recording (.db3) is
+        name: Name in the contract, and of a camera mount of the embodiment.
+        driver: Its driver.
+        serial: Required serial number; empty accepts any.
+        source: Port, file or address if the driver needs one. A RealSense recording (.db3) is
             played in place of the camera.
         height: Rows of its own images.
         width: Columns.
         hz: Images per second.
-        depth: Whether depth is taken too.
-        intrinsics: fx, fy, cx, cy in pixels of its own images, for drivers that do not tell; empty
-            if nobody knows them.
-        fovy_deg: Vertical field of view that the images are cropped to; None keeps as much as the
-            shape allows.
-        latency_s: From the capture to the stamp that the driver gives, as measured, not negative;
-            it is taken off.
-        shown: Rows and columns of the images that it delivers; None leaves them as they are.
+        depth: Whether depth is captured.
+        intrinsics: fx, fy, cx, cy in pixels of its own images, for drivers that do not report them;
+            empty if unknown.
+        fovy_deg: Vertical field of view to which images are cropped; None keeps as much as the
+            aspect ratio allows.
+        latency_s: Measured time from the capture to the stamp of the driver, not negative; it is
+            subtracted.
+        shown: Rows and columns of the delivered images; None leaves them unchanged.
+
+    Raises:
+        ValueError: A number is out of its range, or a setting does not go with the driver.
     """
 
     name: str
@@ -63,11 +66,7 @@ class CameraSettings:
     shown: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what no camera can do.
-
-        Raises:
-            ValueError: A number is out of its range, or a setting does not go with the driver.
-        """
+        """Checks ranges, and the settings that depend on the driver."""
         if self.height not in COUNT or self.width not in COUNT or self.hz not in POSITIVE:
             got = f"{self.width}x{self.height} at {self.hz} Hz"
             raise ValueError(
@@ -87,7 +86,7 @@ class CameraSettings:
         if self.latency_s not in NOT_NEGATIVE:
             raise ValueError(
                 f"Camera {self.name!r}: latency_s is {self.latency_s}; allowed: {NOT_NEGATIVE}, "
-                f"for stamps are late."
+                f"since stamps are late."
             )
         if self.intrinsics and (
             len(self.intrinsics) != 4 or any(number not in FINITE for number in self.intrinsics)
@@ -104,7 +103,7 @@ class CameraSettings:
 
     @property
     def has_geometry(self) -> bool:
-        """Whether intrinsics come with its images."""
+        """Whether its images have intrinsics."""
         return bool(self.intrinsics) or self.driver in (
             CameraDriver.REALSENSE,
             CameraDriver.EMULATED,
@@ -112,12 +111,12 @@ class CameraSettings:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of the images that it delivers."""
+        """Rows and columns of the delivered images."""
         return self.shown or (self.height, self.width)
 
     @classmethod
     def of(cls, name: str, plain: Mapping[str, Any]) -> Self:
-        """Reads what a configuration says about a camera.
+        """Builds the settings of a camera from a configuration.
 
         Raises:
             ValueError: A setting or a driver is unknown; the message names the nearest.
@@ -129,7 +128,7 @@ class CameraSettings:
         drivers = [driver.value for driver in CameraDriver]
         if (driver := str(plain.get("driver", ""))) not in drivers:
             raise unknown_name("camera driver", driver, drivers)
-        # A serial number of digits only is a number to YAML.
+        # YAML reads a serial number of digits as a number.
         texts = {key: str(plain[key] or "") for key in ("serial", "source") if key in plain}
         intrinsics = tuple(float(value) for value in plain.get("intrinsics") or ())
         return cls(
@@ -139,24 +138,24 @@ class CameraSettings:
 
 
 def read_cameras(path: Path) -> dict[str, Any]:
-    """Returns the cameras that a file describes, by name, as a configuration would.
+    """Returns the plain settings of the cameras in a file, by name.
 
     Raises:
-        ValueError: It is missing, or does not describe cameras.
+        ValueError: The file cannot be read, or does not describe cameras.
     """
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ValueError(f"The file of cameras {path} cannot be read: {error.strerror}.") from error
+        raise ValueError(f"The cameras file {path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise ValueError(f"The file of cameras {path} is no YAML: {error}.") from error
+        raise ValueError(f"The cameras file {path} is not valid YAML: {error}.") from error
     if (
         not isinstance(found, dict)
         or not found
         or not all(isinstance(value, dict) for value in found.values())
     ):
         raise ValueError(
-            f"The file of cameras {path} must give each camera its settings: `overhead: {{driver: "
-            f"realsense}}`."
+            f"The cameras file {path} must give each camera its settings, such as `overhead: "
+            f"{{driver: realsense}}`."
         )
     return {str(name): value for name, value in found.items()}

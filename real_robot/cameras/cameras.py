@@ -1,7 +1,6 @@
-"""All cameras of a robot: their newest images, and processes that are started anew when they die or stand still."""
+"""All cameras of a robot, with processes that are restarted when they die or hang."""
 
 import logging
-import multiprocessing
 import threading
 import time
 from collections.abc import Sequence
@@ -14,23 +13,23 @@ import numpy as np
 from stringline.datasets.contract.contract import Array
 from stringline.real_robot.cameras.camera_handle import CameraHandle
 from stringline.real_robot.cameras.camera_settings import CameraSettings
-from stringline.real_robot.ipc.camera_liveness import Count, Liveliness
+from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long a camera is waited for, and how often it is tried again.
+class RestartPolicy:
+    """Time-outs and restarts of cameras.
 
     Attributes:
-        silent_s: A camera that has shown nothing for so long is started anew.
-        start_s: Longest time from the start of its process to its first image.
-        restarts: Tries in a row; after that it is given up.
-        pause_s: Before the first try; each further pause is twice as long.
-        settled_s: A camera that has shown images for so long has all tries again.
+        silent_s: Time without an image after which a camera is restarted.
+        start_s: Longest time from the start of the process to the first image.
+        restarts: Largest number of restarts in a row.
+        pause_s: Time before the first restart; each further pause is twice as long.
+        settled_s: Time with images after which the count of restarts begins again.
     """
 
     silent_s: float = 2.0
@@ -40,94 +39,93 @@ class Patience:
     settled_s: float = 10.0
 
 
-class _Guard:
-    """Looks after one camera."""
+class _Watchdog:
+    """Restarts one camera when necessary."""
 
-    def __init__(self, camera: CameraHandle, patience: Patience) -> None:
+    def __init__(self, camera: CameraHandle, policy: RestartPolicy) -> None:
         self.camera = camera
-        self._patience = patience
+        self._policy = policy
         self.restarts = 0
         self._row = 0
         self._given_up = False
         self._due = float("inf")
 
-    def look(self, now: float) -> None:
-        """Starts the camera anew if it has to be."""
+    def update(self, now: float) -> None:
+        """Restarts the camera if it failed and the pause is over."""
         camera = self.camera
-        patience = self._patience
-        camera.listen()
-        if (
-            self._row
-            and not self._given_up
-            and camera.captured - camera.started > patience.settled_s
-        ):
+        policy = self._policy
+        camera.receive()
+        if self._row and not self._given_up and camera.captured - camera.started > policy.settled_s:
             self._row = 0
-        if self._given_up or not (trouble := self._trouble(now)):
+        if self._given_up or not (problem := self._problem(now)):
             self._due = float("inf")
             return
         name = camera.settings.name
-        if self._row >= patience.restarts:
+        if self._row >= policy.restarts:
             self._given_up = True
             camera.kill()
-            log.error("Camera %s is given up after %d tries: %s", name, self._row, trouble)
+            log.error("Camera %s has failed after %d restarts: %s", name, self._row, problem)
             return
-        self._due = min(self._due, now + patience.pause_s * 2**self._row)
+        self._due = min(self._due, now + policy.pause_s * 2**self._row)
         if now < self._due:
             return
         self._row = self._row + 1
         self.restarts = self.restarts + 1
         self._due = float("inf")
         log.warning(
-            "Camera %s is started anew, try %d of %d: %s",
+            "Camera %s is restarted, attempt %d of %d: %s",
             name,
             self._row,
-            patience.restarts,
-            trouble,
+            policy.restarts,
+            problem,
         )
         camera.kill()
         camera.end()
         camera.start()
 
-    def _trouble(self, now: float) -> str:
+    def _problem(self, now: float) -> str:
         camera = self.camera
-        patience = self._patience
+        policy = self._policy
         if camera.problem or not camera.alive:
             return camera.problem or "its process has ended."
         if camera.captured < camera.started:
-            late = now - camera.started > patience.start_s
+            late = now - camera.started > policy.start_s
             return (
-                f"it has shown nothing for {patience.start_s:g} s since its start." if late else ""
+                f"it has delivered no image for {policy.start_s:g} s since its start."
+                if late
+                else ""
             )
-        silent = now - camera.captured > patience.silent_s
-        return f"it has shown nothing for {patience.silent_s:g} s." if silent else ""
+        silent = now - camera.captured > policy.silent_s
+        return f"it has delivered no image for {policy.silent_s:g} s." if silent else ""
 
 
 class Cameras:
     """A context manager that starts and ends a process for each camera.
 
     Args:
-        settings: Of the cameras, each with a name of its own.
-        patience: With them.
+        settings: Settings of the cameras, with distinct names.
+        policy: Time-outs and restarts.
 
     Attributes:
-        liveliness: When each took its newest image, for whoever must know without asking.
-        handles: On the processes, in the order of the settings.
+        liveness: Capture time of the newest image of each camera, in shared memory.
+        handles: Handles on the processes, in the order of the settings.
+
+    Raises:
+        ValueError: Two cameras have the same name.
     """
 
     def __init__(
-        self, settings: Sequence[CameraSettings], patience: Patience | None = None
+        self, settings: Sequence[CameraSettings], policy: RestartPolicy | None = None
     ) -> None:
         names = [camera.name for camera in settings]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"The camera {twice[0]!r} is configured more than once.")
-        self._patience = patience or Patience()
-        context = multiprocessing.get_context("spawn")
-        self.liveliness = Liveliness.of(names, context)
+        self._policy = policy or RestartPolicy()
+        self.liveness = CameraLiveness.of(names)
         self.handles = [
-            CameraHandle(camera, self.liveliness, place, context)
-            for place, camera in enumerate(settings)
+            CameraHandle(camera, self.liveness, place) for place, camera in enumerate(settings)
         ]
-        self._guards = [_Guard(handle, self._patience) for handle in self.handles]
+        self._watchdogs = [_Watchdog(handle, self._policy) for handle in self.handles]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stringline cameras", daemon=True)
 
@@ -151,16 +149,16 @@ class Cameras:
     @property
     def start_s(self) -> float:
         """Longest time from the start of a process to its first image."""
-        return self._patience.start_s
+        return self._policy.start_s
 
-    def look_after(self) -> None:
-        """From now on processes that die or stand still are started anew."""
+    def supervise(self) -> None:
+        """Starts the thread that restarts processes which die or hang."""
         self._thread.start()
 
     def frames(self) -> dict[str, Array]:
-        """Returns the newest `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera, nothing of one that has shown nothing.
+        """Returns the newest `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera.
 
-        A camera that shows nothing any more leaves its last image; how old that is, its time says.
+        Cameras without any image are missing. A failed camera keeps its last image and its time.
         """
         found: dict[str, Array] = {}
         for handle in self.handles:
@@ -177,20 +175,19 @@ class Cameras:
         return found
 
     def summary(self) -> list[str]:
-        """Returns a line for each camera that lost images or was started anew."""
+        """Returns a line for each camera that lost images or was restarted."""
         lines = []
-        for guard in self._guards:
-            counts = {what: guard.camera.count(what) for what in Count}
-            if guard.restarts or counts[Count.LOST] or counts[Count.OUT_OF_ORDER]:
+        for watchdog in self._watchdogs:
+            counts = {what: watchdog.camera.count(what) for what in Count}
+            if watchdog.restarts or counts[Count.LOST] or counts[Count.OUT_OF_ORDER]:
                 lines.append(
-                    f"Camera {guard.camera.settings.name}: {counts[Count.IMAGES]} images, "
-                    f"{counts[Count.LOST]} lost, "
-                    f"{counts[Count.OUT_OF_ORDER]} out of order; started anew {guard.restarts} "
-                    f"times."
+                    f"Camera {watchdog.camera.settings.name}: {counts[Count.IMAGES]} images, "
+                    f"{counts[Count.LOST]} lost, {counts[Count.OUT_OF_ORDER]} out of order; "
+                    f"restarted {watchdog.restarts} times."
                 )
         return lines
 
     def _watch(self) -> None:
-        while not self._stopped.wait(_LOOK_S):
-            for guard in self._guards:
-                guard.look(time.monotonic())
+        while not self._stopped.wait(_POLL_S):
+            for watchdog in self._watchdogs:
+                watchdog.update(time.monotonic())

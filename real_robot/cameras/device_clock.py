@@ -1,4 +1,4 @@
-"""A camera's own stamps on the host's monotonic clock."""
+"""Conversion of the stamps of a camera to the monotonic clock of the host."""
 
 from collections import deque
 
@@ -6,15 +6,14 @@ _SAMPLES = 300
 
 
 class DeviceClock:
-    """Maps stamps by the smallest delay between stamp and arrival that was seen lately, which counts as none.
+    """Subtracts the smallest recent delay between stamp and arrival, which counts as zero.
 
-    An image that waited in a queue keeps the age it has: its arrival is late, its stamp is not.
-    Samples are counted and not timed, so that a process that stood still does not take its backlog
-    for fresh. Stamps may be of any clock; if they go backwards, that clock was set, and the mapping
-    begins anew.
+    So an image that waited in a queue keeps its age. The window is a number of samples, not a time:
+    a process that was suspended does not take its backlog for fresh. The clock of the stamps is
+    arbitrary; if it goes backwards, it was set, and the mapping starts again.
 
     Args:
-        latency_s: Between capture and stamp, as measured.
+        latency_s: Measured time from capture to stamp.
     """
 
     def __init__(self, latency_s: float = 0.0) -> None:
@@ -23,11 +22,11 @@ class DeviceClock:
         self._stamp = float("-inf")
 
     def captured(self, stamp: float, received: float) -> float:
-        """Returns when an image was taken, on the host's clock.
+        """Returns the capture time of an image on the clock of the host, seconds.
 
         Args:
-            stamp: Of the camera, seconds.
-            received: Time of its arrival on the host's clock, seconds.
+            stamp: Stamp of the camera, seconds.
+            received: Arrival on the clock of the host, seconds.
         """
         if stamp < self._stamp:
             self._delays.clear()

@@ -1,4 +1,4 @@
-"""A camera of the emulated world, seen through a local socket of the emulator."""
+"""A camera of the emulated world, behind a local socket of the emulator."""
 
 import socket
 
@@ -6,19 +6,19 @@ from stringline.real_robot.cameras.camera import CameraError, Frame, Identity
 from stringline.real_robot.cameras.camera_settings import CameraSettings
 from stringline.real_robot.ipc.array_messages import receive, send
 
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 def emulated_serial(name: str) -> str:
-    """Returns the serial number of the emulated camera of that name."""
+    """Returns the serial number of an emulated camera."""
     return f"emulated/{name}"
 
 
 class EmulatedCamera:
-    """Asks the emulator for each image that is newer than the last one; the emulator waits for nobody.
+    """Requests each image after the last one from the emulator, which does not wait for cameras.
 
     Args:
-        settings: Its source is the address of the emulator's images.
+        settings: The source is the address of the images of the emulator.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
@@ -27,19 +27,13 @@ class EmulatedCamera:
         self._connection: socket.socket | None = None
 
     def start(self) -> Identity:
-        """Connects and looks once.
-
-        Raises:
-            CameraError: There is no emulator, or it has no such camera.
-        """
+        """Connects and requests one image."""
         connection = self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(_PATIENCE_S)
+        connection.settimeout(_TIMEOUT_S)
         try:
             connection.connect(self._settings.source)
         except OSError as error:
-            raise CameraError(
-                f"there is no emulator at {self._settings.source}: {error}."
-            ) from error
+            raise CameraError(f"no emulator at {self._settings.source}: {error}.") from error
         height, width = self.frame().colour.shape[:2]
         self._number = 0
         return Identity(
@@ -51,11 +45,7 @@ class EmulatedCamera:
         )
 
     def frame(self) -> Frame:
-        """Waits for the next image.
-
-        Raises:
-            CameraError: The emulator is gone, or its world stands still.
-        """
+        """Waits for the next image."""
         assert self._connection is not None
         name = self._settings.name
         try:
@@ -63,7 +53,7 @@ class EmulatedCamera:
             header, arrays = receive(self._connection)
         except (OSError, ValueError) as error:
             raise CameraError(
-                f"the emulator shows nothing any more: {error or type(error).__name__}."
+                f"the emulator delivers no images: {error or type(error).__name__}."
             ) from error
         if "error" in header:
             raise CameraError(str(header["error"]))
@@ -77,7 +67,7 @@ class EmulatedCamera:
         )
 
     def close(self) -> None:
-        """Hangs up."""
+        """Disconnects."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

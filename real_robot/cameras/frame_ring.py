@@ -1,11 +1,8 @@
-"""A camera's last images in shared memory.
+"""The last images of a camera in shared memory.
 
-A ring is a mailbox of whole images: no lock that a killed process could hold. An image that was
-being written when its process died has no number and is not taken for one; the next process goes on
-in the same ring.
+A ring is a mailbox of complete images, without a lock that a killed process could hold. An image
+whose writer died has no number and is not read; the next process continues in the same ring.
 """
-
-from multiprocessing.context import SpawnContext
 
 import numpy as np
 
@@ -17,7 +14,7 @@ _SLOTS = 4
 
 
 def frame_layout(settings: CameraSettings) -> np.dtype[np.void]:
-    """Layout of one image of a camera."""
+    """Returns the layout of an image."""
     fields: list[tuple[str, str, tuple[int, ...]]] = [
         ("number", "<i8", ()),
         ("captured", "<f8", ()),
@@ -28,17 +25,17 @@ def frame_layout(settings: CameraSettings) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
-def ring_memory(context: SpawnContext, settings: CameraSettings) -> Memory:
-    """Returns memory for the ring of a camera, to be given to its process."""
-    return shared_memory(context, frame_layout(settings), _SLOTS)
+def ring_memory(settings: CameraSettings) -> Memory:
+    """Returns memory for the ring of a camera, an argument of its process."""
+    return shared_memory(frame_layout(settings), _SLOTS)
 
 
 class FrameRing:
     """One end of a ring.
 
     Args:
-        memory: As `ring_memory` returned it.
-        settings: Of the camera.
+        memory: Result of `ring_memory`.
+        settings: Settings of the camera.
     """
 
     def __init__(self, memory: Memory, settings: CameraSettings) -> None:
@@ -49,10 +46,10 @@ class FrameRing:
         self._box = Mailbox(memory, self._layout)
 
     def put(self, frame: Frame) -> None:
-        """Takes an image.
+        """Adds an image.
 
         Raises:
-            ValueError: It is not as configured.
+            ValueError: Its shape is not the configured one.
         """
         record: Record = np.zeros((), self._layout)
         record["number"] = frame.number
@@ -66,7 +63,7 @@ class FrameRing:
         self._box.put(record)
 
     def newest(self) -> Frame | None:
-        """Returns the newest image, None if there has been none."""
+        """Returns the newest image, None before the first one."""
         record = self._box.newest()
         if record is None:
             return None

@@ -1,4 +1,4 @@
-"""Images of the size that a policy looks at: cropped about the middle, scaled down, intrinsics along with them."""
+"""Fits images to the size for a policy: crops about the centre and scales, with intrinsics."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from stringline.real_robot.cameras.camera_settings import CameraSettings
 
 
 class Fitting:
-    """Brings frames to the size that is shown.
+    """Crops and scales frames to the delivered size.
 
-    The largest part of the asked shape is taken, or the one with the asked vertical field of view.
-    Colours are averaged over areas; depth is taken at the nearest pixel, since a mean of two
-    surfaces is neither.
+    The crop is the largest one with the aspect ratio, or the one with the configured vertical field
+    of view. Colours are averaged over areas; depth is taken at the nearest pixel, since a mean of
+    two surfaces is neither.
 
     Args:
-        settings: Of the camera.
+        settings: Settings of the camera.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
@@ -27,7 +27,7 @@ class Fitting:
         self._intrinsics: Matrix | None = known if settings.intrinsics else None
 
     def __call__(self, frame: Frame) -> Frame:
-        """Returns the frame at that size; configured intrinsics go before those that the camera tells."""
+        """Returns the fitted frame. Configured intrinsics override those of the camera."""
         intrinsics = frame.intrinsics if self._intrinsics is None else self._intrinsics
         top, left, rows, columns = self._part(
             frame.colour.shape[0], frame.colour.shape[1], intrinsics
@@ -45,7 +45,7 @@ class Fitting:
     def _part(
         self, height: int, width: int, intrinsics: Matrix | None
     ) -> tuple[int, int, int, int]:
-        """Returns the first row and column of the part that is shown, and its rows and columns."""
+        """Returns the first row and column of the crop, and its rows and columns."""
         shape = self._size[1] / self._size[0]
         rows = min(float(height), width / shape)
         if self._fovy_deg is not None and intrinsics is not None:
@@ -56,7 +56,7 @@ class Fitting:
 
 
 def _moved(intrinsics: Matrix, top: int, left: int, down: float, across: float) -> Matrix:
-    """Returns the intrinsics of a part that begins at `top`, `left` and is scaled by `down` and `across`."""
+    """Returns the intrinsics of a crop from `top`, `left` on, scaled by `down` and `across`."""
     moved = intrinsics.astype(np.float64)
     moved[0, 2] -= left
     moved[1, 2] -= top
@@ -68,7 +68,7 @@ def _moved(intrinsics: Matrix, top: int, left: int, down: float, across: float) 
 def _scaled_colour(colour: Image, size: tuple[int, int]) -> Image:
     if colour.shape[:2] == size:
         return np.ascontiguousarray(colour)
-    # Imported by cameras that scale, which is their own process.
+    # Imported only by processes of cameras that scale.
     from av import VideoFrame
 
     frame = VideoFrame.from_ndarray(np.ascontiguousarray(colour), format="rgb24")

@@ -1,4 +1,4 @@
-"""The cameras that a robot's configuration describes: what they show, and how they are driven."""
+"""The cameras in the configuration of a robot."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSe
 _EMULATED_SIZE = (128, 128)
 
 
-def _demand_told_apart(cameras: Collection[CameraSettings]) -> None:
-    """Refuses cameras of which the first that answers would be taken for any."""
+def _check_distinct(cameras: Collection[CameraSettings]) -> None:
+    """Checks that several RealSense cameras have serial numbers, which tell them apart."""
     live = [
         camera
         for camera in cameras
@@ -21,56 +21,51 @@ def _demand_told_apart(cameras: Collection[CameraSettings]) -> None:
     nameless = [repr(camera.name) for camera in live if not camera.serial]
     if len(live) > 1 and nameless:
         raise ValueError(
-            f"There are {len(live)} RealSense cameras, and nothing says which one is "
-            f"{' and which '.join(nameless)}: give each "
-            "its serial, which is printed on it."
+            f"There are {len(live)} RealSense cameras, but {' and '.join(nameless)} without a "
+            f"serial: give each camera its serial, which is printed on it."
         )
 
 
 class RobotCameras:
-    """All cameras of a robot, by the names of the body's mounts.
+    """All cameras of a robot, by the names of the camera mounts of its embodiment.
 
     Args:
-        robot: Settings of `configs/robot`, resolved. An emulated robot lists names; others map each
-            name to its settings, in the configuration, in a file, or in both, where the file goes
-            first.
+        cameras: Names of emulated cameras, or the settings of each camera by its name.
+        emulated_hz: Images per second of emulated cameras; None: the cameras are real.
+        file: YAML file with settings of real cameras, which override `cameras`.
 
     Raises:
-        ValueError: A camera is not described as it has to be.
+        ValueError: A setting of a camera is missing or invalid.
     """
 
-    def __init__(self, robot: Mapping[str, Any]) -> None:
-        emulator = robot.get("emulator")
-        described = robot.get("cameras") or {}
-        if emulator is not None:
-            plain = {
-                "driver": CameraDriver.EMULATED.value,
-                "hz": float(emulator.get("frame_hz", 12.5)),
-                "depth": True,
-            }
+    def __init__(
+        self,
+        cameras: Sequence[str] | Mapping[str, Any],
+        *,
+        emulated_hz: float | None = None,
+        file: Path | None = None,
+    ) -> None:
+        self._emulated = emulated_hz is not None
+        found: Mapping[str, Any]
+        if emulated_hz is not None:
+            plain = {"driver": CameraDriver.EMULATED.value, "hz": emulated_hz, "depth": True}
             plain |= {"height": _EMULATED_SIZE[0], "width": _EMULATED_SIZE[1]}
-            found = {str(name): plain for name in described}
-        elif isinstance(described, Mapping):
-            file = robot.get("cameras_file")
-            found = {**described, **(read_cameras(Path(file)) if file else {})}
+            found = {str(name): plain for name in cameras}
+        elif isinstance(cameras, Mapping) or not cameras:
+            found = dict(cameras) if isinstance(cameras, Mapping) else {}
+            found = {**found, **(read_cameras(file) if file else {})}
         else:
             raise ValueError(
-                "Cameras that are not emulated need settings: robot.cameras={overhead: {driver: "
-                "realsense, ...}}."
+                "Real cameras need settings: robot.cameras={overhead: {driver: realsense, ...}}."
             )
         self._settings = {
             str(name): CameraSettings.of(str(name), plain) for name, plain in found.items()
         }
-        _demand_told_apart(self._settings.values())
-        self._emulated = emulator is not None
+        _check_distinct(self._settings.values())
 
-    def offered(self, asked: Sequence[Camera] = ()) -> list[Camera]:
-        """Returns the cameras as a contract has them.
-
-        Args:
-            asked: Those of whoever looks, for the sizes of their images.
-        """
-        sizes = {camera.name: (camera.height, camera.width) for camera in asked}
+    def offered(self, requested: Sequence[Camera] = ()) -> list[Camera]:
+        """Returns the cameras for a contract, with the image sizes of `requested`."""
+        sizes = {camera.name: (camera.height, camera.width) for camera in requested}
         return [
             Camera(
                 name,
@@ -81,15 +76,15 @@ class RobotCameras:
             for name, settings in self._settings.items()
         ]
 
-    def chosen(self, asked: Sequence[Camera] | None, address: str = "") -> list[CameraSettings]:
-        """Returns the settings of the cameras that somebody looks through, with images of the size that is asked for.
+    def chosen(self, requested: Sequence[Camera] | None, address: str = "") -> list[CameraSettings]:
+        """Returns the settings of requested cameras, which deliver the requested size.
 
         Args:
-            asked: Those of whoever looks; what the robot has not is left out. None: all.
-            address: Of an emulator's images.
+            requested: Cameras that the robot lacks are skipped. None: all.
+            address: Address of the images of an emulator.
         """
         found = []
-        for camera in self.offered() if asked is None else asked:
+        for camera in self.offered() if requested is None else requested:
             settings = self._settings.get(camera.name)
             if settings is None:
                 continue
@@ -97,7 +92,7 @@ class RobotCameras:
             settings = replace(
                 settings, shown=size, depth=settings.depth and camera.depth is not None
             )
-            if self._emulated:  # The world draws them as they are wanted.
+            if self._emulated:  # The world is drawn in any size.
                 settings = replace(settings, height=size[0], width=size[1], source=address)
             found.append(settings)
         return found

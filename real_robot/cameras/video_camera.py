@@ -1,4 +1,4 @@
-"""Cameras that FFmpeg reads, through PyAV: any that Linux knows as /dev/video*, and a recorded video in place of one."""
+"""Cameras that FFmpeg reads through PyAV: /dev/video*, and recorded videos."""
 
 import contextlib
 import time
@@ -24,15 +24,15 @@ _NEXT_S = 2.0
 class VideoCamera:
     """A camera without depth.
 
-    A file is played at its own rate and ends when it ends, which is a camera that fails.
+    A file is played at its own rate; its end is a failure of the camera.
 
-    FFmpeg waits for a device for ever, and lets nobody break that off. So it runs in a thread of
-    its own, which is left behind when an image is late; a process that ends, ends it.
+    FFmpeg waits for a device without a time-out. So it runs in another thread, which is abandoned
+    when an image is late and ends with the process.
 
     Args:
-        settings: Its source is the device or the file.
-        first_s: Longest time until it is open, which takes images of some kinds of files.
-        next_s: Longest time until the next image.
+        settings: The source is the device or the file.
+        first_s: Time-out of opening, which decodes images of some kinds of files.
+        next_s: Time-out of the next image.
     """
 
     def __init__(
@@ -50,17 +50,13 @@ class VideoCamera:
         self._began = 0.0
 
     def start(self) -> Identity:
-        """Opens the device or the file.
-
-        Raises:
-            CameraError: It is not there, is in use, or shows no images.
-        """
+        """Opens the device or the file."""
         self._ffmpeg = BoundedCalls(f"stringline camera {self._settings.source}")
         try:
             return self._ffmpeg(self._open, self._first_s)
         except TimeoutError as error:
             raise CameraError(
-                f"{self._settings.source} has shown nothing for {self._first_s:g} s."
+                f"{self._settings.source} has delivered no image for {self._first_s:g} s."
             ) from error
         except (FFmpegError, OSError, ValueError, IndexError) as error:
             raise CameraError(
@@ -68,24 +64,18 @@ class VideoCamera:
             ) from error
 
     def frame(self) -> Frame:
-        """Waits for the next image.
-
-        Raises:
-            CameraError: There is none, or none in time.
-        """
+        """Waits for the next image."""
         assert self._ffmpeg is not None
         try:
             image, received = self._ffmpeg(self._next, self._next_s)
         except TimeoutError as error:
             raise CameraError(
-                f"{self._settings.source} has shown nothing for {self._next_s:g} s."
+                f"{self._settings.source} has delivered no image for {self._next_s:g} s."
             ) from error
         except (FFmpegError, OSError, ValueError) as error:
-            raise CameraError(
-                f"{self._settings.source} shows nothing any more: {error}."
-            ) from error
+            raise CameraError(f"{self._settings.source} delivers no images: {error}.") from error
         if image is None:
-            raise CameraError(f"{self._settings.source} is at its end.")
+            raise CameraError(f"{self._settings.source} has ended.")
         stamp = float(image.time or 0.0)
         if not self._live:
             self._began = self._began or received - stamp
@@ -98,7 +88,7 @@ class VideoCamera:
         )
 
     def close(self) -> None:
-        """Lets go of the device; one that FFmpeg still waits for stays open until the process ends."""
+        """Closes the device; one that FFmpeg still waits for stays open until the process ends."""
         if self._ffmpeg is None:
             return
         if self._container is not None and not self._ffmpeg.late:
@@ -118,7 +108,7 @@ class VideoCamera:
             settings.source, format="v4l2" if self._live else None, options=asked
         )
         stream = self._container.streams.video[0]
-        # Several threads would each keep an image back.
+        # Each of several threads would hold back an image.
         stream.thread_type = "NONE"
         stream.codec_context.thread_count = 1
         self._frames = self._container.decode(stream)
@@ -133,19 +123,19 @@ class VideoCamera:
         )
 
     def _next(self) -> tuple[VideoFrame | None, float]:
-        """Returns the next image, None at the end, and when it came."""
+        """Returns the next image, None at the end, and its time of arrival."""
         return next(self._frames, None), time.monotonic()
 
 
 def serial_of(device: Path, system: Path = _SYSTEM) -> str:
-    """Returns the serial number of the USB device behind a video port; empty if it has none.
+    """Returns the serial number of the USB device of a video port; empty without one.
 
     Args:
-        device: Such as /dev/video0, or a link to it.
-        system: Where the kernel lists video ports.
+        device: Port such as /dev/video0, or a link to it.
+        system: Folder in which the kernel lists video ports.
     """
     with contextlib.suppress(OSError):
-        # The port belongs to an interface of the device; the number stands with the device.
+        # The port belongs to an interface of the device; the device has the number.
         return (
             ((system / device.resolve().name / "device").resolve().parent / "serial")
             .read_text()

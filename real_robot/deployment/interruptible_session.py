@@ -1,4 +1,4 @@
-"""A policy that is asked while somebody listens: who says stop does not wait for its answer."""
+"""A session whose planning an operator can interrupt."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,19 +7,19 @@ from threading import Event
 from stringline.datasets.contract.contract import Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
-class AttentiveSession:
-    """Brakes the arms as soon as somebody says stop while the policy plans; what it answers then is for others to drop.
+class InterruptibleSession:
+    """Brakes the arms at once if the operator stops them while the policy plans.
 
-    While it plans, a thread of its own listens, and nobody else does; when the answer is there,
-    that thread has ended.
+    A thread polls `stop` during a plan, and nothing else does; it has ended when the plan is
+    returned. The caller drops a plan that was interrupted.
 
     Args:
-        session: Of the policy.
-        stop: Asked many times a second.
-        brake: Called once at most in a plan.
+        session: Session of the policy.
+        stop: Returns whether the operator stops the arms; called many times a second.
+        brake: Brakes the arms; called at most once in a plan.
     """
 
     def __init__(
@@ -30,19 +30,19 @@ class AttentiveSession:
         self._brake = brake
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Answers one observation."""
-        answered = Event()
-        with ThreadPoolExecutor(1, thread_name_prefix="keys") as ears:
-            listening = ears.submit(self._listen, answered)
+        """Returns the plan for an observation."""
+        planned = Event()
+        with ThreadPoolExecutor(1, thread_name_prefix="keys") as pool:
+            polling = pool.submit(self._poll, planned)
             try:
                 chunk = self._session.plan(observation)
             finally:
-                answered.set()
-            listening.result()
+                planned.set()
+            polling.result()
         return chunk
 
-    def _listen(self, answered: Event) -> None:
-        while not answered.wait(_LOOK_S):
+    def _poll(self, planned: Event) -> None:
+        while not planned.wait(_POLL_S):
             if self._stop():
                 self._brake()
                 return

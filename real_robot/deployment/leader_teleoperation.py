@@ -1,8 +1,8 @@
-"""Leader arms in a person's hands drive the followers: same hinge angles, same opening of the grippers, 50 targets per second.
+"""Teleoperation with leader arms: the followers copy hinge angles and gripper openings.
 
-Targets go through the mailbox and the safety filter like those of any policy. Nothing moves before
-leaders and followers agree, and whenever the leaders fall silent, or the filter holds the followers
-for any reason, they hold until both agree again.
+Targets pass the mailbox and the safety filter like those of any policy. Nothing moves before
+leaders and followers agree. Whenever the leaders fall silent, or the filter holds the followers for
+any reason, the followers hold until both agree again.
 """
 
 import time
@@ -22,32 +22,29 @@ from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _SILENT_READS = 3
-_HELD_PERIODS = (
-    5  # A target stays due for so long when no newer one comes; then the followers hold.
-)
-_LOOK_S = 0.05
+_TARGET_PERIODS = 5  # Without a newer target the last one is due for so long; then the arms hold.
+_POLL_S = 0.05
 
 
 class Leaders(Protocol):
     """Arms that are only read."""
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Measures; never raises for what the arms do."""
+        """Measures; never raises for a state of the arms."""
         ...
 
 
 @dataclass
-class LedEpisode:
-    """How an episode of teleoperation went.
+class TeleopEpisode:
+    """Counts of an episode of teleoperation.
 
     Attributes:
-        seconds: How long it took.
-        targets: Sent to the followers.
-        pauses: How often the followers had to hold because the leaders fell silent, or the filter
-            had a reason.
-        late: Cycles that the device process had to skip.
+        seconds: Duration.
+        targets: Targets sent to the followers.
+        pauses: Number of holds because the leaders fell silent or the filter had a reason.
+        late: Cycles that the device process skipped.
         counts: Cycles in which each reason of the safety filter acted.
-        fault: Why the safety filter stopped the episode; empty when it did not.
+        fault: Reasons of the fault that ended the episode; empty without one.
     """
 
     seconds: float = 0.0
@@ -62,12 +59,11 @@ class Teleoperation:
     """Couples leaders and followers.
 
     Args:
-        leaders: Connected.
-        device: Of the followers: connected and armed, by the clock.
-        embodiment: The followers' body.
+        leaders: Connected leaders.
+        device: Device process of the followers: connected and armed, in real time.
+        embodiment: Embodiment of the followers.
         control_hz: Targets per second.
-        agree: Largest distance (rad) of any hinge between leader and follower at which coupling
-            begins.
+        agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
     """
 
     def __init__(
@@ -90,44 +86,44 @@ class Teleoperation:
         self._target: Vector | None = None
 
     def target_of(self, leader: ArmState) -> Vector:
-        """Returns the followers' target (J,): the leaders' joints, inside the followers' range, which is smaller in places."""
+        """Returns the target (J,): the leaders' joints, clipped to the followers' range."""
         return np.clip(leader.position, self._embodiment.lower, self._embodiment.upper)
 
     def disagreement(self) -> tuple[float, str]:
-        """Returns the largest distance in rad between a leader's hinge and the follower's, and the joint."""
-        return self._apart(self.target_of(self._leaders.read(time.monotonic)))
+        """Returns the largest distance (rad) between leader and follower, and its joint."""
+        return self._distance(self.target_of(self._leaders.read(time.monotonic)))
 
-    def _apart(self, target: Vector) -> tuple[float, str]:
+    def _distance(self, target: Vector) -> tuple[float, str]:
         off = np.abs(target - self._device.latest().arms.position)[self._hinges]
         return float(off.max()), self._embodiment.joints[int(self._hinges[off.argmax()])].name
 
     def wait(
-        self, patience_s: float, *, stop: Callable[[], bool], say: Callable[[str], None]
+        self, patience_s: float, *, stop: Callable[[], bool], report: Callable[[str], None]
     ) -> bool:
-        """Waits until a person has brought the leaders to where the followers are; returns whether that happened.
+        """Waits for a person to bring the leaders to the followers; returns whether they agree.
 
         Args:
             patience_s: Longest wait.
             stop: Ends the wait.
-            say: Gets a line whenever another joint is the worst.
+            report: Receives a line whenever another joint has the largest distance.
         """
         deadline = time.monotonic() + patience_s
-        told = ""
+        reported = ""
         while time.monotonic() < deadline and not stop():
             off, joint = self.disagreement()
             if off <= self._agree:
                 return True
-            if joint != told:
-                say(
+            if joint != reported:
+                report(
                     f"Bring the leaders to the followers: {joint} is {off:.2f} rad away; "
-                    f"{self._agree} rad will do."
+                    f"allowed: {self._agree} rad."
                 )
-                told = joint
-            time.sleep(_LOOK_S)
+                reported = joint
+            time.sleep(_POLL_S)
         return False
 
     def approach(self, seconds: float) -> None:
-        """Moves the followers slowly to where the leaders are held, grippers included.
+        """Moves the followers, grippers included, slowly to the leaders.
 
         Raises:
             RuntimeError: A fault, or they do not arrive.
@@ -142,15 +138,15 @@ class Teleoperation:
         stop: Callable[[], bool],
         record: Callable[[DeviceState, Vector], None],
         report: Callable[[DeviceState, float], None],
-    ) -> LedEpisode:
-        """Lets the leaders lead until the time is over, somebody stops it, or the filter reports a fault.
+    ) -> TeleopEpisode:
+        """Lets the leaders lead until the time is over, `stop`, or a fault.
 
         Args:
             seconds: Longest time.
-            stop: Asked in every period.
-            record: Gets the followers' state and the target (J,) that answers it, in every period
-                in which they are led.
-            report: Gets the newest state and the seconds so far, in every period.
+            stop: Called in every period.
+            record: Receives the followers' state and the target (J,) of every period in which
+                they are led.
+            report: Receives the newest state and the seconds so far, in every period.
 
         Raises:
             ValueError: Leaders and followers do not agree at the beginning.
@@ -160,12 +156,12 @@ class Teleoperation:
         if off > self._agree:
             raise ValueError(
                 f"Leader and follower do not agree: {joint} is {off:.2f} rad away; allowed: "
-                f"{self._agree}. Bring the leaders "
-                "there, or let the followers come slowly (robot.teleoperation.approach_s=4)."
+                f"{self._agree}. Bring the leaders there, or let the followers move slowly to them "
+                "(robot.teleoperation.approach_s=4)."
             )
         self._target = None
         start = due = time.monotonic()
-        episode = LedEpisode()
+        episode = TeleopEpisode()
         while True:
             state = self._device.latest()
             episode.seconds = time.monotonic() - start
@@ -182,15 +178,14 @@ class Teleoperation:
             due = max(due + self._period_s, time.monotonic() - self._period_s)
             time.sleep(max(0.0, due - time.monotonic()))
 
-    def _lead(self, state: DeviceState, episode: LedEpisode) -> Vector | None:
-        """Sends the target of this period and returns it, or nothing when the followers are to hold.
+    def _lead(self, state: DeviceState, episode: TeleopEpisode) -> Vector | None:
+        """Sends the target of this period and returns it; None if the followers must hold.
 
-        Whatever made them hold, leaders and followers must agree again before they go on.
+        After a hold, leaders and followers must agree again.
         """
         leader = self._leaders.read(time.monotonic)
-        held = (
-            state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
-        )  # For want of a target they hold as asked.
+        # A hold for want of a target is one that this class asked for.
+        held = state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
         if held or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
             episode.pauses += self._target is not None
             self._target = None
@@ -198,14 +193,14 @@ class Teleoperation:
         target = self.target_of(leader)
         before = self._target
         if before is None:
-            if self._apart(target)[0] > self._agree:
+            if self._distance(target)[0] > self._agree:
                 return None
             before = state.command
-        # From the target before to this one within a period: no staircase, at the price of 20 ms.
-        due = leader.time + self._period_s * np.arange(_HELD_PERIODS + 1, dtype=np.float64)
+        # A ramp from the target before to this one within a period: no steps, but 20 ms later.
+        due = leader.time + self._period_s * np.arange(_TARGET_PERIODS + 1, dtype=np.float64)
         self._device.send(
-            ActionChunk(due, np.stack([before, *[target] * _HELD_PERIODS]).astype(np.float32))
+            ActionChunk(due, np.stack([before, *[target] * _TARGET_PERIODS]).astype(np.float32))
         )
         self._target = target
-        episode.targets = episode.targets + 1
+        episode.targets += 1
         return target

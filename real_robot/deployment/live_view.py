@@ -1,24 +1,22 @@
-"""Arms, images and what the safety filter does in rerun's viewer, live, from a process of its own that nobody waits for.
+"""Live view of arms, images and safety filter in rerun's viewer, from a separate process.
 
-    world/arms, world/grippers/<arm>           where the arms are measured to be, base frame
-    images/<camera>                          the newest image
-    measured/<joint>, sent/<joint>             plots
-    filter/mode, filter/<reason>               what the filter does, and in how many cycles each reason acted so far
+    world/arms, world/grippers/<arm>  measured positions, base frame
+    images/<camera>                   newest image
+    measured/<joint>, sent/<joint>    plots
+    filter/mode, filter/<reason>      mode, and cycles in which each reason has acted so far
     loop/command_age_ms, loop/missed, loop/cycle_99_percent_ms
 
-It reads the ring of the device process and a box of images, ten times a second. What the viewer
-does not take in time is lost to the viewer. If the process comes to hold more than a gigabyte,
-since a viewer is too slow, it ends, and says so.
+Ten times a second the process reads the ring of the device process and the queue of images, which
+never wait for it. If a slow viewer makes it hold more than a gigabyte, it ends with a warning.
 """
 
 import contextlib
 import importlib.util
 import logging
-import multiprocessing
 import os
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -32,20 +30,21 @@ from stringline.datasets.formats.libraries import optional_library
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.device.process_memory import resident
-from stringline.real_robot.device.timing_monitor import LoopWatch
+from stringline.real_robot.device.timing_monitor import TimingMonitor
 from stringline.real_robot.incidents.incident_log import cycle_layout
+from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.mailbox import Memory
-from stringline.real_robot.recording.frame_queue import FrameBox, frames_memory
+from stringline.real_robot.recording.frame_queue import FrameQueue, frames_memory
 from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.real_robot.safety.reasons import IN_WORDS, Mode, Reason
+from stringline.real_robot.safety.reasons import MESSAGES, Mode, Reason
 
 log = logging.getLogger(__name__)
 
-SPAWN = "spawn"
+VIEWER = "spawn"
 FILE = ".rrd"
 ADDRESS = "rerun+http://"
-_LOOK_S = 0.1
+_READ_EVERY_S = 0.1
 _MOST_BYTES = 1 << 30
 _END_TIMEOUT_S = 10.0
 _AXES_M = 0.06
@@ -54,15 +53,15 @@ _JPEG_QUALITY = 85
 
 @dataclass(frozen=True, eq=False)
 class ViewSetup:
-    """What the spawned process is given.
+    """Arguments of the process.
 
     Attributes:
         ring: Memory of the device process's ring.
-        cycle: Layout of its cycles.
-        period_s: Of a cycle.
-        frames: Memory of the box of images.
-        contract: Whose cameras are shown.
-        embodiment: The body.
+        cycle: Layout of a cycle's record.
+        period_s: Period of the device process.
+        frames: Memory of the queue of images.
+        contract: Contract with the cameras to show.
+        embodiment: Embodiment of the arms.
         where: `spawn`, a file, or the address of a viewer.
     """
 
@@ -76,19 +75,19 @@ class ViewSetup:
 
 
 class LiveView:
-    """The owner's handle; a context manager that ends the process.
+    """Owner of the process of a live view; a context manager that ends it.
 
     Args:
-        device: With an incident log, whose ring is the source.
-        contract: Whose cameras are shown.
-        embodiment: The body.
+        device: Device process with an incident log, whose ring is read.
+        contract: Contract with the cameras to show.
+        embodiment: Embodiment of the arms.
         where: `spawn` opens a viewer, FILE.rrd writes a recording, rerun+http://HOST:PORT/proxy
-            sends to a viewer that runs.
-        period_s: Of a cycle.
-        frame_hz: How often images are looked at.
+            sends to a running viewer.
+        period_s: Period of the device process.
+        frame_hz: Images per second.
 
     Raises:
-        ValueError: There is no log, no rerun, or no such place.
+        ValueError: The device process has no log, rerun is not installed, or `where` is invalid.
     """
 
     def __init__(
@@ -103,31 +102,29 @@ class LiveView:
     ) -> None:
         if device.incidents is None:
             raise ValueError(
-                "The live view reads what the device process notes: log.folder=FOLDER."
+                "The live view reads the log of the device process: log.folder=FOLDER."
             )
-        check_place(where)
-        context = multiprocessing.get_context("spawn")
+        check_view(where)
         joints = len(embodiment.joints)
-        frames = frames_memory(context, contract)
+        frames = frames_memory(contract)
         layout = cycle_layout(state_layout(joints, len(device.servos), len(device.arms)), joints)
         setup = ViewSetup(
             device.incidents.memory, layout, period_s, frames, contract, embodiment, where
         )
-        self._box = FrameBox(frames, contract)
+        self._box = FrameQueue(frames, contract)
         self._seeing = bool(contract.cameras)
         self._interval_s = 1.0 / frame_hz
         self._looked_at = -np.inf
-        self._connection, self._far_end = context.Pipe()
-        weakref.finalize(
-            self, self._connection.close
-        )  # At the owner's exit the process learns that it is gone.
-        self._process = context.Process(
-            target=run_view, args=(setup, self._far_end), name="stringline live view", daemon=True
+        self._child = ChildProcess(
+            run_view,
+            (setup,),
+            Pipe(),
+            name="stringline live view",
+            end_timeout_s=_END_TIMEOUT_S,
         )
 
     def __enter__(self) -> Self:
-        self._process.start()
-        self._far_end.close()
+        self._child.start()
         return self
 
     def __exit__(
@@ -136,76 +133,61 @@ class LiveView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
-        self._process.join(_END_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._child.end()
 
     def look(self, state: DeviceState, frames: FrameSource) -> None:
-        """Takes images along if it is time for some; the rest comes from the device process itself."""
+        """Passes images to the process when their period is over; it reads states from the ring."""
         now = state.arms.time
         if self._seeing and not self._looked_at <= now < self._looked_at + self._interval_s:
             self._looked_at = now
             self._box.put(frames.frames())
 
 
-def check_place(where: str) -> None:
-    """Refuses a place that is none, and a viewer that is not installed.
+def check_view(where: str) -> None:
+    """Checks the target of a live view, and that rerun is installed.
 
     Raises:
-        ValueError: Says what is allowed, or how to get it.
+        ValueError: Names the valid targets, or the command that installs rerun.
     """
-    if where != SPAWN and not where.endswith(FILE) and not where.startswith(ADDRESS):
+    if where != VIEWER and not where.endswith(FILE) and not where.startswith(ADDRESS):
         raise ValueError(
             f"view is {where!r}; allowed: null, spawn, FILE.rrd, or rerun+http://HOST:PORT/proxy."
         )
     if importlib.util.find_spec("rerun") is None:
-        raise ValueError(
-            'This needs rerun-sdk, which is not installed. Run: pip install "stringline[view]"'
-        )
+        raise ValueError('The live view needs rerun-sdk. Run: pip install "stringline[view]"')
 
 
 @contextlib.contextmanager
 def viewing(
-    settings: Mapping[str, Any],
+    where: str | None,
     device: DeviceProcess,
     contract: Contract,
     embodiment: Embodiment,
     frames: FrameSource,
+    *,
+    period_s: float,
+    frame_hz: float,
 ) -> Iterator[Callable[[DeviceState], None]]:
-    """Shows a deployment live, if its settings ask for it.
-
-    Args:
-        settings: Those of `configs/deploy.yaml`, resolved.
-        device: With an incident log.
-        contract: Whose cameras are shown.
-        embodiment: The body.
-        frames: Its cameras.
+    """Shows a deployment in a live view, or nowhere if `where` is None; see `LiveView`.
 
     Yields:
-        What gets every state that is shown elsewhere.
-
-    Raises:
-        ValueError: There is no log, no rerun, or no such place.
+        A function that takes every state shown elsewhere.
     """
-    if settings.get("view") is None:
+    if where is None:
         yield lambda _: None
         return
-    period_s = 1.0 / float(settings["robot"]["device_hz"])
-    frame_hz = float(settings["task"]["frame_hz"])
     with LiveView(
-        device, contract, embodiment, str(settings["view"]), period_s=period_s, frame_hz=frame_hz
+        device, contract, embodiment, where, period_s=period_s, frame_hz=frame_hz
     ) as view:
         yield lambda state: view.look(state, frames)
 
 
 def run_view(setup: ViewSetup, connection: Connection) -> None:
-    """Runs in the spawned process until the owner ends it, or is gone."""
+    """Runs in the spawned process until the owner ends it or dies."""
     leave_to_owner()
     rerun = optional_library("rerun", package="rerun-sdk", extra="view")
     stream = rerun.RecordingStream("stringline live")
-    if setup.where == SPAWN:
+    if setup.where == VIEWER:
         stream.spawn(memory_limit="1GB")
     elif setup.where.endswith(FILE):
         Path(setup.where).parent.mkdir(parents=True, exist_ok=True)
@@ -214,36 +196,36 @@ def run_view(setup: ViewSetup, connection: Connection) -> None:
         stream.connect_grpc(setup.where)
     view = Drawing(setup, rerun, stream)
     while not connection.poll(
-        _LOOK_S
+        _READ_EVERY_S
     ):  # Whatever comes, the end of the pipe most of all, means the end.
         view.look()
         if (held := resident(os.getpid())) is not None and held.private > _MOST_BYTES:
             log.warning(
-                "The live view ends: its viewer is too slow, and what waits for it takes %d bytes.",
+                "The live view ends: its viewer is too slow; unread data take %d bytes.",
                 held.private,
             )
             return
     view.look()
-    with contextlib.suppress(Exception):  # A viewer that is gone by now is no mistake.
+    with contextlib.suppress(Exception):  # The user may have closed the viewer.
         stream.flush(timeout_sec=_END_TIMEOUT_S / 2)
     stream.disconnect()
 
 
 class Drawing:
-    """Draws what is new.
+    """Draws new states and images.
 
     Args:
-        setup: Where it comes from.
+        setup: Arguments of the process.
         rerun: The library.
-        stream: Where it goes.
+        stream: Recording stream of the library.
     """
 
     def __init__(self, setup: ViewSetup, rerun: Any, stream: Any) -> None:
         self._rerun = rerun
         self._stream = stream
         self._embodiment = setup.embodiment
-        self._watch = LoopWatch(setup.ring, setup.cycle, setup.period_s)
-        self._box = FrameBox(setup.frames, setup.contract)
+        self._watch = TimingMonitor(setup.ring, setup.cycle, setup.period_s)
+        self._box = FrameQueue(setup.frames, setup.contract)
         self._cameras = [camera.name for camera in setup.contract.cameras]
         self._names = [joint.name for joint in setup.embodiment.joints]
         self._mode: Mode | None = None
@@ -253,9 +235,9 @@ class Drawing:
             stream.log(f"world/grippers/{arm}", rerun.TransformAxes3D(_AXES_M), static=True)
 
     def look(self) -> None:
-        """Draws the newest state and the newest images, if there are any."""
+        """Draws the newest state and the newest images, if there are new ones."""
         before = self._watch.cycles
-        self._watch.look()
+        self._watch.update()
         if (record := self._watch.newest) is None or self._watch.cycles == before:
             return
         state = DeviceState.of(record["state"])
@@ -283,7 +265,7 @@ class Drawing:
         )
         if state.mode is not self._mode:
             self._mode = state.mode
-            why = [IN_WORDS[reason] for reason in Reason if reason & state.reasons]
+            why = [MESSAGES[reason] for reason in Reason if reason & state.reasons]
             self._stream.log(
                 "filter/mode",
                 self._rerun.TextLog(": ".join([state.mode.name, *["; ".join(why)] * bool(why)])),

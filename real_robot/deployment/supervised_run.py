@@ -1,4 +1,4 @@
-"""A policy by the clock under an operator's eyes: held, ended, taken over and resumed by keys."""
+"""The run of a policy in real time under an operator, who holds, ends and takes over by keys."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,35 +6,35 @@ from dataclasses import dataclass, field
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import Session
-from stringline.real_robot.deployment.interruptible_session import AttentiveSession
+from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.device.braking import brake, braked_after
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
-from stringline.real_robot.execution.real_time import LiveEpisode, RealTimeRobot
-from stringline.real_robot.operator.live_status import say, say_fault
-from stringline.real_robot.operator.operator_keys import IN_WORDS, Key, Keys
+from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
+from stringline.real_robot.operator.live_status import print_line, report_fault
+from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys
 from stringline.real_robot.safety.reasons import Reason
 
-_LOOK_EVERY = 10  # Cycles between two looks at what the device process has told.
+_WATCH_EVERY = 10  # Cycles between two calls of the watchers.
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What surrounds a policy that drives arms.
+    """The operator's side of a run.
 
     Attributes:
-        device: Of the arms.
-        embodiment: The body.
-        keys: Of the operator.
-        home_s: Seconds of the way to the home pose that the operator may ask for; 0 where arms
-            cannot be moved.
-        watchers: Get the device's recent states, oldest first, now and then and at the end of each
-            segment.
-        leaders: With which a person may take over.
-        led: Gets the state and the target (J,) of each period in which a person leads.
+        device: Device process of the arms.
+        embodiment: Embodiment of the arms.
+        keys: Keys of the operator.
+        home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
+        watchers: Receive the device's recent states, oldest first, several times a second and at
+            the end of each segment.
+        leaders: Leader arms with which a person may take over.
+        record_by_hand: Receives the state and the target (J,) of each period in which a person
+            leads.
     """
 
     device: DeviceProcess
@@ -43,43 +43,48 @@ class Supervision:
     home_s: float = 4.0
     watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
     leaders: Teleoperation | None = None
-    led: Callable[[DeviceState, Vector], None] = lambda *_: None
+    record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
 
-    def known(self) -> tuple[Key, ...]:
-        """Returns the keys that mean something while a policy acts."""
-        return (
-            Key.HOLD,
-            Key.END,
-            *([Key.HOME] if self.home_s else []),
-            *([Key.TAKE_OVER] if self.leaders else []),
+    def active_keys(self) -> tuple[Key, ...]:
+        """Returns the keys that end a segment."""
+        home = [Key.HOME] if self.home_s else []
+        take_over = [Key.TAKE_OVER] if self.leaders else []
+        return (Key.HOLD, Key.END, *home, *take_over)
+
+    def describe_keys(self) -> str:
+        """Returns a description of all keys."""
+        keep = [Key.KEEP] if self.device.incidents is not None else []
+        return "; ".join(MESSAGES[key] for key in (*self.active_keys(), Key.RESET, *keep))
+
+    def report_keys(self, *, available: bool) -> None:
+        """Prints a description of all keys, or that there is no terminal."""
+        print_line(
+            f"{self.describe_keys()}."
+            if available
+            else "No terminal, hence no operator keys; Ctrl-C makes the arms hold."
         )
-
-    def words(self) -> str:
-        """Returns the keys in words."""
-        kept = [Key.KEEP] if self.device.incidents is not None else []
-        return "; ".join(IN_WORDS[key] for key in (*self.known(), Key.RESET, *kept))
 
 
 @dataclass
 class SupervisedRun:
-    """One episode in as many segments as the operator makes of it.
+    """One episode, in one segment or, if the operator interrupts it, in several.
 
     Attributes:
         robot: Runs the policy.
-        session: Begins a session of the policy; each segment has its own, for plans made before a
-            hold do not count after it.
+        session: Begins a session of the policy; each segment has its own, since plans made before
+            a hold are not valid after it.
         execute_steps: See `RealTimeRobot.run`.
-        around: What surrounds it.
-        total: What was counted over all segments.
+        supervision: The operator's side.
+        total: Counts over all segments.
     """
 
     robot: RealTimeRobot
     session: Callable[[], Session]
     execute_steps: int | None
-    around: Supervision
-    total: LiveEpisode = field(default_factory=LiveEpisode)
+    supervision: Supervision
+    total: RealTimeEpisode = field(default_factory=RealTimeEpisode)
     _pressed: Key | None = field(default=None, init=False)
-    _looked: int = field(default=0, init=False)
+    _watched: int = field(default=0, init=False)
 
     def run(
         self,
@@ -87,26 +92,25 @@ class SupervisedRun:
         *,
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
-    ) -> LiveEpisode:
-        """Runs until the time is over, the task is done, or the operator ends it; time in a hold does not count.
+    ) -> RealTimeEpisode:
+        """Runs until the time is over, the task is done, or the operator ends the run.
 
-        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded
-        or waited for before that. A key does not wait for a policy that has not answered yet.
+        The time of a hold does not count. At every end, also by Ctrl-C or an error, the arms brake
+        before anything is reported or recorded. A key acts at once, also while the policy plans.
 
         Args:
             seconds: Longest time in which the policy acts.
-            done: Says whether the task is done, as far as anybody knows.
-            report: Gets the newest state and the seconds so far, many times a second.
+            done: Returns whether the task is known to be done.
+            report: Receives the newest state and the seconds so far, many times a second.
         """
         while True:
-            with braked_after(self.around.device):
+            with braked_after(self.supervision.device):
                 episode = self._segment(seconds, done=done, report=report)
-            episode.fault = episode.fault or fault_of(
-                self.around.device
-            )  # One may come up while the arms brake.
+            # A fault may come up while the arms brake.
+            episode.fault = episode.fault or fault_of(self.supervision.device)
             self._add(episode)
-            self._look(None)
-            if not self._goes_on(episode):
+            self._watch(None)
+            if not self._continues(episode):
                 return self.total
 
     def _segment(
@@ -115,14 +119,15 @@ class SupervisedRun:
         *,
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
-    ) -> LiveEpisode:
+    ) -> RealTimeEpisode:
         before = self.total.seconds
         self._pressed = None
-        session = AttentiveSession(self.session(), self._key, lambda: brake(self.around.device))
+        device = self.supervision.device
+        session = InterruptibleSession(self.session(), self._key, lambda: brake(device))
 
         def show(state: DeviceState, now: float) -> None:
             report(state, before + now)
-            self._look(state)
+            self._watch(state)
 
         return self.robot.run(
             session,
@@ -133,32 +138,35 @@ class SupervisedRun:
         )
 
     def _key(self) -> bool:
+        """Returns whether the operator has pressed a key that ends the segment."""
         if self._pressed is not None:
-            return True  # While the policy was asked.
-        key = self.around.keys.pressed()
-        if key is Key.KEEP and self.around.device.incidents is not None:
-            self.around.device.incidents.keep("the operator's key")
-        self._pressed = key if key in self.around.known() else None
+            return True  # While the policy planned.
+        key = self.supervision.keys.pressed()
+        incidents = self.supervision.device.incidents
+        if key is Key.KEEP and incidents is not None:
+            incidents.keep("the operator's key")
+        self._pressed = key if key in self.supervision.active_keys() else None
         return self._pressed is not None
 
-    def _look(self, state: DeviceState | None) -> None:
-        if state is not None and 0 <= state.tick - self._looked < _LOOK_EVERY:
+    def _watch(self, state: DeviceState | None) -> None:
+        """Calls the watchers if enough cycles are over; None: at the end of a segment."""
+        if state is not None and 0 <= state.tick - self._watched < _WATCH_EVERY:
             return
         recent = [
             past
-            for past in self.around.device.recent()
+            for past in self.supervision.device.recent()
             if state is None or past.session == state.session
         ]
-        self._looked = recent[-1].tick if recent else 0
-        for watch in self.around.watchers:
+        self._watched = recent[-1].tick if recent else 0
+        for watch in self.supervision.watchers:
             watch(recent)
 
-    def _add(self, episode: LiveEpisode) -> None:
+    def _add(self, episode: RealTimeEpisode) -> None:
         total = self.total
         total.seconds += episode.seconds
-        total.plans, total.refused, total.waits = (
-            getattr(total, name) + getattr(episode, name) for name in ("plans", "refused", "waits")
-        )
+        total.plans += episode.plans
+        total.refused += episode.refused
+        total.waits += episode.waits
         total.answer_ms += episode.answer_ms
         total.waited_for += episode.waited_for
         total.counts = Counter[Reason](total.counts) + Counter[Reason](episode.counts)
@@ -166,36 +174,35 @@ class SupervisedRun:
         total.late = episode.late
         total.fault = episode.fault
 
-    def _goes_on(self, episode: LiveEpisode) -> bool:
-        """Does what the key that ended a segment asks for; returns whether another segment follows."""
-        keys = self.around.keys
+    def _continues(self, episode: RealTimeEpisode) -> bool:
+        """Carries out the key that ended a segment; returns whether another segment follows."""
         if episode.fault:
             return self._reset(episode.fault)
         key = self._pressed
         self._pressed = None
         if key is Key.HOLD:
-            say("The arms hold.")
-            key = keys.wait(*self.around.known())
-            if not self._sound():
+            print_line("The arms hold.")
+            key = self.supervision.keys.wait(*self.supervision.active_keys())
+            if not self._check_fault():
                 return False
             if key is Key.HOLD:
                 return True
-        if key is Key.TAKE_OVER and self.around.leaders is not None:
-            return self._take_over(self.around.leaders)
-        if key is Key.HOME and self.around.home_s:
+        if key is Key.TAKE_OVER and self.supervision.leaders is not None:
+            return self._take_over(self.supervision.leaders)
+        if key is Key.HOME and self.supervision.home_s:
             self._go_home()
         elif key is Key.END:
-            say("The arms hold.")
+            print_line("The arms hold.")
         return False
 
     def _reset(self, fault: list[str]) -> bool:
-        """Tells a fault and returns whether the operator says that it is over."""
-        say_fault(fault)
-        return self.around.keys.wait(Key.RESET, Key.END) is Key.RESET
+        """Reports a fault and returns whether the operator resets it."""
+        report_fault(fault)
+        return self.supervision.keys.wait(Key.RESET, Key.END) is Key.RESET
 
-    def _sound(self) -> bool:
-        """Returns whether arms that were waited with are without a fault, or their operator says that it is over."""
-        fault = fault_of(self.around.device)
+    def _check_fault(self) -> bool:
+        """Returns whether the arms have no fault, or the operator has reset it."""
+        fault = fault_of(self.supervision.device)
         if not fault:
             return True
         self.total.fault = fault
@@ -204,22 +211,21 @@ class SupervisedRun:
         return reset
 
     def _go_home(self) -> None:
-        keys = self.around.keys
-        home = self.around.embodiment.home
-        say("The arms move to their home pose; any key that means something stops them.")
-        approach = Approach(self.around.device, self.around.embodiment)
+        keys = self.supervision.keys
+        home = self.supervision.embodiment.home
+        print_line("The arms move to their home pose; any operator key stops them.")
+        approach = Approach(self.supervision.device, self.supervision.embodiment)
         if not approach.to(
             home,
-            self.around.home_s,
+            self.supervision.home_s,
             "their home pose",
-            lambda: keys.pressed() in self.around.known(),
+            lambda: keys.pressed() in self.supervision.active_keys(),
         ):
-            say("The arms hold.")
+            print_line("The arms hold.")
 
     def _take_over(self, leaders: Teleoperation) -> bool:
-        """Lets a person lead until the key comes again; returns whether the policy goes on after that."""
-        keys = self.around.keys
-        device = self.around.device
+        """Lets a person lead until a key ends that; returns whether the policy continues."""
+        keys = self.supervision.keys
         pressed: list[Key] = []
 
         def stop() -> bool:
@@ -227,20 +233,20 @@ class SupervisedRun:
                 pressed.append(key)
             return bool(pressed)
 
-        if not leaders.wait(float("inf"), stop=stop, say=say):
-            return pressed[-1] is Key.TAKE_OVER and self._sound()
-        if not self._sound():
+        if not leaders.wait(float("inf"), stop=stop, report=print_line):
+            return pressed[-1] is Key.TAKE_OVER and self._check_fault()
+        if not self._check_fault():
             return False
-        say("You lead.")
-        with braked_after(device):
+        print_line("You lead.")
+        with braked_after(self.supervision.device):
             led = leaders.run(
                 float("inf"),
                 stop=stop,
-                record=self.around.led,
-                report=lambda state, _: self._look(state),
+                record=self.supervision.record_by_hand,
+                report=lambda state, _: self._watch(state),
             )
-        say(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
+        print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         if led.fault:
             self.total.fault = led.fault
             return self._reset(led.fault)
-        return self._sound() and pressed[-1] is Key.TAKE_OVER
+        return self._check_fault() and pressed[-1] is Key.TAKE_OVER

@@ -1,196 +1,195 @@
-"""`mode=teleop`: a person leads the arms, and what is done becomes an episode."""
+"""`mode=teleop`: a person leads the arms, and the episode is recorded."""
 
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.real_robot.cameras.camera_checks import check_cameras
-from stringline.real_robot.deployment.leader_teleoperation import LedEpisode, Teleoperation
-from stringline.real_robot.deployment.live_view import check_place, viewing
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
+from stringline.real_robot.deployment.leader_teleoperation import TeleopEpisode, Teleoperation
+from stringline.real_robot.deployment.live_view import check_view, viewing
 from stringline.real_robot.device.braking import brake
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
-from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.lock_step import fault_of
-from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.operator.checklist import Checklist
+from stringline.real_robot.operator.checklist import Checklist, CheckResult
 from stringline.real_robot.operator.live_status import (
     LiveStatus,
-    say,
-    say_counts,
-    say_fault,
-    say_outcome,
+    print_line,
+    report_counts,
+    report_fault,
+    report_outcome,
 )
 from stringline.real_robot.operator.operator_keys import Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
-from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
+from stringline.real_robot.robots.robot_factory import RobotFactory
+from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession
 
 EXPERT = "expert"
 
+ConnectedLeaders = tuple[Teleoperation, LeaderEmulator | None]
 
-def couple_leaders(
-    cell: RobotFactory,
-    robot: Mapping[str, Any],
-    device: DeviceProcess,
-    stack: ExitStack,
-    hand: Path | None = None,
-) -> tuple[Teleoperation, LeaderEmulator | None]:
+
+def connect_leaders(
+    factory: RobotFactory, device: DeviceProcess, stack: ExitStack, hand: Path | None = None
+) -> ConnectedLeaders:
     """Connects the leaders of a robot.
 
     Args:
-        cell: The robot.
-        robot: Its settings.
-        device: Of the followers, connected and armed.
-        stack: Ends what is started.
-        hand: What moves emulated leaders; None leaves them at rest.
+        factory: Builds the parts of the robot.
+        device: Connected device process of the followers.
+        stack: Ends the leaders.
+        hand: Motion of emulated leaders; None: none.
 
     Returns:
-        The coupling, and the emulator of the leaders if they are emulated.
+        The teleoperation, and the emulator of emulated leaders.
 
     Raises:
-        RobotNotReadyError: Something is wrong with the leaders.
+        RobotNotReadyError: A leader is not ready.
     """
-    emulator = stack.enter_context(LeaderEmulator(hand)) if cell.emulated else None
-    leaders = cell.leaders(emulator)
+    settings = factory.settings
+    emulator = stack.enter_context(LeaderEmulator(hand=hand)) if settings.emulated else None
+    leaders = factory.leaders(emulator)
     leaders.connect()
     stack.callback(leaders.close)
-    agree = float(robot["teleoperation"]["agree"])
-    return Teleoperation(leaders, device, ALOHA, control_hz=cell.control_hz, agree=agree), emulator
+    teleoperation = Teleoperation(
+        leaders,
+        device,
+        ALOHA,
+        control_hz=settings.control_hz,
+        agree=float(settings.teleoperation.agree),
+    )
+    return teleoperation, emulator
 
 
-class LedDeployment:
-    """Lets a person, or for emulated leaders a scripted hand, lead a robot and records it.
+class TeleopDeployment:
+    """Lets a person, or a scripted hand on emulated leaders, lead a robot and records the episode.
 
     Args:
-        settings: Those of `configs/deploy.yaml`, resolved.
+        settings: Settings of the deployment.
+
+    Raises:
+        ValueError: Settings contradict each other.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: DeploymentSettings) -> None:
         self._settings = settings
-        self._robot = settings["robot"]
-        self._cell = RobotFactory(settings["robot"])
-        if self._robot.get("leaders") is None:
+        self._factory = RobotFactory(settings.robot)
+        if settings.robot.leaders is None:
             raise ValueError(
-                f"The configuration of {self._cell.name} describes no leaders; allowed: run, "
-                f"dry_run, shadow."
+                f"The configuration of {settings.robot.name} has no leaders; allowed modes: run, "
+                "dry_run, shadow."
             )
-        self._teleoperation = self._robot["teleoperation"]
-        if self._cell.lock_step:
-            raise ValueError("A hand does not wait: robot.lock_step=false.")
-        if self._settings["record"] is None:
-            raise ValueError(
-                "Teleoperation is there to be recorded: record=FOLDER, the episode store."
-            )
-        if self._settings["log"]["folder"] is None:
-            raise ValueError(
-                "Episodes are recorded out of what the device process notes: log.folder=FOLDER."
-            )
-        if settings.get("view") is not None:
-            check_place(str(settings["view"]))
+        self._hand = settings.robot.leaders.hand
+        if settings.robot.lock_step:
+            raise ValueError("Teleoperation runs in real time: robot.lock_step=false.")
+        if settings.record is None:
+            raise ValueError("Teleoperation records an episode: record=FOLDER, its store.")
+        self._store = settings.record
+        if settings.log is None:
+            raise ValueError("Episodes are recorded from the incident log: log.folder=FOLDER.")
+        if settings.view is not None:
+            check_view(settings.view)
 
     def run(self) -> bool:
-        """Checks, couples leaders and followers, and records one episode; returns whether it is worth keeping.
+        """Checks, couples leaders and followers, and records one episode.
+
+        Returns:
+            Whether the episode was recorded without a fault and, on emulated arms, successful.
 
         Raises:
             ValueError: A check failed.
         """
+        print_line(f"Leading {self._factory.name}")
         checklist = Checklist()
-        with ExitStack() as stack:
-            say(f"Leading {self._cell.name}")
-            self._cell.check(checklist, moving=True, led=True)
-            emulator = self._cell.emulator()
-            if emulator is not None:
-                stack.enter_context(emulator)
-            cameras = self._cell.cameras(emulator, None)
-            if cameras is not None:
-                check_cameras(stack.enter_context(cameras), checklist, self._cell.calibration)
-            device = stack.enter_context(
-                self._cell.device(emulator, log=self._log(), cameras=cameras)
+        leaders = CheckResult[ConnectedLeaders](checklist)
+        session = RobotSession(self._factory, checklist, log=self._settings.log, arms="followers")
+        session.check(with_leaders=True)
+        with session, ExitStack() as stack:
+            robot = session.start(
+                None,
+                before_torque=lambda device: leaders.run(
+                    "ports and servos of the leaders",
+                    lambda: connect_leaders(self._factory, device, stack, self._hand_motion(stack)),
+                    lambda _: "they answer, and have no torque",
+                ),
             )
-            with checklist.check("ports and servos of the followers") as note:
-                device.connect()
-                note(f"{len(device.servos)} servos answer and are set as they should be")
-            coupled: Teleoperation | None = None
-            hand: LeaderEmulator | None = None
-            with checklist.check("ports and servos of the leaders") as note:
-                coupled, hand = couple_leaders(
-                    self._cell, self._robot, device, stack, self._way(stack)
-                )
-                note("they answer, and have no torque")
-            checklist.demand()
-            with checklist.check("goal where the followers stand, then torque"):
-                device.arm()
-            checklist.demand()
-            assert coupled is not None
-            if cameras is not None:
-                cameras.look_after()
-            return self._lead(
-                coupled, device, emulator, hand, cameras or emulator or NoCameras(), stack
-            )
+            return self._lead(robot, *leaders.value, stack)
 
-    def _log(self) -> LogPlan:
-        """Returns what of the wire and the loop is kept where."""
-        plan = dict(self._settings["log"])
-        return LogPlan(Path(plan.pop("folder")), {"configuration": self._settings}, **plan)
-
-    def _way(self, stack: ExitStack) -> Path | None:
-        """Returns the file with the way of the scripted hand, if leaders are emulated."""
-        asked = self._robot["leaders"].get("hand")
-        if not self._cell.emulated or asked is None:
+    def _hand_motion(self, stack: ExitStack) -> Path | None:
+        """Returns the file with the motion of the scripted hand of emulated leaders."""
+        if not self._factory.settings.emulated or self._hand is None:
             return None
-        if asked != EXPERT:
-            return Path(asked)
-        # A simulation, which nobody needs who has leaders.
+        if self._hand != EXPERT:
+            return Path(self._hand)
+        # A simulation, which real leaders do not need.
         from stringline.real_robot.emulators.plants.expert_hand import write_expert_hand
 
-        file = (
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-"))) / "way.npz"
-        )
-        task = self._settings["task"]
-        chosen = self._settings
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-"))
+        file = Path(folder) / "way.npz"
+        task = self._settings.task
         write_expert_hand(
-            file, task["name"], chosen["seed"], chosen["options"], float(task["time_limit_s"])
+            file, task.name, self._settings.seed, self._settings.options, task.time_limit_s
         )
         return file
 
     def _lead(
         self,
-        coupled: Teleoperation,
-        device: DeviceProcess,
-        emulator: Emulator | None,
+        robot: ArmedRobot,
+        leaders: Teleoperation,
         hand: LeaderEmulator | None,
-        frames: FrameSource,
         stack: ExitStack,
     ) -> bool:
-        if emulator is not None:
-            emulator.begin(self._settings["seed"], self._settings["options"])
-        device.begin()
+        settings = self._settings
+        if robot.emulator is not None:
+            robot.emulator.begin(settings.seed, settings.options)
+        robot.device.begin()
         keys = stack.enter_context(TerminalKeys())
-        say(
+        print_line(
             "q ends the episode and keeps it."
             if keys.available
-            else "No terminal, hence no operator keys; Ctrl-C ends without."
+            else "No terminal, hence no operator keys; Ctrl-C ends without a recording."
         )
-        if not self._meet(coupled, keys):
-            say("Leaders and followers were not brought together; nothing was recorded.")
+        if not self._couple(leaders, keys):
+            print_line("Leaders and followers were not brought together; nothing was recorded.")
             return False
-        recorder = self._recorder(device, stack)
+        recorder = self._recorder(robot.device, stack)
         if hand is not None:
-            hand.begin(self._settings["seed"])
-        say("You lead." if hand is None else "The scripted hand leads.")
-        seconds = float(self._settings["seconds"])
-        also = stack.enter_context(
-            viewing(self._settings, device, self._cell.contract(), self._cell.body, frames)
+            hand.begin(settings.seed)
+        print_line("You lead." if hand is None else "The scripted hand leads.")
+        episode = self._record(robot, leaders, keys, recorder, stack)
+        brake(robot.device)
+        # A fault may come up while the followers brake.
+        episode.fault = episode.fault or fault_of(robot.device)
+        return self._finish(episode, recorder, robot.emulator)
+
+    def _record(
+        self,
+        robot: ArmedRobot,
+        leaders: Teleoperation,
+        keys: Keys,
+        recorder: DeploymentRecorder,
+        stack: ExitStack,
+    ) -> TeleopEpisode:
+        settings = self._settings
+        emulator = robot.emulator
+        frames = robot.frames
+        view = stack.enter_context(
+            viewing(
+                settings.view,
+                robot.device,
+                self._factory.contract(),
+                self._factory.embodiment,
+                frames,
+                period_s=1.0 / settings.robot.device_hz,
+                frame_hz=settings.task.frame_hz,
+            )
         )
-        with LiveStatus(seconds, also) as status:
-            led = coupled.run(
-                seconds,
+        with LiveStatus(settings.seconds, view) as status:
+            return leaders.run(
+                settings.seconds,
                 stop=lambda: (
                     keys.pressed() is Key.END
                     or (emulator is not None and bool(emulator.outcome()["success"]))
@@ -198,62 +197,60 @@ class LedDeployment:
                 record=lambda state, _: recorder.look(state, frames),
                 report=status.show,
             )
-        brake(device)
-        led.fault = led.fault or fault_of(device)  # One may come up while the followers brake.
-        return self._sum_up(led, recorder, emulator)
 
-    def _meet(self, coupled: Teleoperation, keys: Keys) -> bool:
-        """Brings leaders and followers together, or waits until a person has; returns whether they are."""
-        if self._teleoperation["approach_s"]:
-            say("The followers move to where the leaders are.")
-            coupled.approach(float(self._teleoperation["approach_s"]))
-        return coupled.wait(
-            float(self._teleoperation["patience_s"]),
+    def _couple(self, leaders: Teleoperation, keys: Keys) -> bool:
+        """Waits until leaders and followers agree; returns whether they do."""
+        teleoperation = self._settings.robot.teleoperation
+        if teleoperation.approach_s:
+            print_line("The followers move to the leaders.")
+            leaders.approach(float(teleoperation.approach_s))
+        return leaders.wait(
+            float(teleoperation.patience_s),
             stop=lambda: keys.pressed() is Key.END,
-            say=say,
+            report=print_line,
         )
 
-    def _sum_up(
-        self, led: LedEpisode, recorder: DeploymentRecorder, emulator: Emulator | None
+    def _finish(
+        self, episode: TeleopEpisode, recorder: DeploymentRecorder, emulator: Emulator | None
     ) -> bool:
-        """Says how it went and stores it; returns whether it is worth keeping, as far as anybody knows."""
-        say(
-            f"{led.targets} targets in {led.seconds:.1f} s, {led.pauses} pauses of the leaders, "
-            f"{led.late} late cycles."
+        """Reports the episode and stores it; returns what `run` does."""
+        print_line(
+            f"{episode.targets} targets in {episode.seconds:.1f} s, {episode.pauses} pauses of the "
+            f"leaders, {episode.late} late cycles."
         )
-        say_counts(led.counts, round(led.seconds * self._cell.device_hz))
-        say_fault(led.fault)
+        report_counts(episode.counts, round(episode.seconds * self._settings.robot.device_hz))
+        report_fault(episode.fault)
         success: bool | None = None
         if emulator is not None:
             outcome = emulator.outcome()
             success = bool(outcome["success"])
-            say_outcome(success, str(outcome["stage_name"]), led.seconds)
-        recorded = recorder.commit(
-            success, {"fault": led.fault, "pauses": led.pauses, "late_cycles": led.late}
-        )
+            report_outcome(success, str(outcome["stage_name"]), episode.seconds)
+        about = {"fault": episode.fault, "pauses": episode.pauses, "late_cycles": episode.late}
+        recorded = recorder.commit(success, about)
         if recorded.problem:
-            say(f"Nothing was recorded: {recorded.problem}.")
+            print_line(f"Nothing was recorded: {recorded.problem}.")
         else:
-            say(
-                f"Recorded {recorded.steps} steps as {recorded.name} in "
-                f"{self._settings['record']}; "
+            print_line(
+                f"Recorded {recorded.steps} steps as {recorded.name} in {self._store}; "
                 f"{recorded.lost} records were lost."
             )
-        return not led.fault and not recorded.problem and success is not False
+        return not episode.fault and not recorded.problem and success is not False
 
     def _recorder(self, device: DeviceProcess, stack: ExitStack) -> DeploymentRecorder:
-        """Starts the recording of the next episode, whose actions are what the hand asks for."""
-        about = {"robot": self._cell.name, "began_unix_s": time.time()}
+        """Starts the recording of the next episode; its actions are the targets of the leaders."""
         attributes = EpisodeAttributes(
-            self._cell.contract(),
-            self._settings["task"]["name"],
-            self._settings["seed"],
+            self._factory.contract(),
+            self._settings.task.name,
+            self._settings.seed,
             source="teleoperation",
-            extra=about,
+            extra={"robot": self._factory.name, "began_unix_s": time.time()},
         )
-        store = Path(self._settings["record"])
-        frame_hz = float(self._settings["task"]["frame_hz"])
         recorder = DeploymentRecorder(
-            device, store, attributes, self._cell.body, frame_hz=frame_hz, asked=True
+            device,
+            self._store,
+            attributes,
+            self._factory.embodiment,
+            frame_hz=self._settings.task.frame_hz,
+            asked=True,
         )
         return stack.enter_context(recorder)

@@ -1,4 +1,4 @@
-"""What stops arms whatever ends the work that moves them."""
+"""Context managers that brake the arms at the end of a block, however it ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,11 +10,10 @@ from stringline.real_robot.safety.reasons import Mode
 
 @contextmanager
 def braked_after(device: DeviceProcess) -> Iterator[None]:
-    """Whatever ends the block, an error or Ctrl-C too, the arms brake then instead of following the rest of their plan.
+    """Brakes the arms at the end of the block, also after an error or Ctrl-C.
 
     Raises:
-        DeviceError: The device process is gone, so that nobody brakes them; unless an error says
-            already why the block ended.
+        DeviceError: The block ended without an error, but the device process has ended.
     """
     with braked_on_error(device):
         yield
@@ -23,7 +22,7 @@ def braked_after(device: DeviceProcess) -> Iterator[None]:
 
 @contextmanager
 def braked_on_error(device: DeviceProcess) -> Iterator[None]:
-    """The same where the block is left by an error, or by Ctrl-C."""
+    """Brakes the arms if the block ends by an error or Ctrl-C."""
     try:
         yield
     except BaseException:
@@ -33,12 +32,10 @@ def braked_on_error(device: DeviceProcess) -> Iterator[None]:
 
 
 def brake(device: DeviceProcess) -> None:
-    """Drops what the arms follow.
-
-    A fault is left as it is: they hold already, and only a person may say that it is over.
+    """Drops the plan in force. A fault stays: the arms hold, and only an operator resets it.
 
     Raises:
-        DeviceError: The device process is gone.
+        DeviceError: The device process has ended.
     """
     if device.latest().mode is not Mode.FAULT:
         device.begin()

@@ -1,4 +1,4 @@
-"""One cycle of the device process: read the arms, sample the chunk in force, filter, write, tell."""
+"""One cycle of the device process: read, sample the chunk in force, filter, write, publish."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 from stringline.real_robot.safety.sampler import ChunkSampler
-from stringline.real_robot.safety.stage_cycle import NONE, Signs
+from stringline.real_robot.safety.stage_cycle import NONE, Freshness
 
 Clock = Callable[[], float]
 
@@ -24,21 +24,20 @@ class DeviceLoop:
     """The only user of a driver.
 
     Args:
-        driver: Connected and armed by whoever runs the loop.
-        embodiment: The body.
-        limits: Of the safety filter.
-        period_s: Of a cycle.
-        chunks: Mailbox of chunks to come.
-        states: Mailbox of states to tell.
+        driver: Connected and armed by the caller.
+        embodiment: The arms.
+        limits: Limits of the safety filter.
+        period_s: Period of a cycle, seconds.
+        chunks: Mailbox of incoming chunks.
+        states: Mailbox of published states.
         state_layout: Layout of a state.
-        log: Takes down what happens, or None.
-        silence_s: Says for how long whoever is in charge has given no sign of life; None where time
-            stands still.
-        image_ages_s: Says how old the newest image of each camera is; None where time stands still,
-            or nobody looks.
+        log: Records all events, or None.
+        silence_s: Returns the time since the last heartbeat of the supervisor; None in lock-step.
+        image_ages_s: Returns the age of the newest image of each camera; None in lock-step, or
+            without monitored cameras.
 
     Attributes:
-        late: Cycles that were skipped; counted by whoever runs the loop.
+        late: Skipped cycles, counted by the caller.
     """
 
     def __init__(
@@ -67,22 +66,22 @@ class DeviceLoop:
         self._sampler = ChunkSampler()
         self._command = np.zeros(len(embodiment.joints))
         self._state: ArmState | None = None
-        self._unjudged: ArmState | None = None
+        self._unchecked: ArmState | None = None
         self._cause: Cause | None = None
-        self._blamed = NONE
+        self._known_faults = NONE
         self._session = -1
         self._tick = 0
         self.late = 0
 
-    def begin(self, session: int, clock: Clock, told: Reason | None = None) -> None:
-        """Begins an episode where the arms are; chunks of earlier ones no longer count.
+    def begin(self, session: int, clock: Clock, acknowledged: Reason | None = None) -> None:
+        """Begins an episode at the measured pose and drops all chunks.
 
         Args:
-            session: Number that its chunks bear.
-            clock: Of the measurement.
-            told: Reasons of a fault that somebody was told: they are cleared, and others stay a
-                fault. What drivers tell but once is looked at in the first cycle. None: whatever
-                was before is forgotten, as in a new world.
+            session: Number of the episode, which its chunks bear.
+            clock: Clock of the measurement.
+            acknowledged: Fault reasons to reset; others stay a fault, and events that drivers
+                report only once are checked in the first cycle. None: all faults and events are
+                dropped, as in a new world.
         """
         self._sampler.clear()
         self._chunks.fresh()
@@ -90,45 +89,45 @@ class DeviceLoop:
         if self._log is not None:
             self._log.event("begin", session=session)
         self._state = self._driver.read(clock)
-        self._unjudged = None if told is None else self._state
+        self._unchecked = None if acknowledged is None else self._state
         self._command = self._state.position
-        kept = NONE if told is None else self._filter.fault_reasons & ~told
+        kept = NONE if acknowledged is None else self._filter.fault_reasons & ~acknowledged
         self._filter.start(self._state, session, kept)
-        self._tell()
+        self._publish()
 
     def observe(self, clock: Clock) -> None:
-        """First half of a cycle: measures and tells."""
+        """First half of a cycle: measures and publishes the state."""
         state = self._driver.read(clock)
-        missed = self._unjudged
+        missed = self._unchecked
         if missed is not None:
             error = state.servo_error | missed.servo_error
-            barred = np.maximum(state.barred, missed.barred)
-            state = replace(state, servo_error=error, barred=barred)
-            self._unjudged = None
+            interlock = np.maximum(state.interlock, missed.interlock)
+            state = replace(state, servo_error=error, interlock=interlock)
+            self._unchecked = None
         self._state = state
-        self._tell()
+        self._publish()
 
     def act(self, now: float) -> None:
-        """Second half: moves towards the target of `now` as far as is safe."""
+        """Second half of a cycle: sends the filtered target of `now`."""
         assert self._state is not None
         self._take_chunks(now)
         target = self._sampler.target(now)
-        signs = self._signs(now)
-        command = self._filter.step(target, self._state, now, signs)
+        freshness = self._freshness(now)
+        command = self._filter.step(target, self._state, now, freshness)
         self._driver.write(command)
         self._command = command.position
         self._tick += 1
-        told = self._tell()
+        state = self._publish()
         if self._log is not None:
-            self._log.cycle(told, now, self._sampler.in_force, target, self._filter.amounts)
+            self._log.cycle(state, now, self._sampler.in_force, target, self._filter.amounts)
 
-    def _signs(self, now: float) -> Signs:
+    def _freshness(self, now: float) -> Freshness:
         ages = () if self._image_ages_s is None else self._image_ages_s()
         self._old_cameras = sum(
             1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
         )
         silence = 0.0 if self._silence_s is None else self._silence_s()
-        return Signs(self._sampler.overdue_s(now), silence, ages, self._sampler.plan_age_s(now))
+        return Freshness(self._sampler.overdue_s(now), silence, ages, self._sampler.plan_age_s(now))
 
     @property
     def at_rest(self) -> bool:
@@ -136,7 +135,7 @@ class DeviceLoop:
         return self._filter.at_rest
 
     def brake(self) -> None:
-        """Forgets the chunk in force, and those that wait, so that the next cycles bring the arms to rest."""
+        """Drops all chunks, so that the arms come to rest in the next cycles."""
         self._sampler.clear()
         self._chunks.fresh()
 
@@ -154,7 +153,7 @@ class DeviceLoop:
             if self._log is not None:
                 self._log.chunk(chunk, session, self._sampler.taken if admitted else 0)
 
-    def _tell(self) -> Record:
+    def _publish(self) -> Record:
         assert self._state is not None
         acted = self._filter
         self._find_cause(self._state)
@@ -172,16 +171,16 @@ class DeviceLoop:
             old_cameras=self._old_cameras,
             cause=self._cause,
         )
-        told = state.to_record(self._layout)
-        self._states.put(told)
-        return told
+        record = state.to_record(self._layout)
+        self._states.put(record)
+        return record
 
     def _find_cause(self, state: ArmState) -> None:
-        """Takes down what is wrong when a reason of a fault comes up, and forgets it when the fault is over."""
+        """Stores the cause of each new fault reason until the fault is over."""
         faults = self._filter.fault_reasons
-        if faults & ~self._blamed:
+        if faults & ~self._known_faults:
             now = Cause.of(state, self._old_cameras)
             self._cause = now if self._cause is None else self._cause.joined(now)
         elif not faults:
             self._cause = None
-        self._blamed = faults
+        self._known_faults = faults

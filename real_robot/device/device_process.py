@@ -1,14 +1,13 @@
-"""The owner's handle on the process that alone talks to the arms.
+"""The owner's handle on the device process, which alone communicates with the arms.
 
-Chunks and states pass through shared memory; a pipe carries a few bytes at the beginning and the
-end of an episode and, in lock-step, the clock.
+Chunks and states pass through shared memory; a pipe carries the few bytes of requests and, in
+lock-step, the clock.
 """
 
-import contextlib
 import json
 import logging
-import multiprocessing
-import weakref
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +23,8 @@ from stringline.real_robot.device.device_worker import EPISODE, OK, TIME, Device
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
-from stringline.real_robot.ipc.camera_liveness import Liveliness
+from stringline.real_robot.ipc.camera_liveness import CameraLiveness
+from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.real_robot.ipc.heartbeat import Heartbeat, heartbeat_memory
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
 from stringline.real_robot.safety.limits import SafetyLimits
@@ -34,31 +34,34 @@ log = logging.getLogger(__name__)
 
 _CHUNK_SLOTS = 8
 _STATE_SLOTS = 128
-_ANSWERTIMEOUT_S = 60.0
-_DIED = "The device process died; its last words are on standard error."
+_ANSWER_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 10.0
+_DIED = "The device process died; standard error has its last messages."
 
 
 class DeviceError(RuntimeError):
-    """The device process failed or is gone."""
+    """The device process failed or has ended."""
 
 
 class DeviceProcess:
-    """A handle on the device process of one group of arms; a context manager that ends it.
+    """The device process of one group of arms; a context manager that ends it.
 
     Args:
         driver: Not connected. The process gets a copy; this one is never used.
-        embodiment: The body.
-        limits: What the safety filter holds it to.
-        period_s: Of a cycle.
-        lock_step: Whether a cycle runs when it is asked for instead of by the clock.
-        log: What of the wire and the loop is kept where; None keeps nothing.
-        cameras: Those without whose fresh images the arms hold.
+        embodiment: The arms.
+        limits: Limits of the safety filter.
+        period_s: Period of a cycle, seconds.
+        lock_step: Whether cycles run on request instead of by the clock.
+        log: Where incident logs are written; None: no ring and no logs.
+        cameras: Monitored cameras; the arms hold without fresh images of all of them.
 
     Attributes:
-        incidents: Handle on what is kept, if anything is.
+        servos: Names of the servos.
+        arms: Names of the arms.
+        incidents: Handle on the incident recorder, None without a log.
         limits: As given.
-        cameras: Names of those that are watched.
-        told: Reasons of a fault that somebody was told; the next `begin` clears no others.
+        cameras: Names of the monitored cameras.
+        acknowledged: Fault reasons known to the operator; the next `begin` resets no others.
     """
 
     def __init__(
@@ -70,9 +73,8 @@ class DeviceProcess:
         period_s: float = 0.01,
         lock_step: bool = False,
         log: LogPlan | None = None,
-        cameras: Liveliness | None = None,
+        cameras: CameraLiveness | None = None,
     ) -> None:
-        context = multiprocessing.get_context("spawn")
         self.servos = driver.servos
         self.arms = driver.arms
         self.limits = limits
@@ -80,11 +82,9 @@ class DeviceProcess:
         self._joints = len(embodiment.joints)
         chunks = chunk_layout(self._joints)
         states = state_layout(self._joints, len(self.servos), len(self.arms))
-        self.incidents: IncidentRecorder | None = None
-        if log is not None:
-            about = describe_log(states, embodiment, limits, driver, self.cameras)
-            self.incidents = IncidentRecorder(log, context, period_s, about)
-        heartbeat = heartbeat_memory(context)
+        about = describe_log(states, embodiment, limits, driver, self.cameras)
+        self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
+        heartbeat = heartbeat_memory()
         self._heartbeat = Heartbeat(heartbeat)
         setup = DeviceSetup(
             driver,
@@ -92,27 +92,18 @@ class DeviceProcess:
             limits,
             period_s,
             lock_step,
-            shared_memory(context, chunks, _CHUNK_SLOTS),
-            shared_memory(context, states, _STATE_SLOTS),
-            states,
-            None if self.incidents is None else self.incidents.memory,
-            heartbeat,
-            cameras,
+            chunks=shared_memory(chunks, _CHUNK_SLOTS),
+            states=shared_memory(states, _STATE_SLOTS),
+            state_layout=states,
+            log=None if self.incidents is None else self.incidents.memory,
+            heartbeat=heartbeat,
+            cameras=cameras,
         )
         self._chunks = Mailbox(setup.chunks, chunks)
         self._states = Mailbox(setup.states, states)
-        self._connection, self._far_end = context.Pipe()
-        weakref.finalize(
-            self, self._connection.close
-        )  # At the owner's exit the process learns that it is gone.
-        self._process = context.Process(
-            target=run_device,
-            args=(setup, self._far_end),
-            name="stringline device process",
-            daemon=True,
-        )
+        self._child = _child(setup)
         self._session = 0
-        self.told = Reason(0)
+        self.acknowledged = Reason(0)
 
     def __enter__(self) -> Self:
         return self
@@ -129,51 +120,49 @@ class DeviceProcess:
         """Starts the process, which opens the ports and checks the robot.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong.
+            RobotNotReadyError: The robot has problems; it lists all of them.
         """
         if self.incidents is not None:
             self.incidents.start()
         self._heartbeat.start()
-        self._process.start()
-        self._far_end.close()
+        self._child.start()
         self._wait()
 
     def arm(self) -> list[str]:
-        """Turns torque on where the arms stand and begins the first episode.
+        """Turns torque on at the measured position and begins the first episode.
 
         Returns:
-            What is worth knowing, a sentence each.
+            Remarks for the operator, a sentence each.
 
         Raises:
             RobotNotReadyError: A servo refuses.
         """
-        return self._ask(b"arm")
+        return self._request(b"arm")
 
     def begin(self) -> None:
-        """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks.
+        """Begins an episode: brakes, drops all chunks, and starts softly from the measured pose.
 
-        By the clock a fault stays one, but for the reasons that somebody was told: such as one that
-        comes up while they brake.
+        By the clock it resets only acknowledged fault reasons, so a fault that occurs during
+        braking stays one.
         """
         self._session += 1
-        told = self.told
-        self.told = Reason(0)
-        self._ask(b"begin" + EPISODE.pack(self._session, told))
+        acknowledged = self.acknowledged
+        self.acknowledged = Reason(0)
+        self._request(b"begin" + EPISODE.pack(self._session, acknowledged))
 
     def send(
         self, chunk: ActionChunk, image_age_s: float = 0.0, observed_s: float | None = None
     ) -> None:
-        """Puts a chunk into the mailbox, where the newest counts.
+        """Puts a chunk into the mailbox; the newest one is followed.
 
         Args:
-            chunk: To be followed.
-            image_age_s: How old the oldest image was that it was planned from, when its observation
-                was made.
-            observed_s: When that was, on the clock of the states; None: when its first action is
-                due.
+            chunk: Plan.
+            image_age_s: Age of the oldest image at the time of the observation.
+            observed_s: Time of the observation on the clock of the states; None: the time of the
+                first action.
 
         Raises:
-            ValueError: It does not fit the body.
+            ValueError: The chunk is too long, or for another number of joints.
         """
         self._chunks.put(chunk_record(chunk, self._session, self._joints, image_age_s, observed_s))
 
@@ -181,11 +170,11 @@ class DeviceProcess:
         """Returns the newest state.
 
         Raises:
-            DeviceError: There is none, or nothing new will come, because the process is gone.
+            DeviceError: The process has published no state yet, or has ended.
         """
         record = self._states.newest()
         if record is None:
-            raise DeviceError("The device process has not told anything yet.")
+            raise DeviceError("The device process has published no state yet.")
         if not self.alive:
             raise DeviceError(_DIED)
         return DeviceState.of(record)
@@ -195,59 +184,70 @@ class DeviceProcess:
         return [DeviceState.of(record) for record in self._states.recent()]
 
     def observe(self, now: float) -> DeviceState:
-        """In lock-step: runs the first half of a cycle at time `now` and returns what was measured."""
-        self._ask(b"observe" + TIME.pack(now))
+        """Runs the first half of a cycle at time `now` in lock-step; returns the measured state."""
+        self._request(b"observe" + TIME.pack(now))
         return self.latest()
 
     def act(self) -> DeviceState:
-        """In lock-step: runs the second half of the cycle."""
-        self._ask(b"act")
+        """Runs the second half of the cycle in lock-step; returns the state."""
+        self._request(b"act")
         return self.latest()
 
     @property
     def pid(self) -> int | None:
-        """Number of the process, once it is started."""
-        return self._process.pid
+        """Number of the process; None before the start."""
+        return self._child.pid
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.is_alive()
+        return self._child.alive
 
     def disarm(self) -> None:
-        """Turns torque off: the arms fall unless something holds them."""
-        self._ask(b"disarm")
+        """Turns torque off; the arms fall unless they are supported."""
+        self._request(b"disarm")
 
     def close(self) -> None:
-        """Ends the process; arms with torque brake and stay where they are."""
-        if self._process.pid is not None:
-            with contextlib.suppress(OSError, DeviceError, ValueError):
-                self._ask(b"stop")
-            self._process.join(10.0)
-            if self._process.is_alive():
-                log.error("The device process does not end by itself and is killed.")
-                self._process.kill()
-                self._process.join()
+        """Ends the process; arms with torque brake and keep their position."""
+        if not self._child.end():
+            log.error("The device process did not end by itself and was killed.")
         self._heartbeat.stop()
-        self._connection.close()
         if self.incidents is not None:
             self.incidents.close()
 
-    def _ask(self, request: bytes) -> list[str]:
+    def _request(self, message: bytes) -> list[str]:
         try:
-            self._connection.send_bytes(request)
+            self._child.channel.send_bytes(message)
         except OSError as error:
-            raise DeviceError("The device process is gone.") from error
+            raise DeviceError("The device process has ended.") from error
         return self._wait()
 
     def _wait(self) -> list[str]:
-        if not self._connection.poll(_ANSWERTIMEOUT_S):
-            raise DeviceError(f"The device process has not answered for {_ANSWERTIMEOUT_S} s.")
+        if not self._child.channel.poll(_ANSWER_TIMEOUT_S):
+            raise DeviceError(f"The device process has not answered for {_ANSWER_TIMEOUT_S} s.")
         try:
-            answer = self._connection.recv_bytes()
+            answer = self._child.channel.recv_bytes()
         except (EOFError, OSError) as error:
             raise DeviceError(_DIED) from error
         if not answer.startswith(OK):
             raise RobotNotReadyError(json.loads(answer))
         notes: list[str] = json.loads(answer[len(OK) :] or b"[]")
         return notes
+
+
+def _child(setup: DeviceSetup) -> ChildProcess[Connection]:
+    return ChildProcess(
+        run_device,
+        (setup,),
+        Pipe(),
+        name="stringline device process",
+        end_timeout_s=_END_TIMEOUT_S,
+        stop=_stop,
+    )
+
+
+def _stop(pipe: Connection) -> None:
+    """Requests the end and waits until the arms are at rest."""
+    pipe.send_bytes(b"stop")
+    if pipe.poll(_ANSWER_TIMEOUT_S):
+        pipe.recv_bytes()

@@ -1,4 +1,4 @@
-"""What crosses the border of the device process: chunks in, states out, as records and as objects."""
+"""The records of chunks, which enter the device process, and of states, which leave it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +14,18 @@ from stringline.real_robot.ipc.mailbox import Record
 from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
 
 LONGEST_CHUNK = 256
+_STATE_FIELDS = (
+    *("session", "tick", "late", "mode", "reasons", "fault_reasons"),
+    *("command", "writes", "old_cameras"),
+)
+_ARM_FIELDS = (
+    *("time", "position", "velocity", "effort"),
+    *("servo_error", "servo_misses", "lost", "interlock"),
+)
 
 
 def chunk_layout(joints: int) -> np.dtype[np.void]:
-    """Layout of a chunk for a body of that many joints."""
+    """Returns the layout of a chunk."""
     return np.dtype(
         [
             ("session", "<i8"),
@@ -37,18 +45,17 @@ def chunk_record(
     image_age_s: float = 0.0,
     observed_s: float | None = None,
 ) -> Record:
-    """Returns a chunk as a record. Values are not looked at: that is for the far side to do.
+    """Returns a chunk as a record. Its values are checked by the receiver.
 
     Args:
-        chunk: To be sent.
-        session: Of the episode.
-        joints: Of the body.
-        image_age_s: How old the oldest image was that the chunk was planned from, when its
-            observation was made.
-        observed_s: When that was; None: when its first action is due.
+        chunk: Actions (T, joints), T up to 256.
+        session: Number of the episode.
+        joints: Number of joints.
+        image_age_s: Age of the oldest image at the time of the observation.
+        observed_s: Time of the observation; None: the time of the first action.
 
     Raises:
-        ValueError: It is longer than a mailbox takes, or for another number of joints.
+        ValueError: The chunk is too long, or for another number of joints.
     """
     length = len(chunk.time)
     if length > LONGEST_CHUNK or chunk.action.shape[1] != joints:
@@ -67,17 +74,17 @@ def chunk_record(
 
 
 def chunk_of(record: Record) -> tuple[ActionChunk | None, int]:
-    """Returns the chunk of a record, None if it cannot be one, and its session."""
+    """Returns the chunk of a record, None if its length is invalid, and its session."""
     length = int(record["length"])
+    session = int(record["session"])
     if not 1 <= length <= LONGEST_CHUNK:
-        return None, int(record["session"])
-    return ActionChunk(record["time"][:length].copy(), record["action"][:length].copy()), int(
-        record["session"]
-    )
+        return None, session
+    chunk = ActionChunk(record["time"][:length].copy(), record["action"][:length].copy())
+    return chunk, session
 
 
 def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
-    """Layout of a state."""
+    """Returns the layout of a state."""
     return np.dtype(
         [
             ("session", "<i8"),
@@ -95,7 +102,7 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
             ("servo_error", "<u2", (servos,)),
             ("servo_misses", "<i4", (servos,)),
             ("lost", "?", (arms,)),
-            ("barred", "u1", (arms,)),
+            ("interlock", "u1", (arms,)),
             ("writes", "<i8", (arms,)),
             ("old_cameras", "<i8"),
             ("cause", cause_layout(servos, arms)),
@@ -105,22 +112,21 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
 
 @dataclass(frozen=True, eq=False)
 class DeviceState:
-    """What the device process says about one cycle.
+    """The published state of one cycle.
 
     Attributes:
-        session: Episode that it is in.
-        tick: Cycles since the loop began.
+        session: Number of the episode.
+        tick: Cycles since the start of the loop.
         late: Cycles that were skipped because the loop was late.
         mode: Reaction of the safety filter.
-        reasons: What acted in the last cycle.
-        fault_reasons: What led to the fault.
+        reasons: Reasons that acted in the last cycle.
+        fault_reasons: Reasons of the fault.
         counts: Cycles in which each reason acted in this episode.
-        arms: What was measured.
-        command: (J,) targets that were sent last.
+        arms: Measured state.
+        command: (J,) last command.
         writes: (A,) commands sent to each arm so far.
-        old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows
-            nothing new.
-        cause: What was wrong when the reasons of the fault came up; None when there is none.
+        old_cameras: A bit for each monitored camera, in their order: it delivers no new images.
+        cause: Cause of the fault; None without a fault.
     """
 
     session: int
@@ -139,7 +145,6 @@ class DeviceState:
     @classmethod
     def of(cls, record: Record) -> Self:
         """Reads a record."""
-        fields = ("position", "velocity", "effort", "servo_error", "servo_misses", "lost", "barred")
         return cls(
             session=int(record["session"]),
             tick=int(record["tick"]),
@@ -151,7 +156,7 @@ class DeviceState:
                 reason: int(count) for reason, count in zip(REASONS, record["counts"], strict=True)
             },
             arms=ArmState(
-                time=float(record["time"]), **{field: record[field].copy() for field in fields}
+                float(record["time"]), **{field: record[field].copy() for field in _ARM_FIELDS[1:]}
             ),
             command=record["command"].copy(),
             writes=record["writes"].copy(),
@@ -162,31 +167,13 @@ class DeviceState:
     def to_record(self, layout: np.dtype[np.void]) -> Record:
         """Writes a record."""
         record: Record = np.zeros((), dtype=layout)
-        for field in (
-            "session",
-            "tick",
-            "late",
-            "mode",
-            "reasons",
-            "fault_reasons",
-            "command",
-            "writes",
-            "old_cameras",
-        ):
-            record[field] = getattr(self, field)
         record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
-        for field in (
-            "time",
-            "position",
-            "velocity",
-            "effort",
-            "servo_error",
-            "servo_misses",
-            "lost",
-        ):
-            record[field] = getattr(self.arms, field)
-        if len(self.arms.barred):
-            record["barred"] = self.arms.barred
+        for field in _STATE_FIELDS:
+            record[field] = getattr(self, field)
+        for field in _ARM_FIELDS:
+            # The record has an interlock for each arm, also of drivers that report none.
+            if field != "interlock" or len(self.arms.interlock):
+                record[field] = getattr(self.arms, field)
         if self.cause is not None:
             self.cause.write(record["cause"])
         return record

@@ -1,9 +1,9 @@
-"""What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
+"""The code of the device process: one thread, one loop, and a pipe to the owner.
 
-Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told,
-`observe` with a time, `act`, `disarm` and `stop`; the answer is `ok`, with notes as JSON behind it
-where there are some, or, as JSON, what is wrong. If the owner disappears, the arms brake and stay
-where they are, and the process ends.
+Requests are `arm`, `begin` with a session and the acknowledged fault reasons, `observe` with a
+time, `act`, `disarm` and `stop`. The answer is `ok`, followed by the remarks as JSON if there are
+any, or a JSON list of problems. If the owner disappears, the arms brake and keep their position,
+and the process ends.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import IncidentLog
-from stringline.real_robot.ipc.camera_liveness import Liveliness
+from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.heartbeat import silence_s
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
@@ -40,30 +40,28 @@ log = logging.getLogger(__name__)
 OK = b"ok"
 TIME = struct.Struct("<d")
 EPISODE = struct.Struct("<qq")
-_BRAKING_CYCLES = 12  # At least; slow limits take more.
-_BRAKING_PATIENCE = (
-    3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
-)
-# Modules whose threads or size have no place beside a loop of milliseconds.
+_BRAKING_CYCLES = 12  # Lower bound; slow limits take more.
+_BRAKING_PATIENCE = 3  # Factor for arms that do not accept a command in every cycle.
+# Modules whose threads and memory would disturb a loop of milliseconds.
 _FOREIGN = ("torch", "mujoco")
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceSetup:
-    """What the spawned process is given.
+    """Arguments of the spawned process; see `DeviceProcess`.
 
     Attributes:
         driver: Not connected yet.
-        embodiment: The body.
-        limits: Of the safety filter.
-        period_s: Of a cycle.
-        lock_step: Whether a cycle runs when it is asked for instead of by the clock.
+        embodiment: The arms.
+        limits: Limits of the safety filter.
+        period_s: Period of a cycle, seconds.
+        lock_step: Whether cycles run on request instead of by the clock.
         chunks: Memory of the mailbox of chunks.
         states: Memory of the mailbox of states.
         state_layout: Layout of a state.
-        log: Memory of the incident log's ring, or None.
-        heartbeat: Of the owner; not looked at in lock-step.
-        cameras: When those that must see took their newest images; not looked at in lock-step.
+        log: Memory of the ring of the incident log, or None.
+        heartbeat: Heartbeat of the owner; ignored in lock-step.
+        cameras: Capture times of the monitored cameras; ignored in lock-step.
     """
 
     driver: ArmDriver
@@ -76,16 +74,11 @@ class DeviceSetup:
     state_layout: np.dtype[np.void]
     log: Memory | None = None
     heartbeat: c_double | None = None
-    cameras: Liveliness | None = None
+    cameras: CameraLiveness | None = None
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
-    """Runs in the spawned process until the owner says stop or is gone.
-
-    Args:
-        setup: What to run.
-        connection: To the owner.
-    """
+    """Runs in the spawned process until the owner requests the end or disappears."""
     leave_to_owner()
     logging.basicConfig(
         level=logging.WARNING,
@@ -94,12 +87,12 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
     )
     if foreign := [name for name in _FOREIGN if name in sys.modules]:
         log.warning(
-            "%s got into the device process and may disturb its timing.", ", ".join(foreign)
+            "The device process has imported %s, which may disturb its timing.", ", ".join(foreign)
         )
     incidents = None
     if setup.log is not None:
         incidents = IncidentLog(setup.log, setup.state_layout, len(setup.embodiment.joints))
-        setup.driver.tap([incidents.tap(source) for source in range(len(setup.driver.arms))])
+        setup.driver.listen([incidents.tap(source) for source in range(len(setup.driver.arms))])
     try:
         setup.driver.connect()
     except ValueError as error:
@@ -117,7 +110,7 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
 
 
 class _Worker:
-    """Runs the loop and obeys the owner."""
+    """Runs the loop and serves the requests of the owner."""
 
     def __init__(
         self, setup: DeviceSetup, connection: Connection, incidents: IncidentLog | None
@@ -144,12 +137,12 @@ class _Worker:
         self._armed = self._stopped = False
 
     def run(self) -> None:
-        """Runs until the owner says stop or is gone."""
+        """Runs until the owner requests the end or disappears."""
         gc.collect()
         gc.freeze()
         gc.disable()
         if not self._setup.lock_step:
-            _ask_for_priority()
+            _request_priority()
         due = time.monotonic()
         while not self._stopped:
             timeout_s = None
@@ -167,7 +160,7 @@ class _Worker:
         return self._now if self._setup.lock_step else time.monotonic()
 
     def _tick(self, due: float) -> float:
-        """Runs a cycle if it is due and returns when the next one is.
+        """Runs a cycle if it is due and returns the time of the next one.
 
         After a delay cycles are skipped, not made up for.
         """
@@ -177,9 +170,9 @@ class _Worker:
             return due
         self._loop.observe(self._clock)
         self._loop.act(self._clock())
-        if self._setup.driver.paced:
+        if self._setup.driver.clocked_by_robot:
             self._loop.late += max(0, round((now - due) / period) - 1)
-            return now  # The next read waits for the beat.
+            return now  # The next read waits for the message of the robot.
         self._loop.late += int((now - due) / period)
         return max(due + period, now + period / 2)
 
@@ -193,40 +186,40 @@ class _Worker:
                 return
             self._loop.observe(self._clock)
             self._loop.act(self._clock())
-            if not self._setup.driver.paced:
+            if not self._setup.driver.clocked_by_robot:
                 time.sleep(self._setup.period_s)
 
     def _serve(self) -> None:
         try:
             request = self._connection.recv_bytes()
         except (EOFError, OSError):
-            log.warning("The owner is gone; the arms brake and stay where they are.")
+            log.warning("The owner has ended; the arms brake and keep their position.")
             self._stopped = True
             return
         try:
-            notes = self._obey(request)
+            notes = self._handle(request)
         except RobotNotReadyError as error:
             self._connection.send_bytes(json.dumps(error.problems).encode())
             return
         if not self._stopped:
             self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
 
-    def _begin(self, session: int, told: Reason) -> None:
-        """Begins an episode; in lock-step nothing happens while nobody looks, but worlds change."""
-        self._loop.begin(session, self._clock, None if self._setup.lock_step else told)
+    def _begin(self, session: int, acknowledged: Reason) -> None:
+        """Begins an episode; in lock-step, where the world is replaced, all faults are reset."""
+        self._loop.begin(session, self._clock, None if self._setup.lock_step else acknowledged)
 
-    def _obey(self, request: bytes) -> Sequence[str]:
-        """Does what is asked for; returns what is worth knowing about it."""
+    def _handle(self, request: bytes) -> Sequence[str]:
+        """Executes a request and returns remarks for the operator."""
         if request.startswith(b"observe"):
             (self._now,) = TIME.unpack(request[len(b"observe") :])
             self._loop.observe(self._clock)
         elif request == b"act":
             self._loop.act(self._now)
         elif request.startswith(b"begin"):
-            session, told = EPISODE.unpack(request[len(b"begin") :])
+            session, acknowledged = EPISODE.unpack(request[len(b"begin") :])
             if self._armed and not self._setup.lock_step:
                 self._come_to_rest()
-            self._begin(session, Reason(told))
+            self._begin(session, Reason(acknowledged))
         elif request == b"arm":
             self._setup.driver.arm()
             self._begin(0, ~Reason(0))
@@ -240,15 +233,15 @@ class _Worker:
         return ()
 
 
-def _image_ages_s(cameras: Liveliness) -> tuple[float, ...]:
+def _image_ages_s(cameras: CameraLiveness) -> tuple[float, ...]:
     return cameras.ages_s(time.monotonic())
 
 
-def _ask_for_priority() -> None:
-    """Asks the system to let this process go first; without permission it runs like any other."""
+def _request_priority() -> None:
+    """Requests real-time priority; without permission the process runs at normal priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except OSError as error:
         log.info(
-            "No real-time priority (%s): cycles may come late on a busy machine.", error.strerror
+            "No real-time priority (%s): cycles may be late on a busy machine.", error.strerror
         )

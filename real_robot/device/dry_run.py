@@ -1,7 +1,7 @@
-"""What the safety filter would have sent: kept cycle by cycle, written as a table, summed up for whoever looks on.
+"""The log of a dry run: the commands that the safety filter would have sent.
 
-A dry run sends nothing: its driver is made with `read_only=True`, so below the filter commands are
-thrown away, and the lines refuse every byte that is not part of a question.
+A dry run sends none of them: its driver is read-only, so it drops the commands of the filter, and
+its ports reject all bytes that are not part of a read request.
 """
 
 import csv
@@ -18,15 +18,15 @@ _NAMED = 4
 
 
 class CommandLog:
-    """The commands of a run.
+    """The commands of a run, in memory and in a CSV file.
 
     Args:
-        embodiment: The body.
-        file: Where the table goes, a row per cycle; None writes none.
+        embodiment: The arms.
+        file: CSV file with a row per cycle; None: no file.
 
     Attributes:
-        cycles: Kept so far.
-        missed: Cycles that were over before anybody looked.
+        cycles: Logged cycles.
+        missed: Cycles that were overwritten before they were logged.
     """
 
     def __init__(self, embodiment: Embodiment, file: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class CommandLog:
             self._rows.writerow(["tick", "time_s", "mode", "reasons", *named])
 
     def note(self, states: Iterable[DeviceState]) -> None:
-        """Takes states, oldest first; those that it has had already do not count again."""
+        """Logs states, oldest first, that are not logged yet."""
         for state in states:
             if state.tick <= self._last or state.tick == 0:
                 continue
@@ -64,16 +64,13 @@ class CommandLog:
                 )
 
     def summary(self) -> list[str]:
-        """Returns lines that say how far each joint would have gone."""
+        """Returns lines with the range of commands of each joint."""
         if not self._commands:
             return ["No command was computed."]
         commands = np.stack(self._commands)
         lines = [
-            (
-                f"{self.cycles} commands were computed and none was sent; {self.missed} more were "
-                f"not "
-                f"seen."
-            )
+            f"{self.cycles} commands were computed and none was sent; {self.missed} more were not "
+            f"seen."
         ]
         for index, joint in enumerate(self._joints):
             low = commands[:, index].min()
@@ -85,13 +82,13 @@ class CommandLog:
         return lines
 
     def close(self) -> None:
-        """Completes the table."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def furthest(joints: Sequence[str], values: Vector) -> str:
-    """Returns the names of the joints with the largest values, those first, with their values."""
+    """Returns the names and values of the joints with the largest values, in descending order."""
     order = np.argsort(-values)[:_NAMED]
     return ", ".join(f"{joints[index]} {values[index]:.3f}" for index in order)

@@ -1,7 +1,4 @@
-"""What was wrong when a fault came up.
-
-Much of it is told for a single cycle, and gone when somebody looks.
-"""
+"""The cause of a fault at the time of the fault. Much of it is reported in a single cycle only."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,7 +9,7 @@ from numpy.typing import NDArray
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.ipc.mailbox import Record
 
-_FIELDS = ("servo_error", "servo_misses", "lost", "barred")
+_FIELDS = ("servo_error", "servo_misses", "lost", "interlock")
 
 
 def cause_layout(servos: int, arms: int) -> np.dtype[np.void]:
@@ -22,7 +19,7 @@ def cause_layout(servos: int, arms: int) -> np.dtype[np.void]:
             ("servo_error", "<u2", (servos,)),
             ("servo_misses", "<i4", (servos,)),
             ("lost", "?", (arms,)),
-            ("barred", "u1", (arms,)),
+            ("interlock", "u1", (arms,)),
             ("old_cameras", "<i8"),
         ]
     )
@@ -30,26 +27,26 @@ def cause_layout(servos: int, arms: int) -> np.dtype[np.void]:
 
 @dataclass(frozen=True, eq=False)
 class Cause:
-    """What a fault is about: of each entry the worst, over the cycles in which one of the fault's reasons came up.
+    """The worst of each quantity over the cycles in which a reason of the fault was new.
 
     Attributes:
         servo_error: (S,) as in `ArmState`.
         servo_misses: (S,) as in `ArmState`.
         lost: (A,) as in `ArmState`.
-        barred: (A,) as in `ArmState`.
+        interlock: (A,) as in `ArmState`.
         old_cameras: As in `DeviceState`.
     """
 
     servo_error: NDArray[Any]
     servo_misses: NDArray[np.int32]
     lost: NDArray[np.bool_]
-    barred: NDArray[np.uint8]
+    interlock: NDArray[np.uint8]
     old_cameras: int = 0
 
     @classmethod
     def of(cls, arms: ArmState, old_cameras: int) -> Self:
-        """Returns what is wrong in one cycle."""
-        return cls(arms.servo_error, arms.servo_misses, arms.lost, arms.barred, old_cameras)
+        """Returns the problems of one cycle."""
+        return cls(arms.servo_error, arms.servo_misses, arms.lost, arms.interlock, old_cameras)
 
     @classmethod
     def read(cls, record: Record) -> Self:
@@ -67,11 +64,11 @@ class Cause:
         record["old_cameras"] = self.old_cameras
 
     def joined(self, other: Self) -> Self:
-        """Returns what was wrong in the cycles of both."""
+        """Returns the problems of both causes."""
         return type(self)(
             self.servo_error | other.servo_error,
             np.maximum(self.servo_misses, other.servo_misses),
             self.lost | other.lost,
-            np.maximum(self.barred, other.barred),
+            np.maximum(self.interlock, other.interlock),
             self.old_cameras | other.old_cameras,
         )

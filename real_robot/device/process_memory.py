@@ -1,4 +1,8 @@
-"""How much memory a process holds, how fast that grows, and how much processor time it has taken (Linux)."""
+"""Memory of a process, its growth, and its processor time (Linux).
+
+The kernel's own files are read, not psutil: it sums up clean and dirty private pages, and clean
+ones are not a leak.
+"""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 MEBIBYTE = 2**20
-PER_S = 600.0  # Growth is said per ten minutes.
+PER_S = 600.0  # Growth is given per ten minutes.
 _FIELDS = {"Rss": "rss", "Pss": "pss", "Private_Dirty": "private"}
 
 
@@ -17,9 +21,9 @@ class Resident:
     """Memory of a process in RAM, bytes.
 
     Attributes:
-        rss: All of it; what is shared counts in every process that has touched it.
-        pss: The same, with what is shared divided among those that share it.
-        private: What is its own and was written to.
+        rss: Resident set size; shared pages count in full.
+        pss: Proportional set size; shared pages are divided among their processes.
+        private: Private dirty pages.
     """
 
     rss: int
@@ -28,12 +32,7 @@ class Resident:
 
 
 def resident(pid: int, system: Path = Path("/proc")) -> Resident | None:
-    """Returns what a process holds, None if it is gone or is no process of ours.
-
-    Args:
-        pid: Its number.
-        system: Where the kernel shows its processes.
-    """
+    """Returns the memory of a process; None if it has ended or belongs to another user."""
     try:
         lines = (system / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -48,9 +47,9 @@ def resident(pid: int, system: Path = Path("/proc")) -> Resident | None:
 
 
 def processor_s(pid: int, system: Path = Path("/proc")) -> float:
-    """Returns the seconds of processor time that a process has taken, of all its threads; not a number if it is gone."""
+    """Returns the processor time of all threads of a process, seconds; NaN if it has ended."""
     try:
-        # The name, in brackets, may hold anything; numbers follow it.
+        # The name, in brackets, may contain brackets; numbers follow it.
         words = (system / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return float("nan")
@@ -59,12 +58,12 @@ def processor_s(pid: int, system: Path = Path("/proc")) -> float:
 
 @dataclass(frozen=True)
 class Growth:
-    """A straight line through memory over time.
+    """A straight line fitted to memory over time.
 
     Attributes:
         mib: Rise per ten minutes, MiB.
-        error_mib: Its standard error, MiB; not a number with fewer than three samples.
-        span_s: Seconds that the samples span.
+        error_mib: Its standard error, MiB; NaN with fewer than three samples.
+        span_s: Time from the first to the last sample, seconds.
     """
 
     mib: float
@@ -76,11 +75,11 @@ class Growth:
         """Fits a line by least squares.
 
         Args:
-            seconds: (N,) when, rising.
+            seconds: (N,) times, rising.
             sizes: (N,) bytes.
 
         Raises:
-            ValueError: There are fewer than two samples.
+            ValueError: There are fewer than two samples, or not as many sizes as times.
         """
         if len(seconds) < 2 or len(seconds) != len(sizes):
             raise ValueError(

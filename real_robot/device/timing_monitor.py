@@ -1,11 +1,11 @@
-"""How steadily a device process keeps its time, and how old what it follows is: read out of its ring, in memory that stays.
+"""The timing of a device process: periods, jitter and command ages, in bounded memory.
 
-The command age is the time from the observation that the plan in force answers (from when its first
-action was due, where the arms waited for it) to the cycle that sends a command of it.
+The command age is the time from the first action of the plan in force to the cycle that sends a
+command of the plan. The first action is due at the time of the observation or, if the arms waited
+for the plan, later.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -25,34 +25,33 @@ _OLDEST_S = 4.0
 _LONGEST_CYCLE_S = 0.5
 
 
-class Spread:
-    """Times, counted in bins, so that memory does not grow with their number.
+class RunningQuantiles:
+    """Quantiles of a stream of durations, from a histogram of constant size.
 
     Args:
-        bin_s: Width of a bin, which is how exact quantiles are.
-        most_s: Longer times are counted together.
+        bin_s: Width of a bin, which is the resolution of the quantiles, seconds.
+        most_s: Longer durations share a bin.
 
     Attributes:
-        count: Times so far.
-        largest: The longest of them, seconds.
+        count: Number of durations.
+        largest: Longest duration, seconds.
     """
 
     def __init__(self, bin_s: float, most_s: float) -> None:
-        # Filled, not only reserved: memory that is touched bit by bit would look like a leak to
-        # whoever measures one.
+        # Filled, not only reserved: memory that is touched bit by bit would look like a leak.
         self._counts = np.full(round(most_s / bin_s) + 1, 0, np.int64)
         self._bin_s = bin_s
         self.count = 0
         self.largest = 0.0
 
     def add(self, seconds: float) -> None:
-        """Counts a time, 0 or more."""
+        """Counts a duration, at least 0."""
         self._counts[min(int(seconds / self._bin_s), len(self._counts) - 1)] += 1
         self.count += 1
         self.largest = max(self.largest, seconds)
 
     def quantile(self, share: float) -> float:
-        """Returns the seconds that such a share stayed within, rounded up to a bin; not a number where nothing was counted."""
+        """Returns a quantile in seconds, rounded up to a bin; NaN without durations."""
         if not self.count:
             return float("nan")
         place = int(np.searchsorted(np.cumsum(self._counts), share * self.count - 1e-9))
@@ -82,31 +81,30 @@ class Spread:
         return ", ".join([*parts, f"largest {self.largest * 1e3:.2f} ms"])
 
 
-class LoopWatch:
-    """Reads the ring of a device process from now on; nobody waits for it.
+class TimingMonitor:
+    """Reads new records of the ring of a device process, which never waits for it.
 
     Args:
-        memory: Of the ring.
-        layout: Of a record of a cycle.
-        period_s: Of a cycle.
+        memory: Memory of the ring.
+        layout: Layout of the record of a cycle.
+        period_s: Nominal period of a cycle, seconds.
 
     Attributes:
-        cycles: Seen so far.
-        late: Deadlines that were missed by a whole cycle or more, counted in cycles that were
-            skipped.
-        holds: How often the arms went from following a plan to holding within an episode.
-        held: Cycles in which they held.
-        faults: How often a fault began.
+        cycles: Number of cycles.
+        late: Missed deadlines, as the number of skipped cycles.
+        holds: Transitions from following a plan to holding within an episode.
+        held: Cycles in which the arms held.
+        faults: Number of faults.
         lost: Records that were overwritten before they were read.
         acted: Cycles in which each reason of the safety filter acted.
-        cycle: From one cycle to the next.
-        jitter: Distance of that from the period.
-        age: Of commands.
-        starts: Number of the first command of each episode, by session and arm; whoever reads it
-            takes entries out.
-        commands: Sent to each arm so far.
-        newest: The newest record of a cycle, if there is one.
-        newest_age_s: Age of its command; not a number while no plan is in force.
+        cycle: Durations from one cycle to the next.
+        jitter: Absolute differences of these from the period.
+        age: Command ages.
+        starts: Number of the first command of each episode, by session and arm; the reader removes
+            its entries.
+        commands: Commands sent to each arm so far.
+        newest: Newest record of a cycle, or None.
+        newest_age_s: Its command age; NaN without a plan in force.
     """
 
     def __init__(self, memory: Memory, layout: np.dtype[np.void], period_s: float) -> None:
@@ -116,9 +114,9 @@ class LoopWatch:
         self._place = self._ring.marks[Mark.WRITTEN]
         self.cycles = self.late = self.holds = self.held = self.faults = self.lost = 0
         self.acted: Counter[Reason] = Counter()
-        self.cycle = Spread(2e-5, _LONGEST_CYCLE_S)
-        self.jitter = Spread(2e-5, _LONGEST_CYCLE_S)
-        self.age = Spread(1e-3, _OLDEST_S)
+        self.cycle = RunningQuantiles(2e-5, _LONGEST_CYCLE_S)
+        self.jitter = RunningQuantiles(2e-5, _LONGEST_CYCLE_S)
+        self.age = RunningQuantiles(1e-3, _OLDEST_S)
         self.starts: dict[int, tuple[int, ...]] = {}
         self.commands: tuple[int, ...] = ()
         self.newest: Record | None = None
@@ -130,26 +128,21 @@ class LoopWatch:
 
     @classmethod
     def of(cls, device: DeviceProcess, embodiment: Embodiment, period_s: float) -> Self:
-        """Watches a device process.
-
-        Args:
-            device: With an incident log, whose ring is the source.
-            embodiment: The body.
-            period_s: Of a cycle.
+        """Builds a monitor of a device process that has an incident log.
 
         Raises:
-            ValueError: The device process keeps no log.
+            ValueError: The device process has no log.
         """
         if device.incidents is None:
             raise ValueError(
-                "A loop is watched through the incident log of its device process, which has none."
+                "The timing monitor reads the incident log of the device process, which has none."
             )
         joints = len(embodiment.joints)
         layout = cycle_layout(state_layout(joints, len(device.servos), len(device.arms)), joints)
         return cls(device.incidents.memory, layout, period_s)
 
-    def look(self) -> None:
-        """Takes in what is new."""
+    def update(self) -> None:
+        """Reads the new records."""
         data, self._place = self._ring.read(self._place)
         for entry in scan(data):
             if not isinstance(entry, Entry):
@@ -157,7 +150,7 @@ class LoopWatch:
             self.lost += max(0, entry.number - self._number - 1) if self._number else 0
             self._number = entry.number
             if entry.kind == Kind.CYCLE and len(entry.payload) == self._layout.itemsize:
-                self._take(np.frombuffer(entry.payload, self._layout).reshape(()))
+                self._add(np.frombuffer(entry.payload, self._layout).reshape(()))
             elif entry.kind == Kind.CHUNK:
                 self._plan(entry.payload)
 
@@ -168,7 +161,7 @@ class LoopWatch:
         while len(self._planned) > _PLANS_KEPT:
             del self._planned[next(iter(self._planned))]
 
-    def _take(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         state = record["state"]
         now = float(record["now"])
         number = int(record["chunk"])
@@ -199,27 +192,20 @@ class LoopWatch:
         self._before = (session, tick, now, mode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON."""
-        counts = {
-            name: getattr(self, name)
-            for name in ("cycles", "late", "holds", "held", "faults", "lost")
+        """Returns all statistics as plain JSON."""
+        names = ("cycles", "late", "holds", "held", "faults", "lost")
+        return {name: getattr(self, name) for name in names} | {
+            "cycle": self.cycle.to_dict(),
+            "jitter": self.jitter.to_dict(),
+            "command_age": self.age.to_dict(),
+            "acted": {str(reason.name).lower(): count for reason, count in self.acted.items()},
         }
-        spreads: Mapping[str, Spread] = {
-            "cycle": self.cycle,
-            "jitter": self.jitter,
-            "command_age": self.age,
-        }
-        acted = {str(reason.name).lower(): count for reason, count in self.acted.items()}
-        return (
-            counts | {name: spread.to_dict() for name, spread in spreads.items()} | {"acted": acted}
-        )
 
     def lines(self) -> list[str]:
-        """Returns the same for a reader."""
+        """Returns all statistics as lines of text."""
         return [
             f"{self.cycles} cycles, {self.late} deadlines missed, {self.holds} holds, {self.held} "
-            f"cycles held, "
-            f"{self.faults} faults.",
+            f"cycles held, {self.faults} faults.",
             f"cycle:       {self.cycle}",
             f"jitter:      {self.jitter}",
             f"command age: {self.age}",

@@ -1,8 +1,7 @@
-"""A twin beside the real arms: an emulated robot that gets the same plans, and how far the two come apart.
+"""A twin of the real arms: an emulated robot with the same plans, and its distance from the arms.
 
-The twin has a device process and a safety filter of its own, with the same limits. What differs is
-the world behind the wire: joints that come apart tell of friction, a load, a wrong offset or an
-obstacle that the twin does not have.
+The twin has its own device process and safety filter, with the same limits. Differences between
+the two show friction, a load, a wrong offset or an obstacle that the emulated world lacks.
 """
 
 import logging
@@ -21,25 +20,24 @@ from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 log = logging.getLogger(__name__)
 
 
-class ShadowedProcess(DeviceProcess):
-    """The device process of the real arms, whose plans a twin gets too.
+class TwinnedDeviceProcess(DeviceProcess):
+    """The device process of the real arms, which sends all plans to a twin as well.
 
-    What becomes of the twin does not touch the arms.
+    Errors of the twin do not affect the arms.
+
+    Attributes:
+        twin: Device process of the twin; None without one, and after its first error.
     """
 
     twin: DeviceProcess | None = None
 
     def begin(self) -> None:
-        """Begins a new episode, on the twin as well."""
+        """Begins a new episode, also of the twin."""
         super().begin()
         self._also(_begin)
 
     def send(self, chunk: ActionChunk, *arguments: Any, **more: Any) -> None:
-        """Puts a chunk into the mailboxes of both.
-
-        Raises:
-            ValueError: It does not fit the body.
-        """
+        """Puts a chunk into the mailboxes of both; see `DeviceProcess.send`."""
         super().send(chunk, *arguments, **more)
         self._also(lambda twin: twin.send(chunk, *arguments, **more))
 
@@ -49,25 +47,26 @@ class ShadowedProcess(DeviceProcess):
         try:
             do(self.twin)
         except (DeviceError, RobotNotReadyError) as error:
-            log.error("The arms go on without their twin: %s", error)
+            log.error("The run continues without the twin: %s", error)
             self.twin = None
 
 
 def _begin(twin: DeviceProcess) -> None:
-    twin.told |= twin.latest().fault_reasons  # Nobody asks about those of a twin.
+    """Begins an episode of a twin, whose faults need no operator."""
+    twin.acknowledged |= twin.latest().fault_reasons
     twin.begin()
 
 
 class Divergence:
-    """How far two robots of one body are apart, over the cycles of the first.
+    """Statistics of the distance between the arms and their twin, over the cycles of the arms.
 
     Args:
-        embodiment: The body.
+        embodiment: The arms.
 
     Attributes:
-        cycles: Compared so far.
+        cycles: Compared cycles.
         largest: (J,) largest distance, rad or opening.
-        largest_time: Of the cycle with the largest of these, seconds on the clock of the states.
+        largest_time: Time of the largest distance of all joints, on the clock of the states.
     """
 
     def __init__(self, embodiment: Embodiment) -> None:
@@ -79,9 +78,9 @@ class Divergence:
         self._until = -np.inf
 
     def note(self, arms: Sequence[DeviceState], twin: Sequence[DeviceState]) -> None:
-        """Takes recent states of both, oldest first; what was compared before, or has no counterpart yet, is left out.
+        """Compares recent states of both, oldest first, each cycle of the arms once.
 
-        The twin is taken where it was at the times of the arms, interpolated.
+        The positions of the twin are interpolated at the times of the arms.
         """
         times = np.array([state.arms.time for state in twin])
         positions = np.array([state.arms.position for state in twin])
@@ -104,18 +103,12 @@ class Divergence:
         return np.asarray(np.sqrt(self._squares / max(self.cycles, 1)))
 
     def summary(self, start: float) -> list[str]:
-        """Returns lines that say how far the robots came apart.
-
-        Args:
-            start: Time of the beginning, on the clock of the states.
-        """
+        """Returns lines with the distances; `start` is the time of the start of the run."""
         if not self.cycles:
-            return ["The twin was never seen at the same time as the arms."]
+            return ["No states of the arms and of the twin have the same time."]
         return [
             f"Arms and twin, over {self.cycles} cycles:",
-            f"  typically apart by {furthest(self._joints, self.typical)}",
-            (
-                f"  at most by {furthest(self._joints, self.largest)}; the largest after "
-                f"{self.largest_time - start:.1f} s"
-            ),
+            f"  root mean square distance: {furthest(self._joints, self.typical)}",
+            f"  largest distance: {furthest(self._joints, self.largest)}, after "
+            f"{self.largest_time - start:.1f} s",
         ]

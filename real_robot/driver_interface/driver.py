@@ -1,4 +1,4 @@
-"""The face of every driver: what it measures, and the only kind of command that it accepts."""
+"""The interface of all drivers: the state that they measure, and the commands that they accept."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from stringline.real_robot.driver_interface.safe_command import SafeCommand
 
 Vector = NDArray[np.float64]
 
-# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register; the last
-# three are of grippers.
+# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register. The last
+# three are those of grippers.
 TORQUE_LOST = 0x02
 WATCHDOG_EXPIRED = 0x40
 NOT_FOLLOWING = 0x80
@@ -23,10 +23,10 @@ Errors = NDArray[np.unsignedinteger[Any]]
 
 
 class RobotNotReadyError(ValueError):
-    """The robot is not what the driver was told, or not in a state to move.
+    """The robot differs from its configuration, or cannot move.
 
     Args:
-        problems: One sentence for each thing that is wrong.
+        problems: One sentence per problem.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -38,25 +38,25 @@ class RobotNotReadyError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class ArmState:
-    """What the arms were last known to do. Joints that did not answer keep their last values.
+    """The last known state of the arms. Joints that did not answer keep their last values.
 
     Attributes:
-        time: When the last answer arrived, seconds on the clock of the device process.
+        time: Arrival of the last answer, seconds on the clock of the device process.
         position: (J,) rad, and opening of the grippers.
         velocity: (J,) rad/s and openings/s.
         effort: (J,) Nm, and N of the grippers; from the motor current.
         servo_error: (S,) at most 16 bits per servo: its hardware error register, `TORQUE_LOST`,
             `WATCHDOG_EXPIRED`, `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`.
-        servo_misses: (S,) int32 reads in a row that this servo left unanswered; one that tells its
-            state by itself, and more rarely, left out so many turns.
+        servo_misses: (S,) int32 consecutive reads without an answer of this servo; for a servo that
+            publishes its state by itself, consecutive states that are overdue.
         lost: (A,) bool per arm: its port is gone.
-        temperature: (S,) degrees Celsius per servo, or nothing where nobody measures it.
-        barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see
-            `bars.Bar`; or nothing.
-        commanded: (J,) where commands go on from if that is not where the arms are measured to be,
-            or nothing.
-        asked: (A,) bool per arm: whether it can be sent a command in this cycle, or nothing where
-            that is always so. A command that cannot be sent is as if it had never been made.
+        temperature: (S,) degrees Celsius per servo; (0,) if it is not measured.
+        interlock: (A,) uint8 per arm: the `Interlock` of its controller; (0,) for arms without a
+            controller of their own.
+        commanded: (J,) position that the next command must continue; (0,) if that is the measured
+            one.
+        accepts: (A,) bool per arm: whether a command can be sent in this cycle; (0,) if it always
+            can. A command that cannot be sent is treated as if it had never been made.
     """
 
     time: float
@@ -67,37 +67,37 @@ class ArmState:
     servo_misses: NDArray[np.int32]
     lost: NDArray[np.bool_]
     temperature: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
-    barred: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    interlock: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     commanded: Vector = field(default_factory=lambda: np.zeros(0))
-    asked: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    accepts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property
     def anchor(self) -> Vector:
-        """(J,) where commands begin that do not continue others."""
+        """(J,) position at which commands begin that do not continue others."""
         return self.commanded if len(self.commanded) else self.position
 
 
-class Tap(Protocol):
-    """Who listens to every byte on a bus."""
+class BusListener(Protocol):
+    """Receives a copy of every byte on a bus."""
 
     def sent(self, data: bytes) -> None:
-        """Gets bytes that went out."""
+        """Receives bytes that were sent."""
         ...
 
     def received(self, data: bytes) -> None:
-        """Gets bytes that came in."""
+        """Receives bytes that were received."""
         ...
 
 
 class ArmDriver(Protocol):
     """All arms that one device process moves.
 
-    Constructing does nothing; `connect` opens the ports.
+    The constructor opens nothing; `connect` opens the ports.
     """
 
     @property
     def servos(self) -> tuple[str, ...]:
-        """Names of all S servos, such as `left/elbow (id 4)`, in the order of the state's arrays."""
+        """Names of all S servos, such as `left/elbow (id 4)`, in the order of the state."""
         ...
 
     @property
@@ -111,25 +111,25 @@ class ArmDriver(Protocol):
         ...
 
     @property
-    def paced(self) -> bool:
-        """Whether the robot gives the beat, for which `read` then waits."""
+    def clocked_by_robot(self) -> bool:
+        """Whether the robot clocks the cycles; `read` then waits for its message."""
         ...
 
-    def tap(self, taps: Sequence[Tap]) -> None:
-        """Lets somebody listen to the bus of each arm, from now on."""
+    def listen(self, listeners: Sequence[BusListener]) -> None:
+        """Attaches a listener to the bus of each arm."""
         ...
 
     def connect(self) -> None:
-        """Opens the ports and checks that the expected robot is there, motionless or not.
+        """Opens the ports and checks that the expected robot answers. The robot may move.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong.
+            RobotNotReadyError: The robot has problems; it lists all of them.
             ValueError: A port cannot be opened.
         """
         ...
 
     def arm(self) -> None:
-        """Turns torque on where the robot stands.
+        """Turns torque on at the measured position.
 
         Raises:
             RobotNotReadyError: A servo refuses.
@@ -138,13 +138,13 @@ class ArmDriver(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing before the arms move, or are only read: a sentence each, once they are armed."""
+        """Remarks for the operator about armed arms, a sentence each."""
         ...
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Measures; `clock` stamps the answers.
+        """Measures the state; `clock` stamps the answers.
 
-        Never raises for what the robot does: the state says what is missing.
+        Faults of the robot never raise: the state reports them.
         """
         ...
 
@@ -152,12 +152,12 @@ class ArmDriver(Protocol):
         """Sends targets.
 
         Raises:
-            TypeError: It is not a command that the safety filter made.
+            TypeError: The command was not made by the safety filter.
         """
         ...
 
     def disarm(self) -> None:
-        """Turns torque off; the arms fall unless something holds them."""
+        """Turns torque off; the arms fall unless they are supported."""
         ...
 
     def close(self) -> None:

@@ -1,20 +1,21 @@
-"""The face of every gripper beside an arm: what it is told, what it tells, and what becomes of it when things go wrong."""
+"""The interface of all grippers that are not servos of an arm."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class GripperState:
-    """What a gripper was last known to do.
+    """The last known state of a gripper.
 
     Attributes:
         opening: 0 closed to 1 open, linear in the gap between the pads.
-        speed: Openings/s; 0 where nobody measures it.
-        force: N, at least 0; 0 where nobody measures it.
-        misses: How many times in a row it should have told something usable by now and did not.
-        error: What is wrong with it, as in `ArmState.servo_error`; 0: nothing.
+        speed: Openings/s; 0 if it is not measured.
+        force: N, at least 0; 0 if it is not measured.
+        misses: Consecutive states that are overdue or unusable.
+        error: Bits of `ArmState.servo_error`; 0: no error.
     """
 
     opening: float = 1.0
@@ -28,72 +29,66 @@ class Gripper(Protocol):
     """A gripper beside an arm, used by the arm's driver in the device process.
 
     The driver calls `connect` once, `read` once in each cycle, and `command` with the opening of
-    each command that it sends. So a gripper whose arm is stopped, and one of a process that is
-    gone, keeps its last target and goes on holding what it holds. Nothing leaves before the first
-    command; nothing ever leaves if it is only read.
+    each command that it sends. So a gripper keeps its last target, and its grip, when its arm is
+    stopped or the process has ended. Nothing is sent before the first command, and nothing at all
+    to a gripper that is only read.
     """
 
     @property
     def servo(self) -> str:
-        """How messages name what measures it, such as `arm/gripper (SCHUNK_WSG_STATUS)`; empty if nothing does."""
+        """Name in messages, such as `arm/gripper (CHANNEL)`; empty if it does not measure."""
         ...
 
     @property
     def state(self) -> GripperState:
-        """What it was last known to do."""
+        """Its last known state."""
         ...
 
     @property
     def wanted(self) -> float:
-        """The opening that commands go on from: the last command, and before the first where it stands."""
+        """Opening that commands continue: that of the last command, or the measured one before."""
         ...
 
     def connect(self, timeout_s: float) -> list[str]:
-        """Opens what it needs and waits until the gripper has spoken.
-
-        Args:
-            timeout_s: Longest wait.
+        """Opens the connection and waits for the first state, at most `timeout_s`.
 
         Returns:
-            One sentence for each thing that is wrong.
+            One sentence per problem.
         """
         ...
 
     def read(self) -> GripperState:
-        """Takes what has come in, without waiting.
+        """Receives the states that have arrived, without waiting, and returns the last.
 
-        Never raises for what the gripper does: the state says what is missing.
+        Faults of the gripper never raise: the state reports them.
         """
         ...
 
     def command(self, opening: float) -> None:
-        """Takes an opening; what is no number is left out, and what is beyond the range is brought to its end."""
+        """Sets the target: NaN is ignored, and other values are clipped to 0..1."""
         ...
 
     def close(self) -> None:
-        """Closes what `connect` has opened. The gripper keeps its last target."""
+        """Closes the connection. The gripper keeps its last target."""
         ...
 
 
 class GripperSettings(Protocol):
-    """What a configuration says of a gripper.
-
-    It crosses into the device process within the driver.
-    """
+    """The settings of a gripper. They are sent to the device process within the driver."""
 
     def gripper(self, arm: str, *, period_s: float, read_only: bool) -> Gripper:
         """Returns the gripper of an arm, not connected.
 
         Args:
-            arm: Its name.
-            period_s: Between two reads.
-            read_only: Whether nothing may leave.
+            arm: Name of the arm.
+            period_s: Seconds between two reads.
+            read_only: Whether nothing may be sent.
         """
         ...
 
 
 class NoGripper:
-    """Stands for the gripper of an arm that has none: what was commanded counts as measured."""
+    """The gripper of an arm without one: the commanded opening counts as measured."""
 
     servo = ""
 
@@ -106,21 +101,39 @@ class NoGripper:
         return self.state.opening
 
     def connect(self, timeout_s: float) -> list[str]:
-        """Finds nothing wrong."""
+        """Returns no problems."""
         return []
 
     def read(self) -> GripperState:
-        """Returns what was commanded."""
+        """Returns the commanded opening."""
         return self.state
 
     def command(self, opening: float) -> None:
-        """Counts as measured."""
+        """Sets the opening."""
         self.state = GripperState(within(opening, self.state.opening))
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 def within(opening: float, otherwise: float) -> float:
-    """Returns an opening between 0 and 1, or the other one where it is no number."""
+    """Returns an opening clipped to 0..1, or `otherwise` if it is not finite."""
     return min(max(opening, 0.0), 1.0) if math.isfinite(opening) else otherwise
+
+
+@dataclass(frozen=True)
+class StillGripper:
+    """Settings of a gripper that is only read, beside an arm that moves."""
+
+    settings: GripperSettings
+
+    def gripper(self, arm: str, *, period_s: float, read_only: bool) -> Gripper:
+        """Returns the gripper of an arm; nothing is sent to it."""
+        return self.settings.gripper(arm, period_s=period_s, read_only=True)
+
+
+def stilled(
+    grippers: Mapping[str, GripperSettings], *, still: bool
+) -> Mapping[str, GripperSettings]:
+    """Returns the settings of grippers by arm, only read if `still`."""
+    return {arm: StillGripper(one) for arm, one in grippers.items()} if still else grippers

@@ -1,25 +1,25 @@
-"""Why an arm's own controller takes no commands, in a form that fits into a number and in words."""
+"""Interlocks: the reasons for which an arm's own controller accepts no commands."""
 
 from enum import IntEnum
 
 FIRST_STOP = 16
-# An arm in position control that is further from its command was moved by somebody else, or is
-# another one.
+# An arm in position control that is farther from its command was moved by hand, or is another arm.
 STRAYED_RAD = 0.3
-GLANCE_S = 3.0  # For so long it is waited, where arms are only read, that commands could be taken.
+# Arms that are only read are given that time until they could accept commands.
+READ_ONLY_WAIT_S = 3.0
 
 
-class Bar(IntEnum):
-    """What keeps commands from an arm; `NONE` if nothing does. Of several the gravest is told."""
+class Interlock(IntEnum):
+    """Reason for which an arm accepts no commands. Of several, the greatest number is reported."""
 
     NONE = 0
-    # The arms hold until it is gone.
+    # The arms hold until it is gone, then continue by themselves.
     QUALITY = 1
     ENTERED = 2
     FAR = 3
     MISSED = 4
-    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, or somebody
-    # moved it: a person has to look.
+    # From `FIRST_STOP` on: the controller has stopped its arm or never released it, or the arm was
+    # moved by hand. A person has to check it.
     STRAYED = 16
     IDLE = 17
     MONITORING_WAIT = 18
@@ -29,7 +29,7 @@ class Bar(IntEnum):
     OPERATION_MODE = 22
     DRIVES = 23
     SAFETY = 24
-    # Of arms behind a driver program of others, which is all that can be heard of.
+    # Of arms behind a third-party driver program, which is the only source of information.
     UNSYNCHRONISED = 25
     NO_MOTION = 26
     IGNORED = 27
@@ -40,48 +40,58 @@ class Bar(IntEnum):
     PERIOD = 32
 
 
-# Bars under which commands are followed all the same: those arms are brought to rest by them.
-FOLLOWED = (Bar.QUALITY, Bar.STRAYED, Bar.OPERATION_MODE, Bar.CLOCK, Bar.TWO_PROGRAMS)
+# Interlocks under which an arm still follows commands: those bring it to rest.
+FOLLOWED = (
+    Interlock.QUALITY,
+    Interlock.STRAYED,
+    Interlock.OPERATION_MODE,
+    Interlock.CLOCK,
+    Interlock.TWO_PROGRAMS,
+)
 
-IN_WORDS = {
-    Bar.NONE: "it takes commands",
-    Bar.ENTERED: "it has just begun to take commands",
-    Bar.QUALITY: "the connection is worse than GOOD",
-    Bar.FAR: "a command was too far from the one before and was not sent",
-    Bar.MISSED: (
-        "messages or answers were lost; commands go on, from rest, where it took the last one"
+MESSAGES = {
+    Interlock.NONE: "it accepts commands",
+    Interlock.ENTERED: "it has just begun to accept commands",
+    Interlock.QUALITY: "the connection is worse than GOOD",
+    Interlock.FAR: "a command was too far from the one before and was not sent",
+    Interlock.MISSED: (
+        "messages or answers were lost; commands continue, from rest, at the last accepted one"
     ),
-    Bar.STRAYED: "the arm is far from where it was commanded to be",
-    Bar.IDLE: "the session is IDLE",
-    Bar.MONITORING_WAIT: "the session is MONITORING_WAIT: the connection is too poor for commands",
-    Bar.MONITORING_READY: (
+    Interlock.STRAYED: "the arm is far from its commanded position",
+    Interlock.IDLE: "the session is IDLE",
+    Interlock.MONITORING_WAIT: (
+        "the session is MONITORING_WAIT: the connection is too poor for commands"
+    ),
+    Interlock.MONITORING_READY: (
         "the session is MONITORING_READY: the controller's application has ended its motion, or "
-        "not begun it"
+        "has not begun it"
     ),
-    Bar.COMMANDING_WAIT: "the session is COMMANDING_WAIT: the motion is about to begin",
-    Bar.COMMAND_MODE: "its application wants no joint positions",
-    Bar.OPERATION_MODE: "its operation mode was changed, or is not allowed",
-    Bar.DRIVES: "its drives are not active",
-    Bar.SAFETY: "its safety controller has stopped it",
-    Bar.UNSYNCHRONISED: "its driver program does not know the time yet",
-    Bar.NO_MOTION: "its controller is in no motion that takes commands, or has told nothing yet",
-    Bar.IGNORED: "its driver program does not do what it is told",
-    Bar.CLOCK: "the time of its driver program has gone backwards",
-    Bar.RESTARTED: "its driver program was started anew",
-    Bar.TWO_PROGRAMS: "two driver programs speak for it",
-    Bar.FOREIGN: "somebody else commands it, so nothing is sent to it",
-    Bar.PERIOD: "its controller wants commands in another period than this program was told",
+    Interlock.COMMANDING_WAIT: "the session is COMMANDING_WAIT: the motion is about to begin",
+    Interlock.COMMAND_MODE: "its application does not accept joint positions",
+    Interlock.OPERATION_MODE: "its operation mode was changed, or is not allowed",
+    Interlock.DRIVES: "its drives are not active",
+    Interlock.SAFETY: "its safety controller has stopped it",
+    Interlock.UNSYNCHRONISED: "its driver program does not know the time yet",
+    Interlock.NO_MOTION: (
+        "its controller is not in a motion that accepts commands, or has published nothing yet"
+    ),
+    Interlock.IGNORED: "its driver program does not follow commands",
+    Interlock.CLOCK: "the time of its driver program has gone backwards",
+    Interlock.RESTARTED: "its driver program was restarted",
+    Interlock.TWO_PROGRAMS: "two driver programs publish its status",
+    Interlock.FOREIGN: "another program commands it, so nothing is sent to it",
+    Interlock.PERIOD: "its controller expects commands in another period than is configured here",
 }
 
 
-def describe_bar(code: int) -> str:
-    """Returns a number of `ArmState.barred` in words."""
+def describe_interlock(code: int) -> str:
+    """Returns the message for a number of `ArmState.interlock`."""
     try:
-        return IN_WORDS[Bar(code)]
+        return MESSAGES[Interlock(code)]
     except ValueError:
         return f"unknown state {code}"
 
 
-def would_be_refused(arm: str, code: int) -> str:
-    """Says that an arm that is only read could not be moved, and why."""
-    return f"{arm} would be refused commands: {describe_bar(code)}."
+def describe_refusal(arm: str, code: int) -> str:
+    """Returns a sentence about an arm that is only read and could not be moved."""
+    return f"{arm} would be refused commands: {describe_interlock(code)}."

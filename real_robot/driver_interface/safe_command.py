@@ -1,12 +1,11 @@
-"""The only thing that a driver sends, and that only the safety filter can make."""
+"""The only commands that a driver sends; only the safety filter can make them."""
 
 from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Whoever holds this may make commands. It is handed to the safety filter, and a test asserts that
-# nobody else asks for it.
+# The permission to make commands. Only the safety filter imports it, which a test asserts.
 SEAL: Final = object()
 
 
@@ -15,11 +14,11 @@ class SafeCommand:
 
     Args:
         position: (J,) rad, and opening of the grippers.
-        sequence: Counts the commands of a filter.
-        seal: Known to the safety filter alone.
+        sequence: Number of the command, counted by its filter.
+        seal: `SEAL`.
 
     Raises:
-        TypeError: It was made by somebody else.
+        TypeError: The seal is another object.
     """
 
     __slots__ = ("_position", "_seal", "_sequence")
@@ -38,15 +37,15 @@ class SafeCommand:
         object.__setattr__(self, "_seal", seal)
 
     def __init_subclass__(cls) -> NoReturn:
-        """Refuses relatives that could skip the check."""
+        """Refuses subclasses, which could skip the check."""
         raise TypeError("SafeCommand cannot be derived from.")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuses changes after the filter's last look."""
+        """Refuses changes after the filter's last check."""
         raise AttributeError(f"A SafeCommand does not change; {name!r} was to be set to {value!r}.")
 
     def __reduce__(self) -> NoReturn:
-        """Refuses to be copied or sent: commands are made where they are written."""
+        """Refuses copies and transfer: commands are made in the process that writes them."""
         raise TypeError("A SafeCommand stays in the process of the filter that made it.")
 
     @property
@@ -56,15 +55,15 @@ class SafeCommand:
 
     @property
     def sequence(self) -> int:
-        """Number of this command."""
+        """Number of the command."""
         return self._sequence
 
 
 def checked(command: object) -> SafeCommand:
-    """Returns the command if the safety filter made it.
+    """Returns a command of the safety filter unchanged.
 
     Raises:
-        TypeError: It is anything else.
+        TypeError: The object is anything else.
     """
     if type(command) is not SafeCommand or getattr(command, "_seal", None) is not SEAL:
         raise TypeError(

@@ -1,1 +1,1 @@
-"""Emulated hardware that speaks the real protocols, for tests and for evaluation without a robot."""
+"""Emulated hardware with the real protocols, for tests and evaluation without a robot."""

@@ -1,4 +1,4 @@
-"""Slow moves to a given pose, before an episode and at its end; the safety filter sees them like any plan."""
+"""Slow motions to a given pose, before an episode and at its end, through the safety filter."""
 
 import time
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import Mode
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _WAYPOINT_S = 0.02
 _STEPS = 25
-_ARRIVED = 0.1  # rad or opening; less than gravity and a gripper's play may keep real arms from.
+_ARRIVED = 0.1  # rad or opening; gravity and a gripper's play keep real arms within less.
 _SETTLE_S = 5.0
 
 
 class _StoppedError(Exception):
-    """Somebody said stop."""
+    """The caller stopped the motion."""
 
 
 class Approach:
     """Moves arms to poses.
 
     Args:
-        device: Connected and armed, by the clock.
-        embodiment: The body.
-        watch: Gets each state on the way.
+        device: Connected and armed device process, in real time.
+        embodiment: Embodiment of the arms.
+        watch: Receives each state on the way.
     """
 
     def __init__(
@@ -45,48 +45,47 @@ class Approach:
         self._watch = watch
 
     def to(
-        self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool] = lambda: False
+        self, pose: Vector, seconds: float, name: str, stop: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Begins a new episode of the device, moves the arms and waits until they are there.
+        """Begins a new episode of the device, moves the arms and waits for their arrival.
 
         Args:
             pose: (J,).
-            seconds: How long the way takes; the safety filter may make it longer.
-            what: Words for the pose.
-            stop: Asked all the way; the arms brake as soon as it says so, as they do at Ctrl-C and
-                at an error.
+            seconds: Duration; the safety filter may extend it.
+            name: Name of the pose in messages.
+            stop: Called all the way; the arms brake as soon as it returns True, as they do at
+                Ctrl-C and at an error.
 
         Returns:
-            Whether they are there; not, if they were stopped.
+            Whether the arms have arrived; False if they were stopped.
 
         Raises:
             RuntimeError: The safety filter reports a fault, or the arms do not arrive.
         """
         with braked_on_error(self._device):
             try:
-                self._move(pose, seconds, what, stop)
+                self._move(pose, seconds, name, stop)
             except _StoppedError:
                 brake(self._device)
                 return False
         return True
 
-    def _move(self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool]) -> None:
+    def _move(self, pose: Vector, seconds: float, name: str, stop: Callable[[], bool]) -> None:
         self._device.begin()
         state = self._device.latest()
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
-        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[
-            :, None
-        ]  # Least jerk between two poses at rest.
+        # The least jerk between two poses at rest.
+        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[:, None]
         way = state.arms.position + smooth * (pose - state.arms.position)
         due: Vector = state.arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
         for first in range(0, len(way), _STEPS):
-            # Twice as far as is waited for, so that there always is a target.
+            # Twice as long as the wait below, so that there always is a target.
             part = slice(first, first + 2 * _STEPS)
             self._device.send(ActionChunk(due[part], way[part].astype(np.float32)))
-            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), what, stop)
-        self._settle(pose, time.monotonic() + seconds + _SETTLE_S, what, stop)
+            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), name, stop)
+        self._settle(pose, time.monotonic() + seconds + _SETTLE_S, name, stop)
 
-    def _settle(self, pose: Vector, deadline: float, what: str, stop: Callable[[], bool]) -> None:
+    def _settle(self, pose: Vector, deadline: float, name: str, stop: Callable[[], bool]) -> None:
         """Keeps the pose due until the arms have come near it."""
         while True:
             state = self._device.latest()
@@ -96,23 +95,23 @@ class Approach:
             if time.monotonic() > deadline:
                 joint = self._embodiment.joints[int(off.argmax())].name
                 raise RuntimeError(
-                    f"The arms did not reach {what}: {joint} is {off.max():.2f} away. Is "
-                    f"something in the way?"
+                    f"The arms did not reach {name}: {joint} is {off.max():.2f} away. Is "
+                    "something in the way?"
                 )
             due = state.arms.time + _WAYPOINT_S * np.arange(2 * _STEPS, dtype=np.float64)
             self._device.send(ActionChunk(due, np.tile(pose, (len(due), 1)).astype(np.float32)))
-            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, what, stop)
+            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, name, stop)
 
-    def _wait(self, until: float, what: str, stop: Callable[[], bool]) -> None:
+    def _wait(self, until: float, name: str, stop: Callable[[], bool]) -> None:
         while True:
             state = self._device.latest()
             self._watch(state)
             if state.mode is Mode.FAULT:
                 raise RuntimeError(
-                    f"On the way to {what}: " + " ".join(explain_fault(state, self._device))
+                    f"On the way to {name}: " + " ".join(explain_fault(state, self._device))
                 )
             if stop():
                 raise _StoppedError
             if time.monotonic() >= until:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)

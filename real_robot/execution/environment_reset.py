@@ -1,4 +1,4 @@
-"""A new world behind emulated arms while their device process runs by the clock."""
+"""Resets the environment of emulated arms while their device process runs in real time."""
 
 from collections.abc import Mapping
 
@@ -9,23 +9,23 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.reasons import Reason
 
 
-def begin_world(
+def reset_environment(
     emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]
 ) -> None:
-    """Makes the world of that seed.
+    """Begins the world of a seed.
 
-    Arms with controllers of their own are taken out of their motions by that, which is a fault. So
-    they are let go before, and armed again where they then stand. What the old world leaves behind
-    is cleared when the next episode begins.
+    A reset moves the arms, which interrupts the motion of arms with their own controllers and so is
+    a fault. So these are disarmed before, and armed again where they then stand. The next episode
+    clears faults of the old world.
 
     Args:
-        emulator: Of the arms, by the clock.
-        device: Armed.
-        seed: Of the world.
-        options: Of the task.
+        emulator: Emulator of the arms in real time.
+        device: Armed device process.
+        seed: Seed of the world.
+        options: Options of the task.
 
     Raises:
-        RobotNotReadyError: A controller does not take commands again.
+        RobotNotReadyError: A controller does not accept commands again.
     """
     if isinstance(emulator, FriEmulator | LcmEmulator):
         device.begin()  # Brakes.
@@ -34,4 +34,4 @@ def begin_world(
         device.arm()
     else:
         emulator.begin(seed, options)
-    device.told = ~Reason(0)  # Whoever asks for a new world knows that the old one has ended.
+    device.acknowledged = ~Reason(0)  # No fault of the old world matters in the new one.

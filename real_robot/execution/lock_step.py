@@ -1,4 +1,4 @@
-"""Episodes through the wire in simulated time: world, device loop and policy wait for each other, so nothing is ever late."""
+"""Episodes in simulated time: world, device process and policy wait for each other (lock-step)."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,19 +20,19 @@ from stringline.real_robot.safety.reasons import Mode, Reason, describe, old_cam
 
 
 @dataclass
-class WireEpisode:
-    """How an episode through the wire went.
+class LockStepEpisode:
+    """The result of an episode in lock-step.
 
     Attributes:
         success: Whether the task was done.
-        stage: The furthest stage.
-        stage_name: Its name.
+        stage: Number of the furthest stage.
+        stage_name: Name of the furthest stage.
         time_s: Simulated seconds at the end.
         counts: Cycles in which each reason of the safety filter acted.
-        answer_ms: Milliseconds of each answer of the policy.
+        answer_ms: Durations of the policy's plans.
         commands: (J,) targets sent, one per cycle.
-        positions: (J,) joints measured, one per cycle.
-        fault: Why the safety filter stopped the episode; empty when it did not.
+        positions: (J,) measured joints, one per cycle.
+        fault: Reasons of the fault that ended the episode; empty without one.
     """
 
     success: bool = False
@@ -50,10 +50,10 @@ class LockStepRobot:
     """An emulated robot and its device process, both in lock-step, with torque on.
 
     Args:
-        emulator: Started.
-        device: Connected and armed.
-        contract: What the policy sees and does.
-        embodiment: The body.
+        emulator: Started emulator.
+        device: Connected and armed device process.
+        contract: Contract of the policy.
+        embodiment: Embodiment of the arms.
         device_hz: Cycles per second, a multiple of the contract's control rate.
     """
 
@@ -89,34 +89,34 @@ class LockStepRobot:
         options: Mapping[str, float] | None = None,
         report: Callable[[DeviceState, float], None] | None = None,
         done: Callable[[], bool] = lambda: False,
-    ) -> WireEpisode:
+    ) -> LockStepEpisode:
         """Runs one episode with a receding horizon, until success, the time limit or a fault.
 
         Args:
-            session: Of the policy; plans of an `ExecutedSession` are sent when they would be there.
-            seed: Of the world.
-            execute_steps: Control periods between two questions, at least 1; None: as many as the
-                plan says what to do in.
-            options: Of the task.
-            report: Gets the state and the simulated seconds after each cycle.
-            done: Says that nothing more is wanted, though the task is not done.
+            session: Session of the policy; the delay of an `ExecutedSession` is simulated.
+            seed: Seed of the world.
+            execute_steps: Control periods between two plans, at least 1; None: as many as the plan
+                covers.
+            options: Options of the task.
+            report: Receives the state and the simulated seconds after each cycle.
+            done: Ends the episode although the task is not done.
         """
         self._begin(seed, options)
         sent_before = self._device.latest().writes
-        episode = WireEpisode()
+        episode = LockStepEpisode()
         cycle = 0
-        ask_at = 0
-        coming: tuple[int, ActionChunk] | None = None
+        replan_at = 0
+        pending: tuple[int, ActionChunk] | None = None
         while True:
             state = self._device.observe(cycle / self._device_hz)
-            coming = self._sent(coming, cycle)
-            if coming is None and cycle >= ask_at:
-                chunk, late = self._plan(session, state, episode)
+            pending = self._send_due(pending, cycle)
+            if pending is None and cycle >= replan_at:
+                chunk, delay = self._plan(session, state, episode)
                 steps = execute_steps or max(
                     periods_covered(chunk, state.arms.time, self._control_hz), 1
                 )
-                ask_at = cycle + steps * self.cycles_per_action
-                coming = self._sent((cycle + late * self.cycles_per_action, chunk), cycle)
+                replan_at = cycle + steps * self.cycles_per_action
+                pending = self._send_due((cycle + delay * self.cycles_per_action, chunk), cycle)
             state = self._device.act()
             episode.commands.append(state.command)
             episode.positions.append(state.arms.position)
@@ -124,26 +124,28 @@ class LockStepRobot:
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
                 return episode
-            counts = dict(
-                zip(self._device.arms, (state.writes - sent_before).tolist(), strict=True)
-            )
-            outcome = self._emulator.advance(counts)
+            expired = self._advance((state.writes - sent_before).tolist(), episode)
             cycle += 1
-            episode.success = bool(outcome["success"])
-            episode.stage = int(str(outcome["stage"]))
-            episode.stage_name = str(outcome["stage_name"])
-            episode.time_s = float(str(outcome["time"]))
             if report is not None:
                 report(state, episode.time_s)
-            if episode.success or outcome["expired"] or done():
+            if episode.success or expired or done():
                 return episode
+
+    def _advance(self, writes: list[int], episode: LockStepEpisode) -> bool:
+        """Advances the world by one cycle; returns whether its time limit is over."""
+        outcome = self._emulator.advance(dict(zip(self._device.arms, writes, strict=True)))
+        episode.success = bool(outcome["success"])
+        episode.stage = int(str(outcome["stage"]))
+        episode.stage_name = str(outcome["stage_name"])
+        episode.time_s = float(str(outcome["time"]))
+        return bool(outcome["expired"])
 
     def _begin(self, seed: int, options: Mapping[str, float] | None) -> None:
         """Begins a world, the first one twice.
 
-        Until then emulated controllers come up in a time of their own and tell more than anybody
-        reads. What does not fit into a socket is lost, and so might be what they tell of a first
-        world. From there on nothing is told that is not asked for.
+        Before the first world emulated controllers start in their own time and send more messages
+        than a socket holds, so messages about that world may be lost. After it they send messages
+        on request only.
         """
         for _ in range(1 if self._time_stands_still else 2):
             self._emulator.begin(seed, options)
@@ -151,9 +153,9 @@ class LockStepRobot:
         self._time_stands_still = True
 
     def _plan(
-        self, session: Session, state: DeviceState, episode: WireEpisode
+        self, session: Session, state: DeviceState, episode: LockStepEpisode
     ) -> tuple[ActionChunk, int]:
-        """Returns a plan, and after how many control periods it is there."""
+        """Returns a plan and its delay in control periods."""
         history = [past.arms for past in self._device.recent() if past.session == state.session]
         observation = self._assembler.build(state.arms, history, self._emulator.frames())
         start = time.perf_counter()
@@ -161,23 +163,23 @@ class LockStepRobot:
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         return chunk, session.delay_steps if isinstance(session, ExecutedSession) else 0
 
-    def _sent(
-        self, coming: tuple[int, ActionChunk] | None, cycle: int
+    def _send_due(
+        self, pending: tuple[int, ActionChunk] | None, cycle: int
     ) -> tuple[int, ActionChunk] | None:
-        """Sends a plan that is there by that cycle; returns one that is not."""
-        if coming is None or coming[0] > cycle:
-            return coming
-        self._device.send(coming[1])
+        """Sends a plan that is due in this cycle; returns one that is due later."""
+        if pending is None or pending[0] > cycle:
+            return pending
+        self._device.send(pending[1])
         return None
 
 
 def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
-    """Returns one sentence for each reason of a fault, by what was wrong when it came up.
+    """Returns one sentence for each reason of a fault, with its cause, and acknowledges them.
 
-    Whoever asks tells it somebody.
+    The caller must report the sentences, since an acknowledged fault can be reset.
     """
     cause = state.cause or Cause.of(state.arms, state.old_cameras)
-    device.told |= state.fault_reasons
+    device.acknowledged |= state.fault_reasons
     return describe(
         state.fault_reasons,
         servos=device.servos,
@@ -185,18 +187,18 @@ def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
         servo_error=cause.servo_error,
         servo_misses=cause.servo_misses,
         lost=cause.lost,
-        barred=cause.barred,
+        interlock=cause.interlock,
         silent_cameras=old_cameras(cause.old_cameras, device.cameras),
     )
 
 
 def fault_of(device: DeviceProcess) -> list[str]:
-    """Returns one sentence for each reason of the fault in force, nothing when there is none."""
+    """Returns one sentence for each reason of the present fault; see `explain_fault`."""
     state = device.latest()
     return explain_fault(state, device) if state.mode is Mode.FAULT else []
 
 
 def largest_difference(one: list[Vector], other: list[Vector]) -> Vector:
-    """Returns the largest difference (J,) of two equally timed series of joint vectors, as far as both go."""
+    """Returns the largest difference (J,) of two series of joints over their common length."""
     length = min(len(one), len(other))
     return np.asarray(np.abs(np.array(one[:length]) - np.array(other[:length])).max(axis=0))

@@ -1,4 +1,4 @@
-"""Episodes by the clock: the policy plans while the device process follows the plan before."""
+"""Episodes in real time: the policy plans while the device process follows the plan before."""
 
 import time
 from collections import Counter
@@ -17,24 +17,23 @@ from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.recording.observation_bridge import FrameSource, ObservationAssembler
 from stringline.real_robot.safety.reasons import Mode, Reason
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 @dataclass
-class LiveEpisode:
-    """How an episode by the clock went.
+class RealTimeEpisode:
+    """Counts of an episode in real time.
 
     Attributes:
-        seconds: How long it took.
-        plans: How often the policy was asked.
-        refused: Its answers that were no chunks for this body, or answered an observation of too
-            long ago.
-        waits: How often planning had to wait for a fresh frame.
-        waited_for: The cameras that it waited for, with how often.
-        answer_ms: Milliseconds of each answer.
+        seconds: Duration.
+        plans: Number of plans.
+        refused: Number of plans that did not fit the embodiment or were too late.
+        waits: Number of waits for fresh images.
+        waited_for: Number of waits by camera.
+        answer_ms: Durations of the plans.
         counts: Cycles in which each reason of the safety filter acted.
-        late: Cycles that the device process had to skip.
-        fault: Why the safety filter stopped the episode; empty when it did not.
+        late: Cycles that the device process skipped.
+        fault: Reasons of the fault that ended the episode; empty without one.
     """
 
     seconds: float = 0.0
@@ -49,16 +48,16 @@ class LiveEpisode:
 
 
 class RealTimeRobot:
-    """A robot, emulated or not, whose device process runs by the clock, with torque on.
+    """A robot whose device process runs in real time, with torque on.
 
     Args:
-        device: Connected and armed.
-        frames: Its cameras.
-        contract: What the policy sees and does.
-        embodiment: The body.
-        oldest_frame_s: No plan is made from older images; the arms hold until fresh ones come.
-            None: as old as the safety filter accepts.
-        first_move: Largest distance (rad, opening) from where the arms are to the first action of
+        device: Connected and armed device process.
+        frames: Source of the cameras' images.
+        contract: Contract of the policy.
+        embodiment: Embodiment of the arms.
+        oldest_frame_s: Largest age of images for a plan; with older ones the arms hold. None: the
+            largest age that the safety filter accepts.
+        first_move: Largest distance (rad, opening) from the measured joints to the first action of
             an episode.
     """
 
@@ -85,10 +84,10 @@ class RealTimeRobot:
         self._followed = False
 
     def approach(self, seconds: float) -> None:
-        """Moves the arms to the body's home pose and waits until they are there.
+        """Moves the arms to their home pose and waits for their arrival.
 
         Args:
-            seconds: How long the way takes; the safety filter may make it longer.
+            seconds: Duration; the safety filter may extend it.
 
         Raises:
             RuntimeError: The safety filter reports a fault, or the arms do not arrive.
@@ -105,27 +104,27 @@ class RealTimeRobot:
         execute_steps: int | None,
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
-    ) -> LiveEpisode:
-        """Runs the policy until the time is over, the task is done, the filter reports a fault, or somebody brakes the arms.
+    ) -> RealTimeEpisode:
+        """Runs the policy until the end of the time, success, a fault, or a brake.
 
         Args:
-            session: Of the policy.
+            session: Session of the policy.
             seconds: Longest time.
-            execute_steps: Control periods from one observation that is planned for to the next;
-                None: until the plan ends.
-            done: Says whether the task is done, as far as anybody knows.
-            report: Gets the newest state and the seconds so far, many times a second.
+            execute_steps: Control periods between the observations of two plans; None: until a plan
+                ends.
+            done: Returns whether the task is known to be done.
+            report: Receives the newest state and the seconds so far, many times a second.
 
         Raises:
-            ValueError: The first action is too far from where the arms are.
-            DeviceError: The device process is gone.
+            ValueError: The first action is too far from the measured joints.
+            DeviceError: The device process died.
         """
         self._device.begin()
         first = self._device.latest()
         self._begun = first.tick
         self._followed = False
         start = time.monotonic()
-        episode = LiveEpisode()
+        episode = RealTimeEpisode()
         due = 0.0
         while True:
             state = self._device.latest()
@@ -142,7 +141,7 @@ class RealTimeRobot:
             if episode.seconds >= seconds or done():
                 return episode
             if now < due:
-                time.sleep(min(_LOOK_S, due - now))
+                time.sleep(min(_POLL_S, due - now))
             elif chunk := self._plan(session, episode):
                 period = 1.0 / self._contract.control_hz
                 due = (
@@ -151,15 +150,15 @@ class RealTimeRobot:
                     else now + execute_steps * period
                 )
 
-    def _plan(self, session: Session, episode: LiveEpisode) -> ActionChunk | None:
-        """Asks the policy, if there is something fresh to show it, and returns its plan."""
+    def _plan(self, session: Session, episode: RealTimeEpisode) -> ActionChunk | None:
+        """Returns a plan of the policy, or None without fresh images."""
         frames = self._frames.frames()
         states = self._device.recent()
         age, camera = self._assembler.oldest_frame(frames, time.monotonic())
         if age > self._oldest_frame_s:
             episode.waits += 1
             episode.waited_for[camera] += 1
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             return None
         observation = self._assembler.build(
             states[-1].arms, [state.arms for state in states[:-1]], frames
@@ -170,9 +169,9 @@ class RealTimeRobot:
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         episode.plans += 1
         if self._device.latest().session != states[-1].session:
-            return None  # The arms were braked meanwhile, and begin anew when somebody says so.
+            return None  # The arms were braked meanwhile.
         if time.monotonic() - observed_s > self._device.limits.oldest_plan_s:
-            episode.refused += 1  # What it answers is long past; a fresh one is asked for at once.
+            episode.refused += 1  # Too late; the next plan follows at once.
             return None
         if not self._have_followed(states):
             self._check_first(chunk, self._device.latest())
@@ -183,7 +182,7 @@ class RealTimeRobot:
         return chunk
 
     def _have_followed(self, states: Sequence[DeviceState]) -> bool:
-        """Whether the arms have followed a plan in this episode yet; the state that it begins with says nothing of that."""
+        """Returns whether the arms have followed a plan since the first state of this episode."""
         self._followed |= any(
             state.mode is Mode.RUN for state in states if state.tick > self._begun
         )
@@ -193,13 +192,12 @@ class RealTimeRobot:
         if chunk.action.shape[1:] != state.arms.position.shape:
             return
         if not np.isfinite(chunk.action[0]).all():
-            return  # The filter refuses it, and the next one is the first.
+            return  # The filter refuses this chunk, so the next one is the first.
         distance = np.abs(chunk.action[0] - state.arms.position)
         worst = int(np.argmax(distance))
         if distance[worst] > self._first_move:
             raise ValueError(
-                f"The policy wants to begin {distance[worst]:.2f} away from where "
-                f"{self._contract.joints[worst]} is; allowed: "
-                f"{self._first_move}. Let the arms move to their home pose first "
-                f"(robot.approach_s=4), or bring them there."
+                f"The first action of the policy is {distance[worst]:.2f} away from the measured "
+                f"{self._contract.joints[worst]}; allowed: {self._first_move}. Let the arms move "
+                "to their home pose first (robot.approach_s=4), or bring them there."
             )

@@ -1,4 +1,4 @@
-"""From the ring to a file that only grows: whole records, however full or slow the disk is."""
+"""Append-only log files: complete records, also on a full or slow disk."""
 
 import json
 import os
@@ -18,20 +18,20 @@ _PIECE = 1 << 20
 
 
 class LogFile:
-    """A log that is being written.
+    """A log file that is being written.
 
-    What the disk does not take stays in the ring and is tried again; what is overwritten there
-    meanwhile is lost, and counted.
+    Records that the disk rejects stay in the ring and are written later; those that are overwritten
+    there before are lost, and counted.
 
     Args:
-        path: Of the file, which must not exist.
-        ring: Where records come from.
-        start: Place in the ring where the file begins, 0 for the oldest record.
-        header: What the log is about, plain JSON.
+        path: Path of the file, which must not exist.
+        ring: Source of the records.
+        start: Position of the first record in the ring; 0: the oldest one.
+        header: Plain JSON.
 
     Attributes:
         path: As given.
-        lost: Records that no disk took in time.
+        lost: Number of lost records.
     """
 
     def __init__(self, path: Path, ring: Ring, start: int, header: Mapping[str, Any]) -> None:
@@ -47,10 +47,7 @@ class LogFile:
         self._again = self._synced = 0.0
 
     def pump(self) -> None:
-        """Writes what is new in the ring.
-
-        A disk that takes nothing is asked again half a second later.
-        """
+        """Writes the new records of the ring. After an error it waits for half a second."""
         if time.monotonic() < self._again:
             return
         try:
@@ -67,7 +64,7 @@ class LogFile:
             self._failed()
 
     def _append_new(self) -> bool:
-        """Writes a piece of what is new, so that no copy of the ring is ever held; says whether there was anything."""
+        """Writes a part of the new records, to bound the memory; returns whether there were any."""
         data, end = self._ring.read(self._place, _PIECE)
         if data:
             first = int(HEAD.unpack_from(data)[6])
@@ -79,7 +76,7 @@ class LogFile:
         return bool(data)
 
     def _append(self, data: bytes) -> int:
-        """Writes records, and returns the size of those that the disk took as a whole."""
+        """Writes records, and returns the size of those that were written completely."""
         assert self._file is not None
         try:
             write_all(self._file.fileno(), memoryview(data))
@@ -111,17 +108,17 @@ class LogFile:
         self._synced = time.monotonic()
 
     def close(self, reason: str) -> None:
-        """Writes what is left, says why the log ends, and waits for the disk; never raises."""
+        """Writes the remaining records and the reason of the end, and syncs; never raises."""
         self._again = 0.0
         self.pump()
-        if self._again:  # Else what is in the ring by now came after the end.
+        if self._again:  # The write failed; otherwise new records in the ring came after the end.
             self._lose(_count(self._ring.read(self._place)[0]))
         if self._file is None:
             return
-        words = {"what": reason, "lost": self.lost, "failures": self._ring.marks[Mark.FAILURES]}
+        end = {"what": reason, "lost": self.lost, "failures": self._ring.marks[Mark.FAILURES]}
         try:
             self._append(
-                encode(Entry(Kind.END, 0, 0, time.monotonic_ns(), json.dumps(words).encode()))
+                encode(Entry(Kind.END, 0, 0, time.monotonic_ns(), json.dumps(end).encode()))
             )
             self._sync()
         except OSError:
@@ -131,7 +128,7 @@ class LogFile:
 
 
 def _count(data: bytes) -> int:
-    """Returns how many records there are in bytes that are whole records."""
+    """Returns the number of records in a sequence of complete records."""
     at = count = 0
     while at < len(data):
         at = at + HEAD.size + HEAD.unpack_from(data, at)[2]

@@ -1,10 +1,9 @@
-"""Records of an incident log: each says how long it is and bears a checksum, so that a file cut anywhere is read up to there.
+"""Records of an incident log. Each has a length and a checksum, so a truncated file stays readable.
 
-Record, little-endian: F5 53 4C 69 | CRC-32 (4 bytes) of all that follows | length of the payload
-(4) | kind (1) | source (1) | 0 (2) | number (8) | monotonic nanoseconds (8) | payload. A file is
-records one behind the other and nothing else. It begins with a header in JSON. What the device
-process noted is numbered from 1 without gaps, so a gap tells how much is missing; records that the
-writer of the file added have the number 0.
+Record, little-endian: F5 53 4C 69 | CRC-32 (4 bytes) of the rest | length of the payload (4) |
+kind (1) | source (1) | 0 (2) | number (8) | monotonic nanoseconds (8) | payload. A file is a
+sequence of records and begins with a header in JSON. The records of the device process are numbered
+from 1 without gaps, so a gap tells the number of missing ones; those of the recorder have 0.
 """
 
 import struct
@@ -24,15 +23,15 @@ Payload = bytes | bytearray | memoryview
 
 
 class Kind(IntEnum):
-    """What a record tells. Readers pass over kinds that they do not know."""
+    """The kind of a record. Readers skip unknown kinds."""
 
     HEADER = 1  # JSON about the whole log.
-    EVENT = 2  # JSON: `what` happened, and what is worth knowing about it.
-    SENT = 3  # Raw bytes to a bus, the source.
-    RECEIVED = 4  # Raw bytes from a bus, the source.
-    CYCLE = 5  # One cycle of the device process, as the header's layout says.
-    CHUNK = 6  # A chunk that came in, see `incident_log.pack_chunk`.
-    END = 7  # JSON: why the log ends, and how much of it was lost.
+    EVENT = 2  # JSON: the name of the event, `what`, and its details.
+    SENT = 3  # Raw bytes to a bus, whose number is the source.
+    RECEIVED = 4  # Raw bytes from a bus, whose number is the source.
+    CYCLE = 5  # One cycle of the device process, in the layout of the header.
+    CHUNK = 6  # A received chunk, see `incident_log.pack_chunk`.
+    END = 7  # JSON: the reason of the end, and the number of lost records.
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,10 @@ class Entry:
 
     Attributes:
         kind: One of `Kind`, or a number of a later version.
-        source: The bus of raw bytes, 0 otherwise.
-        number: Counts what the device process noted, from 1; 0 for what the writer of the file
-            added.
+        source: Number of the bus of raw bytes, 0 otherwise.
+        number: Counts the records of the device process from 1; 0 for those of the recorder.
         ns: Monotonic nanoseconds.
-        payload: What the kind says.
+        payload: Content, see `Kind`.
     """
 
     kind: int
@@ -57,12 +55,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Damage:
-    """A part of a log that is no record.
+    """A damaged part of a log.
 
     Attributes:
-        at: Byte where it begins.
-        size: In bytes.
-        reason: In words.
+        at: Offset of its first byte.
+        size: Number of bytes.
+        reason: Description of the damage.
     """
 
     at: int
@@ -71,7 +69,7 @@ class Damage:
 
 
 def pack_into(buffer: bytearray, entry: tuple[int, int, int, int], payload: Payload) -> int:
-    """Writes a record to the beginning of a buffer and returns its size; nothing that grows is allocated.
+    """Writes a record to the beginning of a buffer, without allocations, and returns its size.
 
     Args:
         buffer: At least `HEAD.size` + `LONGEST_PAYLOAD` bytes.
@@ -84,7 +82,7 @@ def pack_into(buffer: bytearray, entry: tuple[int, int, int, int], payload: Payl
     view = memoryview(payload).cast("B")
     size = HEAD.size + len(view)
     if len(view) > LONGEST_PAYLOAD:
-        raise ValueError(f"A record of {len(view)} bytes; allowed: {LONGEST_PAYLOAD}.")
+        raise ValueError(f"A record has {len(view)} bytes; allowed: {LONGEST_PAYLOAD}.")
     kind, source, number, ns = entry
     HEAD.pack_into(buffer, 0, MAGIC, 0, len(view), kind, source, 0, number, ns)
     buffer[HEAD.size : size] = view
@@ -93,24 +91,16 @@ def pack_into(buffer: bytearray, entry: tuple[int, int, int, int], payload: Payl
 
 
 def encode(entry: Entry) -> bytes:
-    """Returns the bytes of a record.
-
-    Raises:
-        ValueError: The payload is too long.
-    """
+    """Returns the bytes of a record."""
     buffer = bytearray(HEAD.size + len(entry.payload))
-    return bytes(
-        buffer[
-            : pack_into(buffer, (entry.kind, entry.source, entry.number, entry.ns), entry.payload)
-        ]
-    )
+    pack_into(buffer, (entry.kind, entry.source, entry.number, entry.ns), entry.payload)
+    return bytes(buffer)
 
 
 def scan(data: bytes | mmap) -> Iterator[Entry | Damage]:
-    """Yields every record that is whole, and each stretch of bytes between them that is none, in their order.
+    """Yields all intact records, and the damaged parts between them, in order.
 
-    Nothing that a file holds makes it fail; a damaged stretch ends where the next whole record
-    begins.
+    No content raises an error; a damaged part ends at the next intact record.
     """
     at = 0
     end = len(data)
@@ -125,13 +115,13 @@ def scan(data: bytes | mmap) -> Iterator[Entry | Damage]:
         yield Damage(
             at,
             following - at,
-            "the file ends within a record" if cut else "no record with a right checksum",
+            "the file ends within a record" if cut else "no record with a valid checksum",
         )
         at = following
 
 
 def whole(data: bytes | mmap, at: int) -> int:
-    """Returns the size of the record that begins there, or 0 when there is none that is whole."""
+    """Returns the size of the intact record at an offset, or 0 without one."""
     size = _claimed(data, at)
     if not size or at + size > len(data):
         return 0
@@ -140,7 +130,7 @@ def whole(data: bytes | mmap, at: int) -> int:
 
 
 def whole_records(data: bytes) -> int:
-    """Returns how many bytes the whole records take with which data begins; a record that is cut off does not count."""
+    """Returns the size of the complete records at the beginning of the data."""
     at = 0
     while at + HEAD.size <= len(data) and (
         following := at + HEAD.size + HEAD.unpack_from(data, at)[2]
@@ -150,7 +140,7 @@ def whole_records(data: bytes) -> int:
 
 
 def next_record(data: bytes | mmap, start: int) -> int:
-    """Returns where the first whole record from `start` on begins, or the length of the data."""
+    """Returns the offset of the first intact record from `start` on, or the length of the data."""
     at = data.find(MAGIC, start)
     while at >= 0 and not whole(data, at):
         at = data.find(MAGIC, at + 1)
@@ -158,7 +148,7 @@ def next_record(data: bytes | mmap, start: int) -> int:
 
 
 def _claimed(data: bytes | mmap, at: int) -> int:
-    """Returns the size that a record claims to have, or 0 where none begins."""
+    """Returns the size in the head of a record, or 0 if no record begins there."""
     if at + HEAD.size > len(data) or data[at : at + len(MAGIC)] != MAGIC:
         return 0
     length = int(HEAD.unpack_from(data, at)[2])

@@ -1,8 +1,7 @@
-"""What the device process notes, always: every byte on the wire, every cycle, every chunk, and what the safety filter did.
+"""The flight recorder of the device process: all bytes on the wire, all cycles and all chunks.
 
-It goes into a ring in shared memory, see `incident_ring`; no file is touched here, nothing grows
-and nobody is waited for. The recorder, a process of its own, brings the ring into a file when there
-is a reason to.
+It writes into a ring in shared memory, see `incident_ring`, without files, growing memory or
+waiting. The recorder, another process, saves the ring to a file after an incident.
 """
 
 import hashlib
@@ -33,12 +32,12 @@ _PLACES = {reason: place for place, reason in enumerate(REASONS)}
 
 
 def cycle_layout(state: np.dtype[np.void], joints: int) -> np.dtype[np.void]:
-    """Layout of the record of a cycle.
+    """Returns the layout of the record of a cycle.
 
-    The state as it is told; `now`, the time that targets were sampled for; `chunk`, the number of
-    the chunk in force, 0 for none; `target` (J,), the input of the filter, not a number where none
-    was due; `amounts` (R,), by how much each reason acted. The output of the filter is the state's
-    `command`.
+    It has the published state; `now`, the time of the target; `chunk`, the number of the chunk in
+    force, 0 without one; `target` (J,), the input of the filter, NaN if no action was due;
+    `amounts` (R,), by how much each reason acted. The output of the filter is the `command` of the
+    state.
     """
     return np.dtype(
         [
@@ -53,32 +52,27 @@ def cycle_layout(state: np.dtype[np.void], joints: int) -> np.dtype[np.void]:
 
 @dataclass(frozen=True)
 class BusTap:
-    """Listens to a bus.
-
-    Attributes:
-        ring: Where the bytes go.
-        source: Number of the bus.
-    """
+    """Records the bytes of the bus number `source`."""
 
     ring: Ring
     source: int
 
     def sent(self, data: bytes) -> None:
-        """Notes bytes that went out."""
+        """Records bytes that were sent."""
         self.ring.put(Kind.SENT, data, self.source)
 
     def received(self, data: bytes) -> None:
-        """Notes bytes that came in."""
+        """Records bytes that were received."""
         self.ring.put(Kind.RECEIVED, data, self.source)
 
 
 class IncidentLog:
-    """The device process's pen.
+    """Writes the records of the device process.
 
     Args:
-        memory: Of the ring.
-        state_layout: Of the states that the loop tells.
-        joints: How many the body has.
+        memory: Memory of the ring.
+        state_layout: Layout of the published states.
+        joints: Number of joints.
     """
 
     def __init__(self, memory: Memory, state_layout: np.dtype[np.void], joints: int) -> None:
@@ -91,21 +85,15 @@ class IncidentLog:
         self._ring.marks[Mark.PROCESS] = os.getpid()
 
     def tap(self, source: int) -> BusTap:
-        """Returns who listens to the bus of that number."""
+        """Returns a listener for the bus of that number."""
         return BusTap(self._ring, source)
 
     def event(self, what: str, **about: int | str) -> None:
-        """Notes that something happened."""
+        """Records an event."""
         self._ring.put(Kind.EVENT, json.dumps({"what": what, **about}).encode())
 
     def chunk(self, chunk: ActionChunk, session: int, number: int) -> None:
-        """Notes a chunk that came in.
-
-        Args:
-            chunk: Whatever it holds.
-            session: That it bears.
-            number: Counted from 1 if the filter admitted it, else 0.
-        """
+        """Records a received chunk; `number` counts admitted ones from 1, others have 0."""
         self._ring.put(Kind.CHUNK, pack_chunk(chunk, session, number))
 
     def cycle(
@@ -116,15 +104,7 @@ class IncidentLog:
         target: Vector | None,
         amounts: Mapping[Reason, float],
     ) -> None:
-        """Notes a cycle, and a fault if it has just begun.
-
-        Args:
-            state: As it was told.
-            now: Time that the target was sampled for.
-            chunk: Number of the chunk in force, 0 for none.
-            target: (J,) input of the filter.
-            amounts: By how much each reason acted.
-        """
+        """Records a cycle, and counts a new fault; see `cycle_layout`."""
         cycle = self._cycle
         cycle["state"] = state
         cycle["now"] = now
@@ -141,7 +121,7 @@ class IncidentLog:
         self._fault = fault
 
     def end(self) -> None:
-        """Notes that the process ends in good order."""
+        """Records the normal end of the process."""
         self.event("end")
         self._ring.marks[Mark.ENDED] = 1
 
@@ -153,7 +133,7 @@ def describe_log(
     driver: ArmDriver,
     cameras: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns what the reader of a log has to know, as plain JSON."""
+    """Returns the part of the header that describes the device process, as plain JSON."""
     held = {
         field.name: np.asarray(getattr(limits, field.name)).tolist() for field in fields(limits)
     }
@@ -176,10 +156,10 @@ def pack_chunk(chunk: ActionChunk, session: int, number: int) -> bytes:
 
 
 def unpack_chunk(payload: bytes) -> tuple[ActionChunk, int, int]:
-    """Returns a chunk, its session and its number, which is 0 if it was refused.
+    """Returns a chunk, its session and its number, which is 0 if the filter refused it.
 
     Raises:
-        ValueError: These bytes are no chunk.
+        ValueError: The bytes are not a chunk.
     """
     try:
         session, number, _, length, dims = _CHUNK.unpack_from(payload)
@@ -189,4 +169,4 @@ def unpack_chunk(payload: bytes) -> tuple[ActionChunk, int, int]:
         )
         return ActionChunk(times, action), session, number
     except (struct.error, ValueError) as error:
-        raise ValueError(f"These {len(payload)} bytes are no chunk ({error}).") from error
+        raise ValueError(f"These {len(payload)} bytes are not a chunk ({error}).") from error

@@ -1,4 +1,4 @@
-"""Reading an incident log, whatever became of it."""
+"""Reads an incident log, also a damaged one."""
 
 import itertools
 import json
@@ -19,11 +19,11 @@ _KNOWN = frozenset(int(kind) for kind in Kind)
 
 @dataclass(frozen=True)
 class Incident:
-    """A log as far as it can be read.
+    """The readable parts of a log.
 
     Attributes:
-        entries: All records that are whole, in their order.
-        damage: What is not.
+        entries: All intact records, in order.
+        damage: The damaged parts.
     """
 
     entries: Sequence[Entry]
@@ -31,7 +31,7 @@ class Incident:
 
     @classmethod
     def of(cls, data: bytes | mmap.mmap) -> Self:
-        """Reads bytes; nothing in them makes it fail."""
+        """Reads bytes; no content raises an error."""
         found = list(scan(data))
         entries = [part for part in found if isinstance(part, Entry)]
         return cls(entries, [part for part in found if isinstance(part, Damage)])
@@ -41,11 +41,11 @@ class Incident:
         """Reads a file.
 
         Raises:
-            ValueError: There is none, or nothing in it is a record.
+            ValueError: The file does not exist, or has no intact record.
         """
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"There is no incident log {path}.")
+            raise ValueError(f"The incident log {path} does not exist.")
         with path.open("rb") as file:
             if not path.stat().st_size:
                 raise ValueError(f"{path} is empty.")
@@ -53,26 +53,26 @@ class Incident:
                 incident = cls.of(data)
         if not incident.entries:
             raise ValueError(
-                f"{path} is no incident log: none of its {path.stat().st_size} bytes belong to a "
-                f"whole record."
+                f"{path} is not an incident log: its {path.stat().st_size} bytes contain no intact "
+                f"record."
             )
         return incident
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
-        """What the log is about; empty if the header did not survive."""
+        """Content of the header; empty if it is damaged."""
         return next(
             (
-                words
+                header
                 for entry in self.entries
-                if entry.kind == Kind.HEADER and (words := words_of(entry))
+                if entry.kind == Kind.HEADER and (header := json_of(entry))
             ),
             {},
         )
 
     @cached_property
     def layout(self) -> np.dtype[np.void] | None:
-        """Layout of the records of cycles, None if the header does not tell."""
+        """Layout of the records of cycles; None if the header lacks it."""
         try:
             return layout_of(self.header["layout"])
         except (KeyError, ValueError, TypeError):
@@ -80,7 +80,7 @@ class Incident:
 
     @cached_property
     def cycles(self) -> list[tuple[Entry, Record]]:
-        """The cycles, with their records, as far as their layout is known."""
+        """The cycles with their decoded records; empty without a layout."""
         layout = self.layout
         if layout is None:
             return []
@@ -93,34 +93,34 @@ class Incident:
 
     @property
     def missing(self) -> int:
-        """How many records between the first and the last are not there."""
+        """Number of missing records between the first and the last."""
         numbers = [entry.number for entry in self.entries if entry.number]
         return sum(max(0, after - before - 1) for before, after in itertools.pairwise(numbers))
 
     @property
     def ended(self) -> Mapping[str, Any]:
-        """Why the log ends; empty when its writer did not come so far."""
+        """Content of the last record; empty if the log is incomplete."""
         return next(
-            (words_of(entry) for entry in reversed(self.entries) if entry.kind == Kind.END), {}
+            (json_of(entry) for entry in reversed(self.entries) if entry.kind == Kind.END), {}
         )
 
     @property
     def unknown(self) -> int:
-        """How many records are of a kind that this version does not know."""
+        """Number of records of unknown kinds."""
         return sum(entry.kind not in _KNOWN for entry in self.entries)
 
 
-def words_of(entry: Entry) -> dict[str, Any]:
-    """Returns the JSON of a record, empty if it is none."""
+def json_of(entry: Entry) -> dict[str, Any]:
+    """Returns the JSON object of a record, empty if it has none."""
     try:
-        words = json.loads(entry.payload)
+        content = json.loads(entry.payload)
     except (ValueError, RecursionError):
         return {}
-    return words if isinstance(words, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def plain_layout(layout: np.dtype[np.void]) -> list[Any]:
-    """Returns a layout as plain JSON, as `layout_of` reads it."""
+    """Returns a layout as plain JSON; `layout_of` is the inverse."""
     return [
         [
             field[0],
@@ -132,17 +132,17 @@ def plain_layout(layout: np.dtype[np.void]) -> list[Any]:
 
 
 def layout_of(plain: object) -> np.dtype[np.void]:
-    """Returns the layout that was described.
+    """Returns the layout of a description as by `plain_layout`.
 
     Raises:
-        ValueError: It describes none, or one that would hold objects.
+        ValueError: The description is invalid, or has objects.
     """
     try:
         layout = np.dtype(_fields(plain))
     except (TypeError, ValueError, KeyError, RecursionError) as error:
-        raise ValueError(f"This describes no record: {plain!r:.100}") from error
+        raise ValueError(f"This is not the layout of a record: {plain!r:.100}") from error
     if layout.hasobject or not layout.names or not layout.itemsize:
-        raise ValueError(f"This describes no record: {plain!r:.100}")
+        raise ValueError(f"This is not the layout of a record: {plain!r:.100}")
     return layout
 
 

@@ -1,7 +1,7 @@
-"""The process that brings the ring of the device process into files: on a fault, when asked to, and when somebody dies.
+"""The process that saves the ring of the device process: after faults, deaths and on request.
 
-It alone touches the disk, so a disk that is full or slow costs records, which are counted, and
-never a cycle of the arms.
+It alone accesses the disk, so a full or slow disk costs records, which are counted, and never a
+cycle of the arms.
 """
 
 import contextlib
@@ -9,11 +9,10 @@ import json
 import os
 import select
 import time
-import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE
 from stringline.real_robot.incidents.incident_files import LogFile
 from stringline.real_robot.incidents.incident_format import LONGEST_PAYLOAD
 from stringline.real_robot.incidents.incident_ring import Mark, Ring, capacity_for, ring_memory
+from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.mailbox import Memory
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _END_TIMEOUT_S = 5.0
 _KEEP = b"keep"
 _STOP = b"stop"
@@ -32,15 +32,14 @@ _STOP = b"stop"
 
 @dataclass(frozen=True)
 class LogPlan:
-    """What is kept where.
+    """Settings of the incident logs.
 
     Attributes:
-        folder: Where files go; it is made when the first one is due.
-        about: Plain JSON for the header: configuration, hash of the limits, versions, digest of the
-            checkpoint.
-        seconds: How far back an incident's file reaches.
-        after_s: For how long it goes on after its cause.
-        everything: Whether all is kept in a file of its own, incident or not.
+        folder: Folder of the files; the first file creates it.
+        about: Plain JSON for the header: configuration, versions, digest of the checkpoint.
+        seconds: Time before an incident that its file covers.
+        after_s: Time after an incident that its file covers.
+        everything: Whether another file holds the whole session.
     """
 
     folder: Path
@@ -50,7 +49,7 @@ class LogPlan:
     everything: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses spans that keep nothing."""
+        """Checks the durations."""
         if self.seconds not in POSITIVE or self.after_s not in NOT_NEGATIVE:
             raise ValueError(
                 f"seconds={self.seconds}, after_s={self.after_s}; allowed: above 0, and 0 or more."
@@ -61,108 +60,91 @@ class IncidentRecorder:
     """The owner's handle on the recorder.
 
     Args:
-        plan: What is kept where.
-        context: That spawns processes.
-        period_s: Of a cycle of the device process.
-        about: What the reader of a log has to know: layout of cycles, names of buses, joints and
-            servos.
+        plan: Settings of the logs.
+        period_s: Period of a cycle of the device process, seconds.
+        about: Description of the device process for the header, see `describe_log`.
 
     Attributes:
-        folder: Where files go.
-        memory: Of the ring, for the device process.
+        folder: Folder of the files.
+        memory: Memory of the ring, for the device process.
     """
 
-    def __init__(
-        self, plan: LogPlan, context: SpawnContext, period_s: float, about: Mapping[str, Any]
-    ) -> None:
-        if (size := len(json.dumps({**plan.about, **about}))) > LONGEST_PAYLOAD // 2:
+    def __init__(self, plan: LogPlan, period_s: float, about: Mapping[str, Any]) -> None:
+        header = {**plan.about, **about}
+        if (size := len(json.dumps(header))) > LONGEST_PAYLOAD // 2:
             raise ValueError(
-                f"What is to be said about a log takes {size} bytes; allowed: "
-                f"{LONGEST_PAYLOAD // 2}."
+                f"The header of the incident log has {size} bytes; allowed: {LONGEST_PAYLOAD // 2}."
             )
         self.folder = plan.folder
-        self.memory = ring_memory(context, capacity_for(plan.seconds + plan.after_s, period_s))
+        self.memory = ring_memory(capacity_for(plan.seconds + plan.after_s, period_s))
         self._marks = Ring(self.memory).marks
-        self._connection, self._far_end = context.Pipe()
-        weakref.finalize(
-            self, self._connection.close
-        )  # At the owner's exit the process learns that it is gone.
-        whole = LogPlan(
-            plan.folder, {**plan.about, **about}, plan.seconds, plan.after_s, plan.everything
-        )
-        self._process = context.Process(
-            target=run_recorder,
-            args=(self.memory, whole, self._far_end),
+        self._child = ChildProcess(
+            run_recorder,
+            (self.memory, replace(plan, about=header)),
+            Pipe(),
             name="stringline incident recorder",
-            daemon=True,
+            end_timeout_s=_END_TIMEOUT_S,
+            stop=lambda pipe: pipe.send_bytes(_STOP),
         )
 
     def start(self) -> None:
         """Starts the process."""
-        self._process.start()
-        self._far_end.close()
+        self._child.start()
 
     def keep(self, reason: str) -> None:
-        """Asks for a file of the last seconds, as an operator's key does; does not wait for it."""
+        """Requests a file of the last seconds, without waiting for it."""
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(_KEEP + reason.encode())
+            self._child.channel.send_bytes(_KEEP + reason.encode())
 
     @property
     def pid(self) -> int | None:
-        """Number of the process."""
-        return self._process.pid
+        """Number of the process; None before the start."""
+        return self._child.pid
 
     @property
     def lost(self) -> int:
-        """Records that no file took before they were overwritten, or before the end."""
+        """Number of records that were overwritten, or left at the end, before they were saved."""
         return self._marks[Mark.LOST]
 
     @property
     def failures(self) -> int:
-        """Attempts to write that failed."""
+        """Number of failed attempts to write."""
         return self._marks[Mark.FAILURES]
 
     @property
     def files(self) -> int:
-        """Files begun."""
+        """Number of files."""
         return self._marks[Mark.FILES]
 
     def close(self) -> None:
-        """Ends the process once everything is on the disk, but waits no longer than some seconds."""
-        if self._process.pid is not None:
-            with contextlib.suppress(OSError):
-                self._connection.send_bytes(_STOP)
-            self._process.join(_END_TIMEOUT_S)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
-        self._connection.close()
+        """Ends the process after it has saved all records, at most some seconds later."""
+        self._child.end()
 
 
 def run_recorder(memory: Memory, plan: LogPlan, connection: Connection) -> None:
-    """Runs in the spawned process until the owner says stop or is gone."""
+    """Runs in the spawned process until the owner requests the end or disappears."""
     leave_to_owner()
-    keeper = Keeper(memory, plan)
+    trigger = IncidentTrigger(memory, plan)
     while True:
         try:
-            request = connection.recv_bytes() if connection.poll(_LOOK_S) else b""
+            request = connection.recv_bytes() if connection.poll(_POLL_S) else b""
         except (EOFError, OSError):
-            keeper.bereaved()
+            trigger.owner_died()
             return
         if request == _STOP:
-            keeper.close()
+            trigger.close()
             return
         if request.startswith(_KEEP):
-            keeper.begin(request[len(_KEEP) :].decode(errors="replace"))
-        keeper.look()
+            trigger.begin(request[len(_KEEP) :].decode(errors="replace"))
+        trigger.update()
 
 
-class Keeper:
-    """Decides when a file is due, and fills it.
+class IncidentTrigger:
+    """Detects incidents and writes their files.
 
     Args:
-        memory: Of the ring.
-        plan: What is kept where.
+        memory: Memory of the ring.
+        plan: Settings of the logs.
     """
 
     def __init__(self, memory: Memory, plan: LogPlan) -> None:
@@ -175,8 +157,8 @@ class Keeper:
         self._dead = False
         self._device = -1
 
-    def look(self) -> None:
-        """Looks for causes and writes what is due."""
+    def update(self) -> None:
+        """Detects new incidents and writes new records to the open files."""
         if (faults := self._ring.marks[Mark.FAULTS]) != self._faults:
             self._faults = faults
             self.begin("fault")
@@ -191,7 +173,7 @@ class Keeper:
                 self._end_incident()
 
     def begin(self, reason: str) -> None:
-        """Begins a file with what the ring holds; one that is being written goes on for longer instead."""
+        """Opens a file with the content of the ring, or extends the time of the open one."""
         self._until = time.monotonic() + self._plan.after_s
         if self._incident is None:
             self._incident = self._file("incident", 0, reason)
@@ -202,18 +184,18 @@ class Keeper:
             self._incident.close("the time after the incident is over")
             self._incident = None
 
-    def bereaved(self) -> None:
-        """The owner is gone: waits until the arms have come to rest, and keeps what led to it."""
+    def owner_died(self) -> None:
+        """Saves the last seconds after the owner has died, until the arms are at rest."""
         deadline = time.monotonic() + _END_TIMEOUT_S
-        self.begin("the owner of the device process is gone")
-        while time.monotonic() < deadline and not self._gone():
-            time.sleep(_LOOK_S)
-            self.look()
+        self.begin("the owner of the device process died")
+        while time.monotonic() < deadline and not self._device_ended():
+            time.sleep(_POLL_S)
+            self.update()
         self.close()
 
     def close(self) -> None:
         """Completes all files."""
-        self.look()
+        self.update()
         self._end_incident()
         if self._everything is not None:
             self._everything.close("the end")
@@ -232,16 +214,16 @@ class Keeper:
         }
         return LogFile(self._plan.folder / f"{name}-{known}.log", self._ring, start, header)
 
-    def _gone(self) -> bool:
-        """Says whether the device process has ended, well or not."""
+    def _device_ended(self) -> bool:
+        """Returns whether the device process has ended, normally or not."""
         if self._device < 0 and (number := self._ring.marks[Mark.PROCESS]):
             try:
                 self._device = os.pidfd_open(number)
             except ProcessLookupError:
                 return True
-            except OSError:  # The system cannot tell.
+            except OSError:  # The system has no such handles.
                 return bool(self._ring.marks[Mark.ENDED])
         return self._device >= 0 and bool(select.select([self._device], [], [], 0)[0])
 
     def _device_died(self) -> bool:
-        return self._gone() and not self._ring.marks[Mark.ENDED]
+        return self._device_ended() and not self._ring.marks[Mark.ENDED]

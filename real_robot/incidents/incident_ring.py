@@ -1,14 +1,14 @@
-"""The last half minute of a device process, in shared memory: written without ever waiting, read by whoever comes.
+"""A ring buffer in shared memory with the records of the last half minute of a device process.
 
-A ring of records as in a file, see `incident_format`. The writer announces how far it will write
-before it writes, so a reader knows what was overwritten while it copied. The memory outlives its
-writer, so it is still read after a crash of the device process.
+The records have the format of the files, see `incident_format`. The writer never waits. It
+announces the end of each write before it writes, so a reader knows which bytes were overwritten
+while it copied. The memory outlives its writer and is readable after a crash of the device process.
 """
 
 import time
 from ctypes import c_ubyte
 from enum import IntEnum
-from multiprocessing.context import SpawnContext
+from multiprocessing.sharedctypes import RawArray
 
 from stringline.real_robot.incidents.incident_format import (
     HEAD,
@@ -22,39 +22,38 @@ from stringline.real_robot.ipc.mailbox import Memory
 
 _MARKS = 16
 _MARK_SIZE = 8
-# What a cycle of eighteen servos and two buses notes at most, requests and answers included.
+# Upper bound for a cycle of eighteen servos and two buses, with all requests and answers.
 BYTES_PER_CYCLE = 4096
 
 
 class Mark(IntEnum):
-    """Numbers beside the ring. Each has one writer."""
+    """Indices of the counters beside the ring. Each has one writer."""
 
-    WRITTEN = 0  # Bytes put so far. Written by the device process, as all down to `ENDED`.
-    ANNOUNCED = 1  # Bytes put once the record at hand is done.
-    FAULTS = 2  # Faults so far.
+    WRITTEN = 0  # Bytes written so far. The device process writes this and all up to `ENDED`.
+    ANNOUNCED = 1  # Bytes written after the current record.
+    FAULTS = 2  # Number of faults.
     PROCESS = 3  # Number of the device process.
-    ENDED = 4  # Whether it ended in good order.
-    # Records that no file took before they were overwritten. Written by the recorder, as all below.
-    LOST = 5
-    FAILURES = 6  # Attempts to write that failed.
-    FILES = 7  # Files begun.
+    ENDED = 4  # Whether it ended normally.
+    LOST = 5  # Records that were overwritten before they were saved. The recorder writes these.
+    FAILURES = 6  # Failed attempts to write.
+    FILES = 7  # Number of files.
 
 
-def ring_memory(context: SpawnContext, capacity: int) -> Memory:
-    """Returns memory for a ring of that many bytes, to be given to other processes when they are spawned.
+def ring_memory(capacity: int) -> Memory:
+    """Returns memory for a ring, which spawned processes get as an argument.
 
     Raises:
-        ValueError: A record does not fit.
+        ValueError: The capacity, in bytes, is too small for the longest record.
     """
     if capacity < 2 * (HEAD.size + LONGEST_PAYLOAD):
         raise ValueError(
-            f"A ring of {capacity} bytes; allowed: {2 * (HEAD.size + LONGEST_PAYLOAD)} and more."
+            f"A ring has {capacity} bytes; allowed: at least {2 * (HEAD.size + LONGEST_PAYLOAD)}."
         )
-    return context.RawArray(c_ubyte, _MARKS * _MARK_SIZE + capacity)
+    return RawArray(c_ubyte, _MARKS * _MARK_SIZE + capacity)
 
 
 def capacity_for(seconds: float, period_s: float) -> int:
-    """Returns the bytes that so many seconds of cycles take."""
+    """Returns the capacity for cycles of some seconds, bytes."""
     return max(round(seconds / period_s) * BYTES_PER_CYCLE, 4 * LONGEST_PAYLOAD)
 
 
@@ -62,7 +61,10 @@ class Ring:
     """One end of a ring.
 
     Args:
-        memory: As `ring_memory` returned it.
+        memory: Result of `ring_memory`.
+
+    Attributes:
+        marks: Counters, see `Mark`.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -74,11 +76,7 @@ class Ring:
         self._number = 0
 
     def put(self, kind: int, payload: Payload, source: int = 0) -> None:
-        """Writes a record; the oldest make room.
-
-        Raises:
-            ValueError: It is too long.
-        """
+        """Writes a record over the oldest ones."""
         self._number += 1
         size = pack_into(self._scratch, (kind, source, self._number, time.monotonic_ns()), payload)
         written = self.marks[Mark.WRITTEN]
@@ -91,12 +89,11 @@ class Ring:
         self.marks[Mark.WRITTEN] = written + size
 
     def read(self, start: int, most: int | None = None) -> tuple[bytes, int]:
-        """Returns whole records from a place on, and the place behind them, where the next read starts.
+        """Returns complete records, and the position after them, where the next read starts.
 
         Args:
-            start: As an earlier call returned it; 0 for the oldest.
-            most: Bytes that are copied at once, at least two of the longest records; None: all that
-                there are.
+            start: Position as returned by an earlier call; 0: the oldest record.
+            most: Largest number of copied bytes, at least two of the longest records; None: all.
         """
         end = self.marks[Mark.WRITTEN]
         capacity = len(self._bytes)
@@ -116,6 +113,5 @@ class Ring:
         if most is None:
             return data, end
         kept = whole_records(data)
-        # Nothing is left of what was overwritten as a whole; the next read starts with what is the
-        # oldest then.
+        # If everything was overwritten, the next read starts at the oldest record.
         return data[:kept], begin + kept if kept else start

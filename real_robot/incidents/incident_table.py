@@ -1,4 +1,4 @@
-"""An incident log in words: a line for each thing that changed, with its time before or after the first fault."""
+"""An incident log as text: a line per change, with its time relative to the first fault."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 from stringline.real_robot.incidents.incident_format import Entry, Kind
 from stringline.real_robot.incidents.incident_log import unpack_chunk
-from stringline.real_robot.incidents.incident_reader import Incident, words_of
+from stringline.real_robot.incidents.incident_reader import Incident, json_of
 from stringline.real_robot.ipc.mailbox import Record
 from stringline.real_robot.safety.reasons import Mode, describe_servo_error, old_cameras
 
@@ -16,13 +16,13 @@ _SHOWN_BYTES = 48
 
 @dataclass(frozen=True)
 class IncidentTable:
-    """What is shown of a log.
+    """A table of a log.
 
     Attributes:
         incident: The log.
-        last_s: Only so many seconds before its end; None shows all.
-        every_cycle: Whether cycles in which nothing changed are shown as well.
-        wire: Whether the raw bytes are shown.
+        last_s: Time before its end that is shown, seconds; None shows all.
+        every_cycle: Whether cycles without a change are shown as well.
+        wire: Whether raw bytes are shown.
     """
 
     incident: Incident
@@ -36,7 +36,7 @@ class IncidentTable:
         self._cycles.update({entry.number: record for entry, record in self.incident.cycles})
 
     def lines(self) -> Iterator[str]:
-        """Yields what the log is about, what happened, and what of it cannot be read."""
+        """Yields a head, the events, and the damaged parts."""
         yield from self._about()
         yield from self._events()
         yield from self._end()
@@ -50,7 +50,7 @@ class IncidentTable:
             if "wall_ns" in clock
             else "unknown"
         )
-        yield f"Written at {when}; cause: {header.get('reason', 'unknown, the header is lost')}."
+        yield f"Written at {when}; cause: {header.get('reason', 'unknown, the header is damaged')}."
         known = [
             f"{name.replace('_', ' ')} {header[name]}"
             for name in ("code", "checkpoint", "limits_hash")
@@ -77,22 +77,22 @@ class IncidentTable:
         for entry in entries:
             if self.last_s is not None and entry.ns < end - self.last_s * 1e9:
                 continue
-            said = ""
+            text = ""
             if entry.kind == Kind.CYCLE and entry.number in self._cycles:
-                said, now = self._cycle(self._cycles[entry.number])
-                said = said if self.every_cycle or now != before else ""
+                text, now = self._cycle(self._cycles[entry.number])
+                text = text if self.every_cycle or now != before else ""
                 before = now
             elif entry.kind == Kind.CHUNK:
-                said = _chunk(entry)
+                text = _chunk(entry)
             elif entry.kind == Kind.EVENT:
-                said = " ".join(
+                text = " ".join(
                     f"{key}={value}" if key != "what" else str(value)
-                    for key, value in words_of(entry).items()
+                    for key, value in json_of(entry).items()
                 )
             elif entry.kind in (Kind.SENT, Kind.RECEIVED) and self.wire:
-                said = self._bytes(entry)
-            if said:
-                yield f"{(entry.ns - zero) / 1e9:10.4f} s  {said}"
+                text = self._bytes(entry)
+            if text:
+                yield f"{(entry.ns - zero) / 1e9:10.4f} s  {text}"
 
     def _zero(self) -> int:
         """Returns the time of the first fault, or of the last record."""
@@ -104,7 +104,7 @@ class IncidentTable:
         return next(faults, max((entry.ns for entry in self.incident.entries), default=0))
 
     def _cycle(self, record: Record) -> tuple[str, tuple[object, ...]]:
-        """Returns a cycle in words, and what of it is worth a line when it changes."""
+        """Returns a cycle as text, and the parts of it whose change shows a line."""
         state = record["state"]
         header = self.incident.header
         mode = int(state["mode"])
@@ -125,16 +125,16 @@ class IncidentTable:
             name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses
         ]
         lost = [name for name, gone in _zip(header.get("buses", []), state["lost"]) if gone]
-        # Logs of earlier versions know of no cameras.
+        # Logs of earlier versions lack the cameras.
         old = int(state["old_cameras"]) if "old_cameras" in (state.dtype.names or ()) else 0
         blind = old_cameras(old, header.get("cameras", []))
-        words = [f"cycle {int(state['tick'])}", _mode(mode), f"chunk {int(record['chunk'])}"]
-        words += [f"{name} {amount:.4g}" if amount else name for name, amount in acted.items()]
-        words += [f"{late} late"] * bool(late) + servos
-        for what, names in (("silent", silent), ("lost", lost), ("nothing new from", blind)):
-            words += [f"{what}: {', '.join(names)}"] * bool(names)
+        parts = [f"cycle {int(state['tick'])}", _mode(mode), f"chunk {int(record['chunk'])}"]
+        parts += [f"{name} {amount:.4g}" if amount else name for name, amount in acted.items()]
+        parts += [f"{late} late"] * bool(late) + servos
+        for what, names in (("silent", silent), ("lost", lost), ("no new images from", blind)):
+            parts += [f"{what}: {', '.join(names)}"] * bool(names)
         troubles = (tuple(servos), tuple(silent), tuple(lost), tuple(blind))
-        return "  ".join(words), (mode, tuple(acted), int(record["chunk"]), late, *troubles)
+        return "  ".join(parts), (mode, tuple(acted), int(record["chunk"]), late, *troubles)
 
     def _bytes(self, entry: Entry) -> str:
         buses = self.incident.header.get("buses", [])
@@ -152,11 +152,11 @@ class IncidentTable:
                 f"{ended.get('failures', 0)} writes failed."
             )
         else:
-            yield "The log has no end: its writer was stopped, or the file was cut."
+            yield "The log has no end: its writer was killed, or the file is truncated."
         for damage in self.incident.damage:
-            yield f"Not readable: {damage.size} bytes from {damage.at} on: {damage.reason}."
+            yield f"Damaged: {damage.size} bytes at offset {damage.at}: {damage.reason}."
         if self.incident.unknown:
-            yield f"{self.incident.unknown} records are of kinds that this version does not know."
+            yield f"{self.incident.unknown} records are of kinds unknown to this version."
 
 
 def _zip(names: list[Any], values: Any) -> Iterator[tuple[str, Any]]:
@@ -172,7 +172,7 @@ def _chunk(entry: Entry) -> str:
         chunk, session, number = unpack_chunk(entry.payload)
     except ValueError as error:
         return str(error)
-    what = f"chunk {number} comes in" if number else "a chunk is refused"
+    what = f"chunk {number} received" if number else "chunk refused"
     return (
         f"{what}: {len(chunk.time)} actions, {chunk.time[0]:.3f} to {chunk.time[-1]:.3f} s, "
         f"episode {session}"

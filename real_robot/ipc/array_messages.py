@@ -1,7 +1,7 @@
-"""Messages between an emulator and whoever looks after it: a JSON header with arrays behind it, over a local socket.
+"""Messages over a local socket: a JSON header and arrays.
 
-Length of the header (4 bytes, little-endian), header, and the bytes of each array that the header
-lists under `arrays`.
+A message is the length of the header (4 bytes, little-endian), the header, and the bytes of each
+array that the header lists under `arrays`.
 """
 
 import json
@@ -31,69 +31,54 @@ def send(
         for key, value in arrays.items()
     ]
     text = json.dumps({**header, "arrays": listed}).encode()
-    connection.sendall(
-        b"".join(
-            [
-                len(text).to_bytes(_LENGTH, "little"),
-                text,
-                *(value.tobytes() for value in arrays.values()),
-            ]
-        )
-    )
+    parts = [value.tobytes() for value in arrays.values()]
+    connection.sendall(b"".join([len(text).to_bytes(_LENGTH, "little"), text, *parts]))
 
 
 def receive(connection: socket.socket) -> tuple[Header, dict[str, Array]]:
     """Waits for one message.
 
     Raises:
-        ConnectionError: The other side is gone.
-        ValueError: What came is no message.
+        ConnectionError: The other side has closed the connection.
+        ValueError: The bytes are not a message.
     """
     length = int.from_bytes(_exactly(connection, _LENGTH), "little")
     if length > _LARGEST_HEADER:
-        raise ValueError(f"A message header of {length} bytes; allowed: {_LARGEST_HEADER}.")
+        raise ValueError(f"A message header has {length} bytes; allowed: {_LARGEST_HEADER}.")
     try:
         header: Header = json.loads(_exactly(connection, length))
     except RecursionError as error:
-        raise ValueError("A message header of too many levels.") from error
+        raise ValueError("A message header has too many levels.") from error
     if not isinstance(header, dict):
-        raise ValueError(f"A message header is a map; got {type(header).__name__}.")
+        raise ValueError(f"A message header must be a map; got {type(header).__name__}.")
     listed = header.pop("arrays", [])
     if not isinstance(listed, list):
-        raise ValueError(f"{listed!r:.100} lists no arrays.")
+        raise ValueError(f"{listed!r:.100} is not a list of arrays.")
     return header, dict(_array(connection, entry) for entry in listed)
 
 
 def _array(connection: socket.socket, entry: Json) -> tuple[str, Array]:
-    """Waits for an array and returns it with its key."""
+    """Receives an array and returns it with its key."""
     if not isinstance(entry, dict) or not isinstance(shape := entry.get("shape"), list):
-        raise ValueError(f"{entry!r:.100} describes no array.")
+        raise ValueError(f"{entry!r:.100} does not describe an array.")
     try:
         dtype = np.dtype(str(entry.get("dtype")))
         sizes = [int(str(size)) for size in shape]
     except (TypeError, SyntaxError) as error:
-        raise ValueError(f"{entry!r:.100} describes no array.") from error
+        raise ValueError(f"{entry!r:.100} does not describe an array.") from error
     count = dtype.itemsize * math.prod(sizes)
-    if (
-        dtype.hasobject
-        or not dtype.itemsize
-        or count > _LARGEST_ARRAY
-        or not all(0 <= n <= _LARGEST_ARRAY for n in sizes)
-    ):
+    bounded = count <= _LARGEST_ARRAY and all(0 <= size <= _LARGEST_ARRAY for size in sizes)
+    if dtype.hasobject or not dtype.itemsize or not bounded:
         raise ValueError(f"An array {dtype} of shape {sizes!r:.100} is not accepted.")
-    return str(entry.get("key")), np.frombuffer(_exactly(connection, count), dtype=dtype).reshape(
-        sizes
-    )
+    data = np.frombuffer(_exactly(connection, count), dtype=dtype)
+    return str(entry.get("key")), data.reshape(sizes)
 
 
 def options_in(header: Header) -> dict[str, float]:
-    """Returns the options of a task that a header tells."""
+    """Returns the task options in a header."""
     options = header.get("options")
-    return (
-        {key: float(str(value)) for key, value in options.items()}
-        if isinstance(options, dict)
-        else {}
-    )
+    plain = options if isinstance(options, dict) else {}
+    return {key: float(str(value)) for key, value in plain.items()}
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

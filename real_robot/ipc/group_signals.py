@@ -1,7 +1,7 @@
-"""Signals that a whole group of processes gets at once: Ctrl-C, the end of a service, a terminal that was closed.
+"""Signals to a whole group of processes: Ctrl-C, the stop of a service, a closed terminal.
 
-The one in charge brakes the arms and ends the others in good order. So the others leave these
-signals to it, and end when it says so or is gone.
+The owner brakes the arms and ends its child processes in order. So the children ignore these
+signals, and end when the owner requests it or disappears.
 """
 
 import signal
@@ -12,13 +12,13 @@ _ALSO_FOR_THE_GROUP = (signal.SIGTERM, signal.SIGHUP)
 
 
 def leave_to_owner() -> None:
-    """Lets a process that was spawned overhear them: its owner says through a pipe what is to be done."""
+    """Ignores the signals in a spawned process, whose owner sends requests through a pipe."""
     for number in (signal.SIGINT, *_ALSO_FOR_THE_GROUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def end_as_by_ctrl_c() -> None:
-    """Makes this process, the owner, end in good order at all of them; a second one does not disturb that."""
+    """Raises KeyboardInterrupt in this process, the owner, at the first of the signals."""
     for number in _ALSO_FOR_THE_GROUP:
         signal.signal(number, _interrupt)
 

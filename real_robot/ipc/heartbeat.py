@@ -1,24 +1,24 @@
-"""A sign of life of whoever is in charge: a time in shared memory, renewed by a thread as long as its process runs.
+"""The heartbeat of a supervisor: a time in shared memory that a thread renews while it runs.
 
-A pipe tells when the owner is dead, not when it stands still; a time that is no longer renewed
-tells both. Chunks are no sign of life: the last one may reach a second ahead.
+A pipe shows that the owner has died, but not that it is suspended; an old heartbeat shows both.
+Chunks are no substitute: the last one may reach a second ahead.
 """
 
 import threading
 import time
 from ctypes import c_double
-from multiprocessing.context import SpawnContext
+from multiprocessing.sharedctypes import RawValue
 
 _PERIOD_S = 0.05
 
 
-def heartbeat_memory(context: SpawnContext) -> c_double:
-    """Returns memory for a heartbeat, to be given to the other process when that is spawned."""
-    return context.RawValue(c_double, time.monotonic())
+def heartbeat_memory() -> c_double:
+    """Returns memory for a heartbeat, an argument of the spawned process."""
+    return RawValue(c_double, time.monotonic())
 
 
 def silence_s(memory: c_double) -> float:
-    """Returns for how long the heart has not beaten, seconds."""
+    """Returns the time since the last heartbeat, seconds."""
     return max(0.0, time.monotonic() - memory.value)
 
 
@@ -26,7 +26,7 @@ class Heartbeat:
     """Renews the time, from `start` until `stop`.
 
     Args:
-        memory: As `heartbeat_memory` returned it.
+        memory: Result of `heartbeat_memory`.
     """
 
     def __init__(self, memory: c_double) -> None:
@@ -35,12 +35,12 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="stringline heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begins to beat."""
+        """Starts the thread."""
         self._memory.value = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends; a heart that never beat may be stopped too."""
+        """Ends the thread, if it was started."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,14 +1,14 @@
-"""Bounded mailboxes between two processes: fixed-size records in shared memory, no pickle, and no waiting for each other.
+"""Bounded mailboxes between two processes: fixed-size records in shared memory, without locks.
 
-One process writes, the other reads. The writer never waits: in a full mailbox the oldest record
-makes room. A reader copies a record and looks at its number and checksum afterwards, so a record
-that was overwritten meanwhile is not taken for a whole one.
+One process writes, the other reads. The writer never waits: a full mailbox drops its oldest record.
+A reader copies a record and checks its number and checksum afterwards, which detects records that
+were overwritten meanwhile.
 """
 
 import zlib
 from ctypes import Array as SharedArray
 from ctypes import c_ubyte
-from multiprocessing.context import SpawnContext
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,20 @@ _ATTEMPTS = 10
 
 
 def _slot(content: np.dtype[np.void]) -> np.dtype[np.void]:
-    """Layout of a record with its number, counted from 1, and its checksum."""
+    """Returns the layout of a record with its number, counted from 1, and its checksum."""
     return np.dtype([("number", "<i8"), ("checksum", "<u4"), ("content", content)], align=True)
 
 
-def shared_memory(context: SpawnContext, content: np.dtype[np.void], slots: int) -> Memory:
-    """Returns memory for a mailbox, to be given to the other process when that is spawned."""
-    return context.RawArray(c_ubyte, _slot(content).itemsize * slots)
+def shared_memory(content: np.dtype[np.void], slots: int) -> Memory:
+    """Returns memory for a mailbox, an argument of the spawned process."""
+    return RawArray(c_ubyte, _slot(content).itemsize * slots)
 
 
 class Mailbox:
     """One end of a mailbox.
 
     Args:
-        memory: As `shared_memory` returned it.
+        memory: Result of `shared_memory`.
         content: Layout of a record.
     """
 
@@ -56,7 +56,7 @@ class Mailbox:
         self._written = number
 
     def newest(self) -> Record | None:
-        """Returns a copy of the newest record, or None when there is none."""
+        """Returns a copy of the newest record, None before the first one."""
         for _ in range(_ATTEMPTS):
             number = int(self._slots["number"].max())
             if number == 0:
@@ -67,11 +67,11 @@ class Mailbox:
         return None
 
     def recent(self) -> list[Record]:
-        """Returns copies of all records that are still there, oldest first."""
+        """Returns copies of all records in the mailbox, oldest first."""
         return self._since(0)
 
     def fresh(self) -> list[Record]:
-        """Returns copies of the records that this end has not had yet, oldest first."""
+        """Returns copies of the records that this end has not read yet, oldest first."""
         return self._since(self._read)
 
     def _since(self, after: int) -> list[Record]:

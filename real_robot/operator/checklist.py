@@ -1,16 +1,18 @@
-"""What is looked at before arms move, said line by line."""
+"""The checks before arms move, reported line by line."""
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Generic, Self, TextIO, TypeVar
+
+T = TypeVar("T")
 
 
 class Checklist:
-    """Runs checks, shows each with its result, and goes on after a failure so that all are seen at once.
+    """Runs checks and reports their results; after a failure it continues with the next check.
 
     Args:
-        out: Where it is shown.
+        out: Stream of the report; None: standard output.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -19,32 +21,87 @@ class Checklist:
 
     @contextmanager
     def check(self, what: str) -> Generator[Callable[[str], None], None, None]:
-        """Checks one thing: a ValueError or RuntimeError within is a failure of it.
+        """Runs one check: a ValueError or RuntimeError in the block is a failure.
 
         Args:
-            what: Is being checked.
+            what: Name of the check.
 
         Yields:
-            A function that takes what is worth knowing when all is well.
+            A function that takes details to report if the check passes.
         """
-        words: list[str] = []
+        details: list[str] = []
         try:
-            yield words.append
+            yield details.append
         except (ValueError, RuntimeError) as error:
             self._problems.append(f"{what}: {error}")
-            self._show("FAILED", what, "")
+            self._report("FAILED", what, "")
         else:
-            self._show("ok", what, " ".join(words))
+            self._report("ok", what, " ".join(details))
 
-    def _show(self, mark: str, what: str, words: str) -> None:
-        self._out.write(f"  {mark:<7} {what}{': ' + words if words else ''}\n")
-        self._out.flush()
+    def result(
+        self, what: str, action: Callable[[], T], describe: Callable[[T], str] = lambda _: ""
+    ) -> "CheckResult[T]":
+        """Runs one check that returns a value.
 
-    def demand(self) -> None:
-        """Goes on only if everything was well.
+        Args:
+            what: Name of the check.
+            action: The check.
+            describe: Returns the details to report of its value.
+        """
+        return CheckResult[T](self).run(what, action, describe)
+
+    def check_passed(self) -> None:
+        """Checks that no check has failed so far.
 
         Raises:
-            ValueError: With all that is wrong.
+            ValueError: All failures.
         """
         if self._problems:
             raise ValueError("Not started.\n" + "\n".join(self._problems))
+
+    def _report(self, mark: str, what: str, details: str) -> None:
+        self._out.write(f"  {mark:<7} {what}{': ' + details if details else ''}\n")
+        self._out.flush()
+
+
+class StrictChecklist(Checklist):
+    """A checklist without a report that lets the first error pass."""
+
+    @contextmanager
+    def check(self, what: str) -> Generator[Callable[[str], None], None, None]:
+        """Runs one check."""
+        yield lambda _: None
+
+
+class CheckResult(Generic[T]):
+    """The value of a check, which may have failed."""
+
+    def __init__(self, checklist: Checklist) -> None:
+        self._checklist = checklist
+        self._values: list[T] = []
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is a value."""
+        return bool(self._values)
+
+    @property
+    def value(self) -> T:
+        """The value.
+
+        Raises:
+            ValueError: The check failed; names all failed checks of its list.
+        """
+        if not self._values:
+            self._checklist.check_passed()
+        return self._values[0]
+
+    def run(
+        self, what: str, action: Callable[[], T], describe: Callable[[T], str] = lambda _: ""
+    ) -> Self:
+        """Runs the check, see `Checklist.result`."""
+        with self._checklist.check(what) as note:
+            value = action()
+            self._values = [value]
+            note(describe(value))
+        return self

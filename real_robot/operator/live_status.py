@@ -1,4 +1,4 @@
-"""How a deployment goes, in words: a line while it runs, and what was counted when it is over."""
+"""Reports of a deployment to its operator: a status line while it runs, and counts at its end."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from tqdm import tqdm
 
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.safety.reasons import IN_WORDS, Mode, Reason
+from stringline.real_robot.safety.reasons import MESSAGES, Mode, Reason
 
 
 class LiveStatus:
-    """A line that says how it goes.
+    """A status line in the terminal.
 
     Args:
-        seconds: How long it may take.
-        also: Gets every state that is shown.
+        seconds: Longest time of the run.
+        also: Receives every state that is shown.
     """
 
     def __init__(
@@ -46,30 +46,34 @@ class LiveStatus:
         self._also(state)
 
 
-def say(line: str) -> None:
-    """Shows a line."""
+def print_line(line: str) -> None:
+    """Prints a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def say_counts(counts: Mapping[Reason, int], cycles: int) -> None:
-    """Says in how many cycles the safety filter did what."""
+def report_counts(counts: Mapping[Reason, int], cycles: int) -> None:
+    """Prints in how many cycles each reason of the safety filter acted."""
     acted = {reason: count for reason, count in counts.items() if count}
-    say(
+    print_line(
         f"The safety filter acted in these of {cycles} cycles:"
         if acted
         else f"The safety filter passed all {cycles} cycles."
     )
     for reason, count in acted.items():
-        say(f"  {count:>6}  {IN_WORDS[reason]}")
+        print_line(f"  {count:>6}  {MESSAGES[reason]}")
 
 
-def say_fault(fault: Sequence[str]) -> None:
-    """Says why the arms were stopped, if they were."""
+def report_fault(fault: Sequence[str]) -> None:
+    """Prints the reasons of a fault, if there are any."""
     for sentence in fault:
-        say(f"FAULT: {sentence} The arms hold; nothing goes on before somebody has looked.")
+        print_line(
+            f"FAULT: {sentence} The arms hold until an operator has removed the cause and resets "
+            "the fault."
+        )
 
 
-def say_outcome(success: bool, stage: str, seconds: float) -> None:
-    """Says what became of the task."""
-    say(f"{'Success' if success else 'No success'} after {seconds:.1f} s; furthest stage: {stage}.")
+def report_outcome(success: bool, stage: str, seconds: float) -> None:
+    """Prints the outcome of a task."""
+    mark = "Success" if success else "No success"
+    print_line(f"{mark} after {seconds:.1f} s; furthest stage: {stage}.")

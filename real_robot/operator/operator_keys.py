@@ -1,4 +1,4 @@
-"""The keys of whoever stands beside the arms, read from the terminal without waiting."""
+"""The operator's keys, read from the terminal without waiting."""
 
 import logging
 import os
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 
 class Key(Enum):
-    """What a key asks for."""
+    """A key and its action, see `MESSAGES`."""
 
-    HOLD = " "  # Hold where the arms are, and go on when it is pressed again.
+    HOLD = " "
     END = "q"
     HOME = "h"
     RESET = "r"
@@ -22,54 +22,54 @@ class Key(Enum):
     KEEP = "k"
 
 
-IN_WORDS = {
-    Key.HOLD: "space: hold, again: go on",
+MESSAGES = {
+    Key.HOLD: "space: hold, again: continue",
     Key.END: "q: stop softly and end",
     Key.HOME: "h: stop softly, move to the home pose and end",
-    Key.RESET: "r: go on after a fault",
+    Key.RESET: "r: continue after a fault",
     Key.TAKE_OVER: "t: take over with the leaders, again: give back",
     Key.KEEP: "k: keep a log of the last seconds",
 }
 
 
 class Keys(Protocol):
-    """Where keys come from."""
+    """A source of keys."""
 
     def pressed(self) -> Key | None:
-        """Returns the next key that was pressed and means something, if there is one."""
+        """Returns the next operator key that was pressed, or None."""
         ...
 
     def wait(self, *keys: Key) -> Key:
-        """Waits for one of these keys; where there are none, `Key.END` comes at once."""
+        """Waits for one of these keys; returns `Key.END` at once if there can be none."""
         ...
 
 
 class NoKeys:
-    """Nobody is there."""
+    """The keys of a run without an operator."""
 
     def pressed(self) -> Key | None:
-        """Returns nothing."""
+        """Returns None."""
         return None
 
     def wait(self, *keys: Key) -> Key:
-        """Ends."""
+        """Returns `Key.END`."""
         return Key.END
 
 
 class TerminalKeys:
-    """Keys of a terminal, each at once and without echo; a context manager that leaves the terminal as it was.
+    """The keys of a terminal, each at once and without echo.
 
-    Ctrl-C keeps its meaning. Without a terminal there are no keys, which `available` says.
+    A context manager that restores the terminal. Ctrl-C works as always.
 
     Args:
-        stream: The terminal; standard input unless told otherwise.
+        stream: The terminal; None: standard input.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         found: TextIO | None = sys.stdin if stream is None else stream
         try:
             self._terminal = -1 if found is None else found.fileno()
-        except (OSError, ValueError):  # Standard input may be closed or no file at all.
+        except (OSError, ValueError):  # Standard input may be closed, or not a file.
             self._terminal = -1
         self._before = ""
         self._watched = self.available
@@ -91,7 +91,7 @@ class TerminalKeys:
             self._before = ""
 
     def pressed(self) -> Key | None:
-        """Returns the next key that was pressed and means something, if there is one; `Key.END` once the terminal hangs up."""
+        """Returns the next operator key or None; `Key.END` when the terminal hangs up."""
         key = self._next(0.0)
         if self._watched and not self.available:
             self._watched = False
@@ -99,7 +99,7 @@ class TerminalKeys:
         return key
 
     def wait(self, *keys: Key) -> Key:
-        """Waits for one of these keys; without a terminal `Key.END` comes at once."""
+        """Waits for one of these keys; returns `Key.END` at once without a terminal."""
         while self.available:
             if (key := self._next(None)) in keys and key is not None:
                 return key
@@ -119,14 +119,14 @@ class TerminalKeys:
         return None
 
     def _stty(self, *arguments: str) -> str:
-        # By the program: within this package only the servo bus may set terminals, which a test
-        # sees to.
+        # By a program, since within this package only the servo bus may set terminals (a test
+        # checks that).
         done = subprocess.run(
             ["stty", *arguments], stdin=self._terminal, capture_output=True, text=True, check=False
         )
         if done.returncode:
             log.warning(
-                "The terminal cannot be set (%s); end each key with the return key.",
+                "The terminal cannot be set (%s); press the return key after each key.",
                 done.stderr.strip(),
             )
         return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Every goal that arrives at emulated arms, held against the limits while a device process runs by the clock."""
+"""Checks every goal that arrives at emulated arms against the limits, in real time."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -7,64 +7,64 @@ from typing import Protocol
 
 import numpy as np
 
-from stringline.real_robot.device.timing_monitor import LoopWatch
+from stringline.real_robot.device.timing_monitor import TimingMonitor
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.lcm.channel_names import USUAL
 from stringline.real_robot.emulators.lcm.command_check import LcmLine, lcm_check
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
 from stringline.real_robot.emulators.program.captured import JOINTS, CapturedGoals, servo_check
-from stringline.real_robot.robots.backends import ArmKind, FriArms, ServoArms
-from stringline.real_robot.robots.lcm_backends import LcmArms
+from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
+from stringline.real_robot.robots.backends import FriBackend, RobotBackend, ServoBackend
+from stringline.real_robot.robots.lcm_backends import LcmBackend
 from stringline.real_robot.safety.limits import SafetyLimits
 
 
 class WireLine(Protocol):
-    """What the emulator captures of an arm."""
+    """The captured goals of one arm."""
 
     @property
     def check(self) -> ArmCheck:
-        """What was found."""
+        """Result of the check."""
         ...
 
     def begins_at(self, start: int) -> None:
-        """Says which command begins an episode: where the arm was measured to be."""
+        """Sets the number of the command that begins an episode at the arm's measured pose."""
         ...
 
     def take(self, sent: int) -> None:
-        """Looks at what has come in; so many commands are known to have been sent."""
+        """Checks new goals; `sent` is the number of commands known to have been sent."""
         ...
 
 
 class WireCheck:
-    """Reads what the emulator captures beside what the device process says it sent.
+    """Checks captured goals beside the records of the device process.
 
     Args:
-        watch: Of the device process, from before its first episode.
-        lines: By arm, in the order of the device process.
+        watch: Monitor of the device process, from before its first episode.
+        lines: Captured goals by arm, in the order of the device process.
 
     Attributes:
-        arms: What was found, by arm.
+        arms: Results by arm.
     """
 
-    def __init__(self, watch: LoopWatch, lines: Mapping[str, WireLine]) -> None:
+    def __init__(self, watch: TimingMonitor, lines: Mapping[str, WireLine]) -> None:
         self._watch = watch
         self._lines = list(lines.values())
         self.arms = {arm: line.check for arm, line in lines.items()}
 
     @property
     def violations(self) -> int:
-        """Goals outside a limit, of all arms."""
+        """Number of goals outside a limit."""
         return sum(check.violations for check in self.arms.values())
 
     @property
     def goals(self) -> int:
-        """Goals looked at, of all arms."""
+        """Number of checked goals."""
         return sum(check.goals for check in self.arms.values())
 
     def look(self) -> None:
-        """Takes in what is new."""
-        self._watch.look()
+        """Checks new goals."""
+        self._watch.update()
         while self._watch.starts:
             starts = self._watch.starts.pop(next(iter(self._watch.starts)))
             for line, start in zip(self._lines, starts, strict=True):
@@ -74,53 +74,49 @@ class WireCheck:
 
 
 def wire_lines(
-    kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: float
+    backend: RobotBackend, folder: Path, limits: SafetyLimits, period_s: float
 ) -> dict[str, WireLine]:
-    """Returns what is captured of each arm.
+    """Returns the captured goals of each arm.
 
     Args:
-        kind: Of the arms.
-        folder: Where their emulator captures.
-        limits: What goals are held against.
-        period_s: Between two goals.
+        backend: Backend of the arms.
+        folder: Folder in which the emulator captures.
+        limits: Limits of the goals.
+        period_s: Time between two goals.
 
     Raises:
-        ValueError: Nobody knows what such arms capture.
+        ValueError: The backend is unknown.
     """
-    files = {arm: folder / f"{arm}.bin" for arm in kind.body.arms}
-    if isinstance(kind, FriArms):
-        version = version_of(kind.version)
+    embodiment = backend.embodiment
+    files = {arm: folder / f"{arm}.bin" for arm in embodiment.arms}
+    if isinstance(backend, FriBackend):
+        version = version_of(backend.version)
         return {
-            arm: FriLine(file, version, axis_check(kind.body, arm, limits, period_s))
+            arm: FriLine(file, version, axis_check(embodiment, arm, limits, period_s))
             for arm, file in files.items()
         }
-    if isinstance(kind, ServoArms):
+    if isinstance(backend, ServoBackend):
         return {
             arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()
         }
-    if isinstance(kind, LcmArms):
-        body = kind.body
-        file = folder / f"{USUAL}.bin"
+    if isinstance(backend, LcmBackend):
+        file = folder / f"{USUAL_PREFIX}.bin"
         return {
-            arm: LcmLine(file, place, lcm_check(body, arm, limits, period_s))
-            for place, arm in enumerate(body.arms)
+            arm: LcmLine(file, place, lcm_check(embodiment, arm, limits, period_s))
+            for place, arm in enumerate(embodiment.arms)
         }
-    raise ValueError(
-        "By the clock arms on serial lines, over FRI and over LCM are watched on the wire; these "
-        "are none."
-    )
+    raise ValueError("Goals can be checked of arms on serial lines, over FRI and over LCM only.")
 
 
 class ServoLine:
-    """Goals of an arm on a serial line.
+    """The captured goals of an arm on a serial line.
 
-    An episode begins where the arms are measured to be, so its first goal need not go on from the
-    last one of the episode before; which goal that is, is known from the device process. All others
-    count.
+    An episode begins at the measured pose of the arms, so its first goal need not continue the last
+    one of the episode before. The device process records which goal that is; all others count.
 
     Args:
-        file: What the emulator captures, see its `--capture`.
-        check: Of the arm.
+        file: File of captured bytes, see the emulator's `--capture`.
+        check: Check of the arm.
     """
 
     def __init__(self, file: Path, check: ArmCheck) -> None:
@@ -131,18 +127,18 @@ class ServoLine:
         self._waiting = np.zeros((0, JOINTS))
 
     def begins_at(self, start: int) -> None:
-        """Says which command begins an episode."""
-        self._starts.append(start + 1)  # The goal with which torque was turned on is no command.
+        """Sets the number of the command that begins an episode."""
+        self._starts.append(start + 1)  # The goal with which torque is turned on is not a command.
 
     def take(self, sent: int) -> None:
-        """Looks at goals, but not beyond those of which it is known whether an episode begins with them."""
+        """Checks new goals up to those that may begin an episode not known yet."""
         self._waiting = np.concatenate([self._waiting, self._captured.fresh()])
         while (ready := min(sent + 1 - self._taken, len(self._waiting))) > 0:
             begins = False
             while self._starts and self._starts[0] <= self._taken:
                 begins = self._starts.popleft() == self._taken or begins
             end = min(ready, self._starts[0] - self._taken) if self._starts else ready
-            # Where the arms were measured, from where an episode begins, is not on the wire.
+            # The measured pose at which an episode begins is not among the goals.
             self.check.take(self._waiting[:end], begins=begins, departed=True)
             self._waiting = self._waiting[end:]
-            self._taken = self._taken + end
+            self._taken += end

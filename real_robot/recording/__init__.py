@@ -1,1 +1,1 @@
-"""Recording of deployments into the episode store, and observations from driver states and frames."""
+"""Recording of deployments into the episode store; observations from driver states and frames."""

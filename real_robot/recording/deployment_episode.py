@@ -1,8 +1,8 @@
-"""The process that puts a deployment into the episode store, out of the ring of the device process and a box of images.
+"""The process that writes a deployment to an episode store.
 
-It waits for nobody and nobody waits for it. If whoever drove the arms dies, what was recorded
-becomes an episode all the same; if this process dies, an open folder is left that readers of the
-store do not see.
+Its sources are the ring of the device process and a queue of images; no process waits for it. If
+its owner dies, the recorded steps still become an episode. If this process dies, it leaves a folder
+that readers of the store ignore.
 """
 
 import json
@@ -28,32 +28,32 @@ from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
 from stringline.real_robot.incidents.incident_ring import Ring
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.mailbox import Memory
-from stringline.real_robot.recording.frame_queue import FrameBox
+from stringline.real_robot.recording.frame_queue import FrameQueue
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler
 
 MARK = b"mark"
 COMMIT = b"commit"
 DISCARD = b"discard"
-_LOOK_S = 0.02
-_PATIENCE_NS = 500_000_000  # A cycle waits so long for the images of its time.
+_POLL_S = 0.02
+_PATIENCE_NS = 500_000_000  # Longest wait of a cycle for images of its time.
 _HISTORY = 64
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSetup:
-    """What the spawned process is given.
+    """Arguments of the process.
 
     Attributes:
         ring: Memory of the device process's ring.
-        cycle: Layout of its cycles.
-        start: Place in the ring where to begin.
-        session: Of the first cycles that count; those of later ones follow, as after a hold.
-        frames: Memory of the box of images.
-        store: Folder of the store, which exists.
-        attributes: Of the episode.
-        embodiment: The body.
-        asked: Whether the action of a step is what was asked for, and steps in which nothing was
-            are left out; else it is what the safety filter sent.
+        cycle: Layout of a cycle's record.
+        start: Position in the ring of the first record.
+        session: First session of the device process; later ones, as after a hold, follow.
+        frames: Memory of the queue of images.
+        store: Folder of an existing store.
+        attributes: Attributes of the episode.
+        embodiment: Embodiment of the arms.
+        asked: Whether the action of a step is the target before the safety filter, and steps
+            without a target are left out; else it is the command that the filter sent.
     """
 
     ring: Memory
@@ -68,7 +68,7 @@ class EpisodeSetup:
 
 
 def run_episode(setup: EpisodeSetup, connection: Connection) -> None:
-    """Runs in the spawned process until the owner says how the episode ended, or is gone; answers with JSON."""
+    """Runs in the spawned process until the owner ends the episode or dies; answers with JSON."""
     leave_to_owner()
     try:
         with EpisodeStore.open(setup.store).writer(setup.attributes) as writer:
@@ -82,12 +82,12 @@ def run_episode(setup: EpisodeSetup, connection: Connection) -> None:
 
 
 def _record(episode: "DeploymentEpisode", connection: Connection) -> dict[str, Any]:
-    """Records until it is told to stop; returns the name of the episode and what was lost."""
+    """Records until a request to stop; returns the answer."""
     while True:
         try:
-            request = connection.recv_bytes() if connection.poll(_LOOK_S) else b""
+            request = connection.recv_bytes() if connection.poll(_POLL_S) else b""
         except (EOFError, OSError):
-            return episode.commit(None, {"ended": "whoever drove the arms is gone"})
+            return episode.commit(None, {"ended": "the process that drove the arms died"})
         if request.startswith(MARK):
             episode.mark(**json.loads(request[len(MARK) :]))
         elif request.startswith(COMMIT):
@@ -98,15 +98,14 @@ def _record(episode: "DeploymentEpisode", connection: Connection) -> dict[str, A
 
 
 class DeploymentEpisode:
-    """Steps out of cycles and images.
+    """Builds the steps of an episode from cycles and images.
 
     Args:
-        setup: What is recorded.
-        writer: Where it goes.
+        setup: Arguments of the process.
+        writer: Writer of the episode.
 
     Attributes:
-        steps: Written so far.
-        lost: Cycles that were overwritten before this process came to read them.
+        lost: Number of records that were overwritten before they were read.
     """
 
     def __init__(self, setup: EpisodeSetup, writer: EpisodeWriter) -> None:
@@ -116,7 +115,7 @@ class DeploymentEpisode:
         self._ring = Ring(setup.ring)
         self._place = setup.start
         self._number = 0
-        self._box = FrameBox(setup.frames, self._contract)
+        self._box = FrameQueue(setup.frames, self._contract)
         self._assembler = ObservationAssembler(self._contract, setup.embodiment)
         self._cycles: deque[tuple[int, DeviceState, Vector]] = deque()
         self._looks: deque[dict[str, Array]] = deque()
@@ -124,28 +123,26 @@ class DeploymentEpisode:
         self._history: deque[ArmState] = deque(maxlen=_HISTORY)
         self._due = -np.inf
         self._hands: list[tuple[float, bool]] = []
-        self._times = array(
-            "d"
-        )  # Lists of floats take four times as much, for as long as an episode lasts.
+        self._times = array("d")  # A list of floats would take four times the memory.
         self.lost = 0
 
     @property
     def steps(self) -> int:
-        """Written so far."""
+        """Number of steps written so far."""
         return len(self._times)
 
     def mark(self, time: float, *, by_hand: bool) -> None:
-        """Notes that from that time on a person leads the arms, or that the policy does again."""
+        """Marks a time from which a person leads the arms, or the policy again."""
         self._hands.append((time, by_hand))
 
     def take(self, *, everything: bool = False) -> None:
-        """Writes the steps that are complete.
+        """Writes the steps that are complete, or all.
 
         Args:
-            everything: Also those that images may still come for.
+            everything: Whether to write steps for which images may still arrive.
 
         Raises:
-            ValueError: Something does not fit the contract.
+            ValueError: A step does not fit the contract.
             NoSpaceError: The disk is full.
         """
         data, self._place = self._ring.read(self._place)
@@ -165,16 +162,11 @@ class DeploymentEpisode:
             record = np.frombuffer(entry.payload, self._setup.cycle).reshape(())
             if int(record["state"]["session"]) >= self._setup.session:
                 state = DeviceState.of(record["state"])
-                self._cycles.append(
-                    (
-                        entry.ns,
-                        state,
-                        record["target"].copy() if self._setup.asked else state.command,
-                    )
-                )
+                action = record["target"].copy() if self._setup.asked else state.command
+                self._cycles.append((entry.ns, state, action))
 
     def _complete(self, ns: int, state: DeviceState) -> bool:
-        """Says whether no image of that time or before can come any more."""
+        """Returns whether no image of that time or before can arrive any more."""
         newer = self._looks and self._box.newest_time(self._looks[-1]) > state.arms.time
         return not self._contract.cameras or bool(newer) or time.monotonic_ns() - ns > _PATIENCE_NS
 
@@ -192,7 +184,7 @@ class DeploymentEpisode:
         ):
             return
         if self._times and now <= self._times[-1]:
-            return  # Nothing was heard since the last step, which was late.
+            return  # There is no new state since the last step, which was late.
         self._due = (self._due if self._due > now - period else now) + period
         self._writer.step(
             self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32)
@@ -200,18 +192,18 @@ class DeploymentEpisode:
         self._times.append(now)
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes what is left and makes the episode part of the store.
+        """Writes the remaining steps and adds the episode to the store.
 
         Args:
-            success: Whether the task was done; None when nobody knows.
-            extra: Plain JSON to keep with it.
+            success: Whether the task was done; None if unknown.
+            extra: Plain JSON to store with the episode.
 
         Returns:
-            Its name, its steps, and the records that were lost; without a name if there was not one
-            step.
+            Name of the episode, number of steps, and number of lost records; an empty name without
+            a step.
 
         Raises:
-            ValueError: It does not fit its contract.
+            ValueError: The episode does not fit its contract.
             NoSpaceError: The disk is full.
         """
         self.take(everything=True)
@@ -221,7 +213,7 @@ class DeploymentEpisode:
         return {"name": self._writer.commit(success, about), "steps": self.steps, "lost": self.lost}
 
     def interventions(self) -> list[list[int]]:
-        """Returns for each time that a person led the first step and the one after the last."""
+        """Returns the first step of each intervention and the step after its last."""
         found: list[list[int]] = []
         ends = [*(start for start, _ in self._hands[1:]), np.inf]
         for (start, by_hand), end in zip(self._hands, ends, strict=False):

@@ -1,11 +1,10 @@
-"""What a deployment keeps: the incident log of its device process, and an episode in a store."""
+"""Records of a deployment: the incident log of its device process, and an episode in a store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.encoders.training.checkpoint import code_version
@@ -15,106 +14,60 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.sim.tasks.task_catalogue import make_task
 
 
-def log_plan(settings: Mapping[str, Any]) -> LogPlan | None:
-    """Returns what of a deployment is logged, None if nothing is.
-
-    Args:
-        settings: Those of `configs/deploy.yaml`, resolved.
-
-    Raises:
-        ValueError: The spans of time keep nothing.
-    """
-    plan = dict(settings.get("log") or {})
-    folder = plan.pop("folder", None)
-    if folder is None:
-        return None
-    about = {"configuration": settings, "code": code_version()}
-    if settings.get("checkpoint") is not None and not is_address(settings["checkpoint"]):
-        with suppress(ValueError):  # Whether there is one is checked, and said, elsewhere.
-            about["checkpoint"] = checkpoint_digest(settings["checkpoint"])
-    return LogPlan(Path(folder), about, **plan)
-
-
-def asked_for(settings: Mapping[str, Any]) -> str:
-    """Returns what a policy is told to do, and what an episode says was asked for.
+def log_of_policy(log: LogPlan, checkpoint: str) -> LogPlan:
+    """Returns a log whose header names the code and the checkpoint.
 
     Args:
-        settings: Those of `configs/deploy.yaml`, resolved; untold it is what people say of the
-            task.
-
-    Raises:
-        ValueError: There is no such task.
+        log: Log with the configuration in its header.
+        checkpoint: Folder or name of the checkpoint, or address of a policy server.
     """
-    told = settings.get("told")
-    return make_task(settings["task"]["name"]).instruction if told is None else str(told)
-
-
-def what_was_kept(device: DeviceProcess) -> list[str]:
-    """Returns what there is to say about the incident log of a device process that was closed."""
-    incidents = device.incidents
-    if incidents is None or not (incidents.files or incidents.lost or incidents.failures):
-        return []
-    said = [
-        (
-            f"Incident logs: {incidents.files}, in {incidents.folder}. Read them with "
-            f"stringline-incident file=..."
-        )
-    ]
-    if incidents.lost or incidents.failures:
-        said.append(
-            f"{incidents.lost} records of them are lost; the disk refused {incidents.failures} "
-            f"writes."
-        )
-    return said
+    about = {**log.about, "code": code_version()}
+    if checkpoint and not is_address(checkpoint):
+        with suppress(ValueError):  # A check reports a missing checkpoint.
+            about["checkpoint"] = checkpoint_digest(checkpoint)
+    return replace(log, about=about)
 
 
 class Recording:
-    """The recording of one episode, beside whoever drives the arms.
+    """The recording of one episode.
 
     Args:
-        recorder: Started.
-        frames: The cameras.
+        recorder: Started recorder.
+        frames: Source of the cameras' images.
     """
 
     def __init__(self, recorder: DeploymentRecorder, frames: FrameSource) -> None:
         self._recorder = recorder
         self._frames = frames
         self._by_hand = False
-        self._over = False
+        self._committed = False
 
-    def follow(self, states: Sequence[DeviceState], every: int = 1) -> None:
-        """Takes images along, if it is time for some; the rest comes from the device process itself.
+    def follow(self, state: DeviceState) -> None:
+        """Passes new images to the recorder, which reads all else from the log's ring."""
+        self._follow(state, by_hand=False)
 
-        Args:
-            states: Oldest first; a policy drives the arms in them.
-            every: Of no account here: the contract says how many steps a second has.
-        """
-        if states:
-            self._see(states[-1], by_hand=False)
+    def follow_by_hand(self, state: DeviceState, _: Vector) -> None:
+        """Does the same while a person leads the arms, which is marked as an intervention."""
+        self._follow(state, by_hand=True)
 
-    def add(self, state: DeviceState, action: Vector, *, by_hand: bool = False) -> None:
-        """As `follow`, for a state in which a person may lead the arms, which is an intervention."""
-        self._see(state, by_hand=by_hand)
-
-    def _see(self, state: DeviceState, *, by_hand: bool) -> None:
+    def _follow(self, state: DeviceState, *, by_hand: bool) -> None:
         if by_hand != self._by_hand:
             self._by_hand = by_hand
             self._recorder.mark(state.arms.time, by_hand=by_hand)
         self._recorder.look(state, self._frames)
 
-    def commit(self, success: bool | None, extra: Mapping[str, Any]) -> str:
-        """Makes the episode part of the store, and returns what became of it, in words.
+    def commit(self, success: bool | None, extra: dict[str, object]) -> str:
+        """Adds the episode to the store and returns a description of the result.
 
         Args:
-            success: Whether the task was done; None when nobody knows.
-            extra: Plain JSON to keep with the episode.
+            success: Whether the task was done; None if unknown.
+            extra: Plain JSON to store with the episode.
         """
-        if self._over:
+        if self._committed:
             return ""
-        self._over = True
+        self._committed = True
         recorded = self._recorder.commit(success, extra)
         if recorded.problem:
             return f"Nothing was recorded: {recorded.problem}."
@@ -124,47 +77,30 @@ class Recording:
 
 @contextmanager
 def recording(
-    settings: Mapping[str, Any],
-    contract: Contract,
     device: DeviceProcess,
-    frames: FrameSource,
+    store: Path,
+    attributes: EpisodeAttributes,
     embodiment: Embodiment,
-) -> Iterator[Recording | None]:
-    """Records the next episode of a device process as the settings say, also one that ends with an error or Ctrl-C.
+    frames: FrameSource,
+    *,
+    frame_hz: float,
+) -> Iterator[Recording]:
+    """Records the next episode of a device process, also one that ends with an error or Ctrl-C.
 
     Args:
-        settings: Those of `configs/deploy.yaml`, resolved.
-        contract: Of the policy.
-        device: Armed.
-        frames: Its cameras.
-        embodiment: The body.
+        device: Armed device process with an incident log.
+        store: Folder of the episode store.
+        attributes: Attributes of the episode.
+        embodiment: Embodiment of the arms.
+        frames: Source of the cameras' images.
+        frame_hz: Images per second.
 
     Yields:
-        The recording, None if the settings ask for none.
+        The recording.
     """
-    if settings.get("record") is None or device.incidents is None:
-        yield None
-        return
-    about = {
-        "checkpoint": str(settings["checkpoint"]),
-        "mode": str(settings.get("mode", "run")),
-        "code": code_version(),
-    }
-    about["robot"] = str(settings["robot"]["name"])
-    attributes = EpisodeAttributes(
-        contract,
-        settings["task"]["name"],
-        int(settings["seed"]),
-        source="deployment",
-        instruction=asked_for(settings),
-        extra=about,
-    )
-    frame_hz = float(settings["task"]["frame_hz"])
-    with DeploymentRecorder(
-        device, Path(settings["record"]), attributes, embodiment, frame_hz=frame_hz
-    ) as recorder:
-        kept = Recording(recorder, frames)
+    with DeploymentRecorder(device, store, attributes, embodiment, frame_hz=frame_hz) as recorder:
+        episode = Recording(recorder, frames)
         try:
-            yield kept
+            yield episode
         finally:
-            kept.commit(None, {"ended": "not in good order"})
+            episode.commit(None, {"ended": "not in good order"})

@@ -1,11 +1,10 @@
-"""The owner's handle on the recording of a deployment."""
+"""The owner of the process that records a deployment."""
 
 import contextlib
 import json
-import multiprocessing
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +16,7 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.incidents.incident_log import cycle_layout
 from stringline.real_robot.incidents.incident_ring import Mark, Ring
+from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.real_robot.recording.deployment_episode import (
     COMMIT,
     DISCARD,
@@ -24,7 +24,7 @@ from stringline.real_robot.recording.deployment_episode import (
     EpisodeSetup,
     run_episode,
 )
-from stringline.real_robot.recording.frame_queue import FrameBox, frames_memory
+from stringline.real_robot.recording.frame_queue import FrameQueue, frames_memory
 from stringline.real_robot.recording.observation_bridge import FrameSource
 
 _ANSWER_TIMEOUT_S = 60.0
@@ -33,13 +33,13 @@ _END_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Recorded:
-    """What became of a recording.
+    """The result of a recording.
 
     Attributes:
-        name: Of the episode in the store; empty if there is none.
-        steps: It has.
-        lost: Records of the device process that were overwritten before they were read.
-        problem: Why there is no episode, in words.
+        name: Name of the episode in the store; empty if there is none.
+        steps: Number of steps.
+        lost: Number of records that were overwritten before they were read.
+        problem: Reason why there is no episode.
     """
 
     name: str = ""
@@ -49,23 +49,22 @@ class Recorded:
 
 
 class DeploymentRecorder:
-    """Records the next episode of a device process into a store, from a process of its own; a context manager that ends it.
+    """Records the next episode of a device process into a store, in a separate process.
 
-    Leaving the block without `commit` discards what was recorded. Nothing but `commit` makes
-    whoever drives the arms wait.
+    A context manager that ends the process. Leaving the block without `commit` discards the steps.
+    Only `commit` waits for the process.
 
     Args:
-        device: Armed, with an incident log, whose ring is the source.
-        store: Folder of the store; it is made where there is none.
-        attributes: Of the episode; its contract is the one of the policy.
-        embodiment: The body.
-        frame_hz: How often images are looked at.
-        asked: Whether the action of a step is what was asked for, as when a person leads, rather
-            than what was sent.
+        device: Armed device process with an incident log, whose ring is the source.
+        store: Folder of the store, which is created if it does not exist.
+        attributes: Attributes of the episode, with the contract of the policy.
+        embodiment: Embodiment of the arms.
+        frame_hz: Images per second.
+        asked: Whether the action of a step is the target before the safety filter, as for
+            teleoperation, or the command that the filter sent.
 
     Raises:
-        ValueError: The device process keeps no log, or the folder holds something else than a
-            store.
+        ValueError: The device process has no log, or the folder holds other files than a store.
     """
 
     def __init__(
@@ -80,12 +79,11 @@ class DeploymentRecorder:
     ) -> None:
         if device.incidents is None:
             raise ValueError(
-                "A deployment is recorded out of the incident log of its device process, which "
-                "has none."
+                "Deployments are recorded from the incident log of the device process, which has "
+                "none: log.folder=FOLDER."
             )
-        context = multiprocessing.get_context("spawn")
         states = state_layout(len(embodiment.joints), len(device.servos), len(device.arms))
-        frames = frames_memory(context, attributes.contract)
+        frames = frames_memory(attributes.contract)
         setup = EpisodeSetup(
             ring=device.incidents.memory,
             cycle=cycle_layout(states, len(embodiment.joints)),
@@ -97,24 +95,21 @@ class DeploymentRecorder:
             embodiment=embodiment,
             asked=asked,
         )
-        self._box = FrameBox(frames, attributes.contract)
+        self._box = FrameQueue(frames, attributes.contract)
         self._seeing = bool(attributes.contract.cameras)
         self._interval_s = 1.0 / frame_hz
         self._looked_at = -1.0
-        self._connection, self._far_end = context.Pipe()
-        weakref.finalize(
-            self, self._connection.close
-        )  # At the owner's exit the process learns that it is gone.
-        self._process = context.Process(
-            target=run_episode,
-            args=(setup, self._far_end),
+        self._child = ChildProcess(
+            run_episode,
+            (setup,),
+            Pipe(),
             name="stringline deployment recorder",
-            daemon=True,
+            end_timeout_s=_END_TIMEOUT_S,
+            stop=lambda pipe: pipe.send_bytes(DISCARD),
         )
 
     def __enter__(self) -> Self:
-        self._process.start()
-        self._far_end.close()
+        self._child.start()
         return self
 
     def __exit__(
@@ -123,25 +118,19 @@ class DeploymentRecorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.send_bytes(DISCARD)
-        self._process.join(_END_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._connection.close()
+        self._child.end()
 
     @property
     def pid(self) -> int | None:
-        """Number of the process."""
-        return self._process.pid
+        """Process ID."""
+        return self._child.pid
 
     def look(self, state: DeviceState, frames: FrameSource) -> None:
-        """Takes images along if it is time for some.
+        """Passes images to the process when their period is over.
 
         Args:
-            state: The newest, which says what time it is.
-            frames: The cameras.
+            state: The newest state, whose time counts.
+            frames: Source of the cameras' images.
         """
         now = state.arms.time
         if self._seeing and not self._looked_at <= now < self._looked_at + self._interval_s - 1e-9:
@@ -149,28 +138,28 @@ class DeploymentRecorder:
             self._box.put(frames.frames())
 
     def mark(self, time: float, *, by_hand: bool) -> None:
-        """Notes that from that time on a person leads the arms, or that the policy does again."""
-        self._say(MARK + json.dumps({"time": time, "by_hand": by_hand}).encode())
+        """Marks a time from which a person leads the arms, or the policy again."""
+        self._send(MARK + json.dumps({"time": time, "by_hand": by_hand}).encode())
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> Recorded:
         """Waits until the episode is in the store; never raises.
 
         Args:
-            success: Whether the task was done; None when nobody knows.
-            extra: Plain JSON to keep with it.
+            success: Whether the task was done; None if unknown.
+            extra: Plain JSON to store with the episode.
         """
-        self._say(COMMIT + json.dumps({"success": success, "extra": dict(extra)}).encode())
+        self._send(COMMIT + json.dumps({"success": success, "extra": dict(extra)}).encode())
         try:
-            if not self._connection.poll(_ANSWER_TIMEOUT_S):
-                return Recorded(problem=f"the recorder has not answered for {_ANSWER_TIMEOUT_S} s")
-            answer = json.loads(self._connection.recv_bytes())
+            if not self._child.channel.poll(_ANSWER_TIMEOUT_S):
+                return Recorded(problem=f"the recorder did not answer for {_ANSWER_TIMEOUT_S} s")
+            answer = json.loads(self._child.channel.recv_bytes())
         except (EOFError, OSError):
             return Recorded(problem="the recorder died")
-        problem = answer.get("error", "" if answer.get("name") else "not one step was complete")
+        problem = answer.get("error", "" if answer.get("name") else "no step was complete")
         return Recorded(
             answer.get("name", ""), answer.get("steps", 0), answer.get("lost", 0), problem
         )
 
-    def _say(self, request: bytes) -> None:
+    def _send(self, request: bytes) -> None:
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(request)
+            self._child.channel.send_bytes(request)

@@ -1,7 +1,6 @@
-"""Images on their way to the recorder of a deployment: in shared memory, bounded, and nobody is waited for."""
+"""A bounded queue of images in shared memory, without waiting, for recorder and live view."""
 
 from collections.abc import Mapping
-from multiprocessing.context import SpawnContext
 
 import numpy as np
 
@@ -14,7 +13,7 @@ _BUDGET_BYTES = 64 << 20
 
 
 def frames_layout(contract: Contract) -> np.dtype[np.void]:
-    """Layout of one look through all cameras of a contract; `number` counts looks from 1."""
+    """Returns the layout of one capture of all cameras of a contract; `number` counts from 1."""
     fields: list[tuple[str, str, tuple[int, ...]]] = [("number", "<i8", ())]
     for camera in contract.cameras:
         size = (camera.height, camera.width)
@@ -24,20 +23,20 @@ def frames_layout(contract: Contract) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
-def frames_memory(context: SpawnContext, contract: Contract) -> Memory:
-    """Returns memory for some seconds of images, or for fewer where they are large."""
+def frames_memory(contract: Contract) -> Memory:
+    """Returns memory for some seconds of images, or for less time if they are large."""
     layout = frames_layout(contract)
     return shared_memory(
-        context, layout, max(_FEWEST_SLOTS, min(_MOST_SLOTS, _BUDGET_BYTES // layout.itemsize))
+        layout, max(_FEWEST_SLOTS, min(_MOST_SLOTS, _BUDGET_BYTES // layout.itemsize))
     )
 
 
-class FrameBox:
-    """One end of the box.
+class FrameQueue:
+    """One end of the queue.
 
     Args:
-        memory: As `frames_memory` returned it.
-        contract: Whose cameras count.
+        memory: Memory of `frames_memory`.
+        contract: Contract with the cameras.
     """
 
     def __init__(self, memory: Memory, contract: Contract) -> None:
@@ -49,10 +48,10 @@ class FrameBox:
         self._number = 0
 
     def put(self, frames: Mapping[str, Array]) -> None:
-        """Takes what all cameras show, if one of them shows something new and none shows nothing.
+        """Adds the images of all cameras, if none is missing and at least one is new.
 
         Raises:
-            ValueError: An image has another size than the contract says.
+            ValueError: An image does not have the size of the contract.
         """
         if any(key not in frames for key in self._keys):
             return
@@ -67,16 +66,16 @@ class FrameBox:
                 )
             record[key] = frames[key]
         self._last = times
-        self._number = self._number + 1
+        self._number += 1
         record["number"] = self._number
         self._box.put(record)
 
     def fresh(self) -> list[dict[str, Array]]:
-        """Returns the looks that this end has not had yet, oldest first; `number` is among their keys."""
+        """Returns the captures that this end has not read yet, oldest first, with `number`."""
         return [
             {key: record[key] for key in (*self._keys, "number")} for record in self._box.fresh()
         ]
 
-    def newest_time(self, look: Mapping[str, Array]) -> float:
-        """Returns when the newest image of a look was captured."""
-        return max(float(look[key]) for key in self._times)
+    def newest_time(self, capture: Mapping[str, Array]) -> float:
+        """Returns the time of the newest image in a capture."""
+        return max(float(capture[key]) for key in self._times)

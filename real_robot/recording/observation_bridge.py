@@ -1,4 +1,4 @@
-"""From driver states and camera frames to observations of the contract."""
+"""Observations of the contract from driver states and camera frames."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -6,13 +6,13 @@ from typing import Protocol
 import numpy as np
 
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.driver_interface.driver import ArmState
 
 
 class FrameSource(Protocol):
-    """Cameras, as the bridge sees them."""
+    """A source of camera frames."""
 
     def frames(self) -> dict[str, Array]:
         """Returns the latest `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera."""
@@ -20,16 +20,19 @@ class FrameSource(Protocol):
 
 
 class ObservationAssembler:
-    """Puts observations together.
+    """Assembles observations.
 
     Args:
-        contract: What observations look like; its cameras are those that are waited for.
-        embodiment: The body, whose kinematics say where grippers and cameras are.
+        contract: Contract of the observations.
+        embodiment: Embodiment, whose kinematics give the poses of grippers and cameras.
+
+    Raises:
+        ValueError: The contract is for another embodiment.
     """
 
     def __init__(self, contract: Contract, embodiment: Embodiment) -> None:
         if contract.joints != tuple(joint.name for joint in embodiment.joints):
-            raise ValueError(f"The contract is not about the joints of {embodiment.name}.")
+            raise ValueError(f"The contract has other joints than {embodiment.name}.")
         self._contract = contract
         self._embodiment = embodiment
 
@@ -40,12 +43,12 @@ class ObservationAssembler:
 
         Args:
             arms: The newest state.
-            history: States up to that one, oldest first: a wrist camera was where the joints were
-                at its capture time.
-            frames: Of all cameras of the contract; others are ignored.
+            history: Earlier states, oldest first, for the poses of wrist cameras at the times of
+                their images.
+            frames: Frames of at least the cameras of the contract.
 
         Raises:
-            ValueError: A frame is missing or not as the contract says.
+            ValueError: A frame is missing or does not fit the contract.
         """
         observation: dict[str, Array] = {
             "time": np.asarray(arms.time),
@@ -64,11 +67,11 @@ class ObservationAssembler:
                 q = position_at(float(frames[f"time/{camera.name}"]), [*history, arms])
                 pose = self._embodiment.camera_poses(q)[camera.name]
                 observation[f"T_base_camera/{camera.name}"] = pose.astype(np.float32)
-        validate_observation(observation, self._contract)
+        check_observation(observation, self._contract)
         return observation
 
     def oldest_frame(self, frames: Mapping[str, Array], now: float) -> tuple[float, str]:
-        """Returns the age in seconds of the oldest frame, infinite for one that is missing, and its camera."""
+        """Returns the age (s) of the oldest frame, infinite if one is missing, and its camera."""
         ages = [
             (
                 now - float(frames[key]) if (key := f"time/{camera.name}") in frames else np.inf,
@@ -80,7 +83,7 @@ class ObservationAssembler:
 
 
 def position_at(time: float, history: Sequence[ArmState]) -> Vector:
-    """Returns the joints (J,) at some time, interpolated between measurements; before the first and after the last, those."""
+    """Returns the joints (J,) at a time, interpolated between measurements and constant beyond."""
     times = np.array([state.time for state in history])
     after = int(np.searchsorted(times, time))
     if after == 0 or after == len(history):

@@ -1,15 +1,15 @@
-"""Bytes that came beside those that were recorded."""
+"""Comparison of received bytes with recorded ones."""
 
 from stringline.real_robot.incidents.incident_format import Entry
 
 
 def compared(name: str, entry: Entry, got: bytes) -> tuple[int, str]:
-    """Returns how many bytes are the same up to the first that differs, and how they differ, in words; empty if they do not.
+    """Returns the number of equal bytes before the first difference, and a sentence about that.
 
     Args:
-        name: Of the bus.
-        entry: What was recorded.
-        got: What came.
+        name: Name of the bus.
+        entry: The recorded bytes.
+        got: The received bytes.
     """
     wanted = entry.payload
     pairs = enumerate(zip(got, wanted, strict=False))

@@ -1,4 +1,4 @@
-"""Recorded bytes into emulated arms: do they answer as the arms of the log did?"""
+"""Replays recorded bytes into emulated arms, and compares their answers with the recorded ones."""
 
 import itertools
 import select
@@ -13,7 +13,7 @@ from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_format import Entry, Kind
-from stringline.real_robot.incidents.incident_reader import Incident, words_of
+from stringline.real_robot.incidents.incident_reader import Incident, json_of
 from stringline.real_robot.replay.byte_comparison import compared
 from stringline.real_robot.replay.fri_replay import fri_lines
 
@@ -23,12 +23,12 @@ _EMULATED = "/dev/pts/"
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What came of a replay.
+    """Result of a replay.
 
     Attributes:
-        sent: Bytes that were sent.
-        equal: Bytes that came back as recorded.
-        difference: Where the first answer differs, in words; empty if none does.
+        sent: Number of bytes sent.
+        equal: Number of bytes received as recorded.
+        difference: A sentence about the first difference; empty if there is none.
     """
 
     sent: int
@@ -40,10 +40,10 @@ class ReplayLine(Protocol):
     """A bus of the log and the emulated one.
 
     Attributes:
-        name: Of the bus.
-        out: Bytes that were sent.
-        equal: Bytes that came back as recorded.
-        writes: Commands that were sent in this episode.
+        name: Name of the bus.
+        out: Number of bytes sent.
+        equal: Number of bytes received as recorded.
+        writes: Number of commands sent in this episode.
     """
 
     name: str
@@ -52,11 +52,11 @@ class ReplayLine(Protocol):
     writes: int
 
     def begin(self, received: int) -> None:
-        """Is called before an episode begins; so many records are received before anything is sent."""
+        """Prepares for an episode in which that many records are received before one is sent."""
         ...
 
     def take(self, entry: Entry) -> str:
-        """Sends the bytes of a record, or compares them with what comes; returns how they differ, in words."""
+        """Sends a record, or compares it with received bytes; returns the difference in words."""
         ...
 
     def close(self) -> None:
@@ -71,20 +71,20 @@ def replay(
     seed: int = 0,
     options: Mapping[str, float] | None = None,
 ) -> ReplayResult:
-    """Sends what a driver sent, in its order, and compares each answer with the recorded one, until the first that differs.
+    """Sends the recorded bytes of a driver, and compares answers up to the first difference.
 
-    The world goes on by one period after each cycle of the log, and begins anew where an episode of
-    the log begins. The answers agree if the log was taken from an emulator of the same kind in
-    lock-step, reaches back to the opening of the ports, and no fault was caused meanwhile.
+    The world advances by one period after each cycle of the log, and begins again with each episode
+    of the log. The answers are equal if the log was recorded with an emulator of the same kind in
+    lock-step, begins with the opening of the ports, and contains no scripted fault.
 
     Args:
         incident: The log.
-        emulator: Started, in lock-step.
-        seed: Of the log's episodes.
-        options: Of the log's world.
+        emulator: A running emulator in lock-step.
+        seed: Seed of the log's episodes.
+        options: Options of the log's world.
 
     Raises:
-        ValueError: The emulator has other buses than the log, or its ports are none of an emulator.
+        ValueError: The emulator has other buses than the log, or is not an emulator.
     """
     names = list(incident.header.get("buses", emulator.ports))
     if set(names) != set(emulator.ports):
@@ -98,9 +98,9 @@ def replay(
         for at, entry in enumerate(incident.entries):
             if entry.kind in (Kind.SENT, Kind.RECEIVED) and entry.source < len(lines):
                 difference = lines[entry.source].take(entry)
-            elif entry.kind == Kind.EVENT and int(words_of(entry).get("session", 0)) > 0:
-                for place, line in enumerate(lines):
-                    line.begin(_received_first(incident, at, place))
+            elif entry.kind == Kind.EVENT and int(json_of(entry).get("session", 0)) > 0:
+                for source, line in enumerate(lines):
+                    line.begin(_received_first(incident, at, source))
                 emulator.begin(seed, options)
             elif entry.kind == Kind.CYCLE:
                 emulator.advance({line.name: line.writes for line in lines})
@@ -123,12 +123,12 @@ def _opened(names: list[str], emulator: Emulator, incident: Incident) -> list[Re
     return list(lines)
 
 
-def _received_first(incident: Incident, at: int, place: int) -> int:
-    """Returns how many records of a bus are received from there on before one is sent."""
+def _received_first(incident: Incident, at: int, source: int) -> int:
+    """Returns the number of records of a bus that are received before the next one is sent."""
     wire = (
         entry
         for entry in incident.entries[at:]
-        if entry.kind in (Kind.SENT, Kind.RECEIVED) and entry.source == place
+        if entry.kind in (Kind.SENT, Kind.RECEIVED) and entry.source == source
     )
     return sum(1 for _ in itertools.takewhile(lambda entry: entry.kind == Kind.RECEIVED, wire))
 
@@ -138,13 +138,15 @@ class _Line:
 
     def __init__(self, name: str, port: str) -> None:
         if not port.startswith(_EMULATED):
-            raise ValueError(f"Recorded bytes go to emulators only; {port} is no pseudo-terminal.")
+            raise ValueError(
+                f"Recorded bytes go to emulators only; {port} is not a pseudo-terminal."
+            )
         self.name = name
         self._bus = Bus(port)
         self.out = 0
         self.equal = 0
         self.writes = 0
-        self._bus.tap = self
+        self._bus.listener = self
         self._parser = Parser()
         self._answers = bytearray()
 
@@ -153,7 +155,7 @@ class _Line:
         self._bus.open()
 
     def begin(self, received: int) -> None:
-        """Counts goals anew."""
+        """Counts goals from 0."""
         self.writes = 0
 
     def close(self) -> None:
@@ -161,15 +163,15 @@ class _Line:
         self._bus.close()
 
     def sent(self, data: bytes) -> None:
-        """Counts what went out."""
+        """Counts sent bytes."""
         self.out += len(data)
 
     def received(self, data: bytes) -> None:
-        """Keeps what came in."""
+        """Keeps received bytes."""
         self._answers += data
 
     def take(self, entry: Entry) -> str:
-        """Sends the bytes of a record, or compares them with what comes; returns how they differ, in words."""
+        """Sends a record, or compares it with received bytes; returns the difference in words."""
         try:
             if entry.kind == Kind.SENT:
                 self._bus.send(entry.payload)
@@ -183,8 +185,7 @@ class _Line:
         except LinkLostError as error:
             return f"{self.name}, record {entry.number}: {error.strerror}."
         got = bytes(self._answers[: len(entry.payload)])
-        wanted = entry.payload
-        del self._answers[: len(wanted)]
+        del self._answers[: len(entry.payload)]
         same, difference = compared(self.name, entry, got)
         self.equal += same
         return difference

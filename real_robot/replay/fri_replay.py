@@ -1,4 +1,4 @@
-"""Recorded answers to emulated controllers, and what these say, held against what was recorded."""
+"""Replays recorded answers to emulated controllers, and compares messages with recorded ones."""
 
 import functools
 import select
@@ -14,10 +14,8 @@ from stringline.real_robot.replay.byte_comparison import compared
 
 _EMULATED = "127.0.0.1"
 _TIMEOUT_S = 2.0
-_MOST_WITHOUT_CLIENT = (
-    100_000  # Messages that a controller may have sent before its client came up.
-)
-_TOLD = 2
+_MOST_WITHOUT_CLIENT = 100_000  # Messages of a controller before its client has started.
+_OF_A_NEW_WORLD = 2
 _HEADER = 1
 _SEQUENCE = 2
 
@@ -37,18 +35,18 @@ class FriReplayLine:
     """The connection to a controller of the log and to the emulated one.
 
     Args:
-        name: Of the arm.
-        port: That its controller sends to.
-        nudge: Makes the controller go on, before the first episode.
+        name: Name of the arm.
+        port: Port to which its controller sends.
+        nudge: Advances the controller by a period, before the first episode.
 
     Attributes:
         name: As given.
-        out: Bytes that were sent.
-        equal: Bytes that came as recorded.
-        writes: Answers that were sent in this episode.
+        out: Number of bytes sent.
+        equal: Number of bytes received as recorded.
+        writes: Number of answers sent in this episode.
 
     Raises:
-        ValueError: The port is none of an emulator.
+        ValueError: The port is not that of an emulator.
     """
 
     def __init__(self, name: str, port: str, nudge: Callable[[], None]) -> None:
@@ -57,8 +55,10 @@ class FriReplayLine:
         self.name = name
         self._link = FriLink(port, _EMULATED)
         self._nudge = nudge
-        self.out = self.equal = self.writes = 0
-        self._came: list[bytes] = []
+        self.out = 0
+        self.equal = 0
+        self.writes = 0
+        self._arrived: list[bytes] = []
         self._begun = False
 
     def open(self) -> None:
@@ -70,26 +70,26 @@ class FriReplayLine:
         self._link.close()
 
     def begin(self, received: int) -> None:
-        """Is called before an episode begins; so many messages come before anything is sent.
+        """Prepares for an episode in which that many messages arrive before one is sent.
 
-        Two of them tell of the new world. What was told before them, between arming and the first
-        episode, nobody answered.
+        Two of them are those of the new world. The others, between arming and the first episode,
+        were not answered.
         """
-        for _ in range(0 if self._begun else received - _TOLD):
+        for _ in range(0 if self._begun else received - _OF_A_NEW_WORLD):
             self._nudge()
         self.writes = 0
         self._begun = True
 
     def pass_to(self, first: int) -> None:
-        """Lets the controller, just switched on, speak to nobody until its next message is that of this number.
+        """Advances the controller, just switched on, until its next message has that number.
 
         Raises:
-            ValueError: That is too far.
+            ValueError: The number is too large.
         """
         if first > _MOST_WITHOUT_CLIENT:
             raise ValueError(
-                f"{self.name}: the log begins with message {first}: it lacks the opening of the "
-                f"ports."
+                f"{self.name}: the log begins with message {first}; it must begin with the opening "
+                f"of the ports."
             )
         self._link.receive()
         for _ in range(first - 1):
@@ -97,12 +97,12 @@ class FriReplayLine:
             self._link.receive()
 
     def take(self, entry: Entry) -> str:
-        """Sends the bytes of a record, or compares them with what comes; returns how they differ, in words."""
+        """Sends a record, or compares it with received bytes; returns the difference in words."""
         if entry.kind == Kind.SENT:
             if not self._link.send(entry.payload):
                 return f"{self.name}, record {entry.number}: it cannot be sent."
-            self.out = self.out + len(entry.payload)
-            self.writes = self.writes + 1
+            self.out += len(entry.payload)
+            self.writes += 1
             return ""
         if not self._begun:
             self._nudge()
@@ -113,26 +113,26 @@ class FriReplayLine:
 
     def _next(self) -> bytes:
         deadline = time.monotonic() + _TIMEOUT_S
-        while not self._came and (left := deadline - time.monotonic()) > 0:
+        while not self._arrived and (left := deadline - time.monotonic()) > 0:
             if select.select([self._link], [], [], left)[0]:
-                self._came = self._link.receive()
-        return self._came.pop(0) if self._came else b""
+                self._arrived = self._link.receive()
+        return self._arrived.pop(0) if self._arrived else b""
 
 
 def fri_lines(
     ports: Mapping[str, str], emulator: FriEmulator, incident: Incident
 ) -> list[FriReplayLine]:
-    """Opens the ports and switches the controllers on, so that each is about to say what was recorded first.
+    """Opens the ports, and advances each controller to the first recorded message.
 
-    A controller counts the messages that it has sent before its client came up.
+    A controller also counts the messages that it has sent before its client was there.
 
     Args:
-        ports: By arm, in the order of the log's buses.
-        emulator: Started, in lock-step.
+        ports: Ports by arm, in the order of the log's buses.
+        emulator: A running emulator in lock-step.
         incident: The log.
 
     Raises:
-        ValueError: They are no ports of an emulator, or in use; or the log begins too late.
+        ValueError: A port is in use or not that of an emulator, or the log begins too late.
     """
     lines = [
         FriReplayLine(name, port, functools.partial(emulator.nudge, name))
@@ -142,11 +142,11 @@ def fri_lines(
         for line in lines:
             line.open()
         emulator.reboot(patient=True)
-        for place, line in enumerate(lines):
+        for source, line in enumerate(lines):
             received = (
                 entry
                 for entry in incident.entries
-                if entry.kind == Kind.RECEIVED and entry.source == place
+                if entry.kind == Kind.RECEIVED and entry.source == source
             )
             line.pass_to(max((sequence_of(entry.payload) for entry in [*received][:1]), default=1))
     except ValueError:

@@ -1,63 +1,53 @@
-"""The kinds of arms that a configuration can name: which body they are, who emulates them, and which driver moves them."""
+"""Robot backends by transport: the embodiment, driver and emulator of each kind of arms."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.driver_interface.still_gripper import stilled
+from stringline.real_robot.driver_interface.gripper import stilled
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 from stringline.real_robot.drivers.grippers.gripper_choice import FRI_OUTPUT, gripper_settings
+from stringline.real_robot.emulators.fri.emulated_outputs import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
-from stringline.real_robot.emulators.fri.io_names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.robots.lcm_backends import EMULATED, LcmArms
+from stringline.real_robot.robots.lcm_backends import EMULATED_GRIPPERS, LcmBackend
 from stringline.real_robot.safety.kuka_limits import (
-    KUKA_BODIES,
-    kuka_body,
+    KUKA_EMBODIMENTS,
+    kuka_embodiment,
     kuka_limits,
     ports_in_order,
 )
 from stringline.real_robot.safety.limits import SafetyLimits
 
-# A twin is no robot: it shares a machine with a policy, and its servos are patient.
+# A twin shares a machine with a policy, so its deadlines are generous.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
-_PATIENCE_S = 1.0  # In lock-step, where the world waits.
+_LOCK_STEP_TIMEOUT_S = 1.0  # The world waits, so no answer is late.
 
 
-class ArmKind(Protocol):
-    """Arms of one kind."""
+class RobotBackend(Protocol):
+    """The embodiment, driver and emulator of one kind of arms."""
 
     @property
-    def body(self) -> Embodiment:
-        """What they are."""
+    def embodiment(self) -> Embodiment:
+        """The embodiment of the arms."""
         ...
 
     def limits(self, **settings: Any) -> SafetyLimits:
-        """Returns what the safety filter holds them to; `settings` are of `SafetyLimits.of`."""
+        """Builds the limits of the safety filter; `settings` are arguments of `SafetyLimits.of`."""
         ...
 
-    def emulator(
-        self,
-        *,
-        lock_step: bool,
-        cameras: Sequence[str],
-        image_size: int,
-        settings: Mapping[str, Any],
-    ) -> Emulator:
-        """Returns their emulator, not started; `settings` are its own."""
+    def emulator(self, **settings: Any) -> Emulator:
+        """Builds the emulator of a task; `settings` are fields of its `SETTINGS`."""
         ...
 
-    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
-        """Returns their emulator without a task, not started: nothing but arms.
-
-        `arguments` are of its command line.
-        """
+    def bare_emulator(self, **settings: Any) -> Emulator:
+        """Builds an emulator without a task."""
         ...
 
     def driver(
@@ -69,46 +59,45 @@ class ArmKind(Protocol):
         read_only: bool,
         still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected; grippers that are no servos of an arm may be left as they are."""
+        """Builds the driver.
+
+        Args:
+            ports: Port by arm.
+            period_s: Period of the device process.
+            lock_step: Whether the emulated world waits for the driver.
+            read_only: Whether the driver sends no command.
+            still_grippers: Whether it sends no command to grippers that are not servos of an arm.
+        """
         ...
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Returns the driver of an emulated twin."""
+        """Builds the driver of an emulated twin."""
         ...
 
 
-class ServoArms:
+class ServoBackend:
     """ALOHA's arms, on serial lines.
 
     Args:
-        settings: Of the driver.
+        settings: Keyword arguments of `AlohaDriver`.
     """
 
-    body = ALOHA
+    embodiment = ALOHA
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
 
     def limits(self, **settings: Any) -> SafetyLimits:
-        """Returns what the safety filter holds them to."""
-        return SafetyLimits.of(self.body, **settings)
+        """Builds the limits of the safety filter."""
+        return SafetyLimits.of(self.embodiment, **settings)
 
-    def emulator(
-        self,
-        *,
-        lock_step: bool,
-        cameras: Sequence[str],
-        image_size: int,
-        settings: Mapping[str, Any],
-    ) -> Emulator:
-        """Returns their emulator, not started."""
-        return Emulator.of_task(
-            lock_step=lock_step, cameras=cameras, image_size=image_size, **settings
-        )
+    def emulator(self, **settings: Any) -> Emulator:
+        """Builds the emulator of a task."""
+        return Emulator(**settings)
 
-    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
-        """Returns their emulator without a task, not started."""
-        return Emulator(["--plant", "first_order", *arguments])
+    def bare_emulator(self, **settings: Any) -> Emulator:
+        """Builds an emulator without a task."""
+        return Emulator(plant="first_order", **settings)
 
     def driver(
         self,
@@ -119,68 +108,57 @@ class ServoArms:
         read_only: bool,
         still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected.
-
-        Its grippers are servos, which have to be told where to be.
-        """
+        """Builds the driver; its grippers are servos, which need commands."""
         return AlohaDriver(ports, **self._settings, read_only=read_only)
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Returns the driver of an emulated twin."""
+        """Builds the driver of an emulated twin."""
         return AlohaDriver(ports, **_TWIN_DRIVER)
 
 
-class FriArms:
+class FriBackend:
     """KUKA's arms, over FRI.
 
     Args:
         arms: `one` or `two`.
-        settings: Of the driver; `gripper`, if it is there, is the same for each arm.
+        settings: Keyword arguments of `FriDriver`, with `gripper` for the gripper of each arm.
 
     Attributes:
         arms: As given.
-        body: What they are.
-        version: Of FRI, the same for driver and emulator.
+        embodiment: The embodiment of the arms.
+        version: Version of FRI, the same for driver and emulator.
 
     Raises:
-        ValueError: There are no such arms, or no such version, or it has no gripper.
+        ValueError: The number of arms, the version or a setting of the gripper is invalid.
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
         self.arms = arms
-        self.body = kuka_body(arms)
+        self.embodiment = kuka_embodiment(arms)
         # YAML reads 1.15 without quotes as a number.
         self.version = str(settings.get("version", DEFAULT_VERSION))
         self._settings = {
             key: value for key, value in settings.items() if key not in ("gripper", "version")
         }
-        self._gripper = gripper_settings(settings.get("gripper"), self.body.arms)
+        self._gripper = gripper_settings(settings.get("gripper"), self.embodiment.arms)
         if not version_of(self.version).has_io and isinstance(self._gripper, IoGripper):
             raise ValueError(
-                f"FRI {self.version} has no inputs and outputs for a gripper: "
-                f"robot.driver.gripper.transport=null, and it "
-                "stays as it is; or a later version, from 1.14 on."
+                f"FRI {self.version} has no inputs and outputs for a gripper. Set "
+                "robot.driver.gripper.transport=null to leave the gripper as it is, or use FRI "
+                "1.14 or later."
             )
 
     def limits(self, **settings: Any) -> SafetyLimits:
-        """Returns what the safety filter holds them to."""
-        return kuka_limits(self.body, **settings)
+        """Builds the limits of the safety filter."""
+        return kuka_limits(self.embodiment, **settings)
 
-    def emulator(
-        self,
-        *,
-        lock_step: bool,
-        cameras: Sequence[str],
-        image_size: int,
-        settings: Mapping[str, Any],
-    ) -> Emulator:
-        """Returns their emulator, not started."""
-        chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
-        return FriEmulator.of_task(version=self.version, **chosen)
+    def emulator(self, **settings: Any) -> Emulator:
+        """Builds the emulator of a task."""
+        return FriEmulator(version=self.version, **settings)
 
-    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
-        """Returns their emulator without a task, not started."""
-        return FriEmulator(["--arms", self.arms, "--version", self.version, *arguments])
+    def bare_emulator(self, **settings: Any) -> Emulator:
+        """Builds an emulator without a task."""
+        return FriEmulator(arms=self.arms, version=self.version, **settings)
 
     def driver(
         self,
@@ -191,15 +169,13 @@ class FriArms:
         read_only: bool,
         still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected.
-
-        In lock-step nothing is ever late, so it waits for as long as it takes.
+        """Builds the driver; in lock-step it waits longer for answers.
 
         Raises:
-            ValueError: There is no port for an arm, or one for an arm that there is not.
+            ValueError: The ports are not those of the arms.
         """
-        timeout_s = _PATIENCE_S if lock_step else None
-        chosen = ports_in_order(self.body, ports)
+        timeout_s = _LOCK_STEP_TIMEOUT_S if lock_step else None
+        chosen = ports_in_order(self.embodiment, ports)
         grippers = {} if self._gripper is None else dict.fromkeys(chosen, self._gripper)
         return FriDriver(
             chosen,
@@ -213,54 +189,57 @@ class FriArms:
         )
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Returns the driver of an emulated twin, whose controllers are set as the emulator has them."""
-        chosen = ports_in_order(self.body, ports)
+        """Builds the driver of an emulated twin with the emulator's default gripper."""
+        chosen = ports_in_order(self.embodiment, ports)
         grippers = dict.fromkeys(chosen, IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT))
         if not version_of(self.version).has_io:
             grippers = {}
         return FriDriver(chosen, version=self.version, grippers=grippers, period_s=period_s)
 
 
-KUKA_ARMS: Mapping[str, Callable[[str, Mapping[str, Any]], ArmKind]] = {
-    "fri": FriArms,
-    "lcm": LcmArms,
+KUKA_BACKENDS: Mapping[str, Callable[[str, Mapping[str, Any]], RobotBackend]] = {
+    "fri": FriBackend,
+    "lcm": LcmBackend,
 }
 
 
-def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
-    """Returns the kind that a configuration of `configs/robot` names.
-
-    Raises:
-        ValueError: It names one that there is not.
-    """
-    transport = robot.get("transport")
-    if transport is None:
-        return ServoArms(robot["driver"])
-    if transport not in KUKA_ARMS:
-        raise unknown_name("transport of KUKA arms", str(transport), KUKA_ARMS)
-    return KUKA_ARMS[transport](str(robot["arms"]), robot["driver"])
-
-
-def emulated_arms(body: str, transport: str | None = None) -> ArmKind:
-    """Returns the emulated arms of a body, set so that they are patient: on a busy machine a late answer must not matter.
+def robot_backend(transport: str | None, arms: str, driver: Mapping[str, Any]) -> RobotBackend:
+    """Builds the backend of a robot.
 
     Args:
-        body: Its name, as in contracts.
-        transport: Of KUKA arms, `fri` or `lcm`; None: as is usual for the body.
+        transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
+        arms: Number of KUKA arms, `one` or `two`.
+        driver: Keyword arguments of the driver.
 
     Raises:
-        ValueError: There is no emulator of it.
+        ValueError: The transport is unknown; names the nearest.
     """
-    if body == ALOHA.name:
-        return ServoArms({"bus_watchdog_s": 0.0, "answer_timeout_s": _PATIENCE_S})
-    if transport not in (None, *KUKA_ARMS):
-        raise unknown_name("transport of KUKA arms", str(transport), KUKA_ARMS)
-    for arms, one in KUKA_BODIES.items():
-        if one.name == body and transport == "lcm":
-            return LcmArms(arms, EMULATED)
-        if one.name == body:
+    if transport is None:
+        return ServoBackend(driver)
+    if transport not in KUKA_BACKENDS:
+        raise unknown_name("transport of KUKA arms", str(transport), KUKA_BACKENDS)
+    return KUKA_BACKENDS[transport](arms, driver)
+
+
+def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBackend:
+    """Builds the backend of emulated arms, with deadlines that a busy machine keeps.
+
+    Args:
+        embodiment: Name of the embodiment.
+        transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
+
+    Raises:
+        ValueError: There is no emulator of the embodiment, or the transport is unknown.
+    """
+    if embodiment == ALOHA.name:
+        return ServoBackend({"bus_watchdog_s": 0.0, "answer_timeout_s": _LOCK_STEP_TIMEOUT_S})
+    if transport not in (None, *KUKA_BACKENDS):
+        raise unknown_name("transport of KUKA arms", str(transport), KUKA_BACKENDS)
+    for arms, one in KUKA_EMBODIMENTS.items():
+        if one.name == embodiment and transport == "lcm":
+            return LcmBackend(arms, EMULATED_GRIPPERS)
+        if one.name == embodiment:
             outputs = {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}
-            return FriArms(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})
-    raise unknown_name(
-        "emulated body", body, [ALOHA.name, *(one.name for one in KUKA_BODIES.values())]
-    )
+            return FriBackend(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})
+    known = [ALOHA.name, *(one.name for one in KUKA_EMBODIMENTS.values())]
+    raise unknown_name("emulated embodiment", embodiment, known)

@@ -1,4 +1,4 @@
-"""How long a USB serial adapter keeps bytes back before it hands them over: FTDI's `latency_timer`."""
+"""FTDI's `latency_timer`: how long a USB serial adapter collects bytes before it passes them on."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ WANTED_MS = 1
 
 
 def latency_timer_ms(port: str, system: Path = Path("/sys")) -> int | None:
-    """Returns the setting of a port in milliseconds, or None where it has none: no FTDI adapter, or no such port.
+    """Returns the setting of a port in milliseconds; None for other adapters and missing ports.
 
     Args:
-        port: Its device file, or a link to it as udev rules make them.
-        system: Where the kernel shows its devices.
+        port: Device file, or a link to it as udev rules make them.
+        system: Folder in which the kernel lists its devices.
     """
     name = Path(port).resolve().name
     for place in (
@@ -24,18 +24,18 @@ def latency_timer_ms(port: str, system: Path = Path("/sys")) -> int | None:
     return None
 
 
-def demand_quick(port: str, system: Path = Path("/sys")) -> str:
-    """Returns in words what a port's adapter does.
+def check_latency_timer(port: str, system: Path = Path("/sys")) -> str:
+    """Checks the setting of a port and describes it.
 
     Raises:
-        ValueError: It keeps bytes back for too long.
+        ValueError: The adapter delays bytes for too long.
     """
     found = latency_timer_ms(port, system)
     if found is not None and found > WANTED_MS:
         setting = f"/sys/bus/usb-serial/devices/{Path(port).resolve().name}/latency_timer"
         raise ValueError(
-            f"{port} keeps bytes back for {found} ms, too long for 100 cycles per second. Set it "
-            f"to {WANTED_MS} by the udev "
-            f"rule in docs/hardware-aloha.md, or now: echo {WANTED_MS} | sudo tee {setting}"
+            f"{port} delays bytes by {found} ms, too long for 100 cycles per second. Set "
+            f"{WANTED_MS} ms with the udev rule in docs/hardware-aloha.md, or until the next "
+            f"restart: echo {WANTED_MS} | sudo tee {setting}"
         )
     return f"{port} not known" if found is None else f"{port} {found} ms"

@@ -1,24 +1,23 @@
-"""KUKA's arms behind drake-iiwa-driver: their emulator and their driver as a configuration names them."""
+"""Robot backend of KUKA arms behind drake-iiwa-driver, over LCM."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.driver_interface.gripper import GripperSettings
-from stringline.real_robot.driver_interface.still_gripper import stilled
+from stringline.real_robot.driver_interface.gripper import GripperSettings, stilled
 from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator, gripper_arguments
+from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.kuka_limits import kuka_body, kuka_limits, ports_in_order
+from stringline.real_robot.safety.kuka_limits import kuka_embodiment, kuka_limits, ports_in_order
 from stringline.real_robot.safety.limits import SafetyLimits
 
-_PATIENCE_S = 1.0  # In lock-step, where the world waits.
-_USUAL = WsgGripper()
-# Settings of a driver whose arms, however many, have emulated grippers.
-EMULATED: Mapping[str, Any] = {
+_LOCK_STEP_TIMEOUT_S = 1.0  # The world waits, so no answer is late.
+_DEFAULT_GRIPPER = WsgGripper()
+# Keyword arguments of a driver for any number of arms with emulated grippers.
+EMULATED_GRIPPERS: Mapping[str, Any] = {
     "gripper": {
         "transport": WSG_LCM,
         WSG_LCM: {
@@ -29,54 +28,46 @@ EMULATED: Mapping[str, Any] = {
 }
 
 
-class LcmArms:
+class LcmBackend:
     """KUKA's arms, over LCM.
 
     Args:
         arms: `one` or `two`.
-        settings: Of the driver; `gripper`, if it is there, is the same for each arm, and in the
-            arms' group of LCM unless it names another.
+        settings: Keyword arguments of `LcmDriver`, with `gripper` for the gripper of each arm,
+            which is in the arms' group of LCM by default.
+
+    Attributes:
+        embodiment: The embodiment of the arms.
 
     Raises:
-        ValueError: There are no such arms, or no such gripper.
+        ValueError: The number of arms or a setting of the gripper is invalid.
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
         self._arms = arms
-        self.body = kuka_body(arms)
+        self.embodiment = kuka_embodiment(arms)
         self._settings = {key: value for key, value in settings.items() if key != "gripper"}
         self._network: dict[str, Any] = {
             key: settings[key] for key in ("interface", "ttl") if key in settings
         }
         gripper = settings.get("gripper")
-        found = gripper_settings(gripper, self.body.arms, (WSG_LCM,))
+        found = gripper_settings(gripper, self.embodiment.arms, (WSG_LCM,))
         self._gripper = found if isinstance(found, WsgGripper) else None
         self._gripper_given: frozenset[str] = (
             frozenset() if gripper is None else frozenset(gripper.get(WSG_LCM) or {})
         )
 
     def limits(self, **settings: Any) -> SafetyLimits:
-        """Returns what the safety filter holds them to."""
-        return kuka_limits(self.body, **settings)
+        """Builds the limits of the safety filter."""
+        return kuka_limits(self.embodiment, **settings)
 
-    def emulator(
-        self,
-        *,
-        lock_step: bool,
-        cameras: Sequence[str],
-        image_size: int,
-        settings: Mapping[str, Any],
-    ) -> Emulator:
-        """Returns their emulator, not started.
+    def emulator(self, **settings: Any) -> Emulator:
+        """Builds the emulator of a task; its grippers have the driver's channels."""
+        return LcmEmulator(gripper=self._gripper, **settings)
 
-        Its grippers are in its own group, under the channels that the driver knows.
-        """
-        chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
-        return LcmEmulator.of_task(gripper=self._gripper, **chosen)
-
-    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
-        """Returns their emulator without a task, not started, with grippers as in a task."""
-        return LcmEmulator(["--arms", self._arms, *gripper_arguments(self._gripper), *arguments])
+    def bare_emulator(self, **settings: Any) -> Emulator:
+        """Builds an emulator without a task, with the grippers of a task."""
+        return LcmEmulator(arms=self._arms, gripper=self._gripper, **settings)
 
     def driver(
         self,
@@ -87,14 +78,12 @@ class LcmArms:
         read_only: bool,
         still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected.
-
-        In lock-step nothing is ever late, so it waits for as long as it takes.
+        """Builds the driver; in lock-step it waits longer for answers.
 
         Raises:
-            ValueError: There is no port for an arm, or one for an arm that there is not.
+            ValueError: The ports are not those of the arms.
         """
-        chosen = ports_in_order(self.body, ports)
+        chosen = ports_in_order(self.embodiment, ports)
         return LcmDriver(
             chosen,
             **self._settings,
@@ -102,13 +91,16 @@ class LcmArms:
             period_s=period_s,
             together=lock_step,
             read_only=read_only,
-            answer_timeout_s=_PATIENCE_S if lock_step else None,
+            answer_timeout_s=_LOCK_STEP_TIMEOUT_S if lock_step else None,
         )
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Returns the driver of an emulated twin, whose program speaks on the usual channels of a group of its own."""
-        chosen = ports_in_order(self.body, ports)
-        here: dict[str, Any] = {"interface": _USUAL.interface, "ttl": _USUAL.ttl}
+        """Builds the driver of an emulated twin, which has its own group with default channels."""
+        chosen = ports_in_order(self.embodiment, ports)
+        here: dict[str, Any] = {
+            "interface": _DEFAULT_GRIPPER.interface,
+            "ttl": _DEFAULT_GRIPPER.ttl,
+        }
         grippers = (
             {}
             if self._gripper is None
@@ -121,9 +113,7 @@ class LcmArms:
             return {}
         found: dict[str, GripperSettings] = {}
         for arm, port in ports.items():
-            usual: dict[str, Any] = {"address": port, **self._network}
-            found[arm] = replace(
-                self._gripper,
-                **{name: usual[name] for name in usual if name not in self._gripper_given},
-            )
+            defaults: dict[str, Any] = {"address": port, **self._network}
+            missing = {name: defaults[name] for name in defaults if name not in self._gripper_given}
+            found[arm] = replace(self._gripper, **missing)
         return found

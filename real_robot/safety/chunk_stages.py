@@ -1,7 +1,4 @@
-"""Rules that a chunk must keep before anything of it is followed.
-
-The first that is broken decides.
-"""
+"""Rules that a chunk must satisfy before it is followed. The first rule that it breaks decides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +12,15 @@ from stringline.real_robot.safety.reasons import Reason
 
 @dataclass(frozen=True)
 class Arrival:
-    """A chunk as it came in.
+    """A received chunk.
 
     Attributes:
-        chunk: Not looked at yet.
-        session: Of whoever sent it.
-        wanted_session: Of the episode.
+        chunk: Unchecked.
+        session: Episode number of its sender.
+        wanted_session: Number of the current episode.
         now: Time of its arrival, seconds.
-        image_age_s: How old the oldest image was when the observation was made; 0 if there was none
-            or nobody says.
-        observed_s: When the observation was made; None: when the first action is due.
+        image_age_s: Age of the oldest image of the observation; 0 without images, or if unknown.
+        observed_s: Time of the observation; None: the time of the first action.
     """
 
     chunk: ActionChunk
@@ -36,7 +32,7 @@ class Arrival:
 
     @property
     def observed(self) -> float:
-        """When the observation was made, seconds."""
+        """Time of the observation, seconds."""
         return float(self.chunk.time[0]) if self.observed_s is None else self.observed_s
 
 
@@ -44,12 +40,12 @@ ChunkRule = Callable[[Arrival, SafetyLimits], Reason]
 
 
 def right_shape(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """Actions are for this body."""
+    """Checks that actions have an entry for each joint."""
     return Reason(0) if arrival.chunk.action.shape[1:] == limits.lower.shape else Reason.BAD_CHUNK
 
 
 def finite(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """Nothing in it is infinite or no number."""
+    """Checks that actions and times are finite."""
     good = (
         np.isfinite(arrival.chunk.action).all()
         and np.isfinite(arrival.chunk.time).all()
@@ -59,28 +55,27 @@ def finite(arrival: Arrival, limits: SafetyLimits) -> Reason:
 
 
 def ordered(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """Each action is due after the one before it."""
-    return (
-        Reason(0) if (arrival.chunk.time[1:] > arrival.chunk.time[:-1]).all() else Reason.BAD_CHUNK
-    )
+    """Checks that each action is due after the one before it."""
+    times = arrival.chunk.time
+    return Reason(0) if (times[1:] > times[:-1]).all() else Reason.BAD_CHUNK
 
 
 def of_this_episode(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """It was planned in this episode: after a reset, old plans are of another world."""
+    """Checks that the chunk was planned in this episode: after a reset the world is another one."""
     return Reason(0) if arrival.session == arrival.wanted_session else Reason.BAD_CHUNK
 
 
 def not_from_the_future(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """It answers an observation that has been made, by a clock that agrees with ours."""
+    """Checks that the observation is not later than the local clock allows."""
     latest = max(float(arrival.chunk.time[0]), arrival.observed)
     return Reason(0) if latest <= arrival.now + limits.oldest_plan_s else Reason.BAD_CHUNK
 
 
 def fresh_observation(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """It answers what was seen not long ago, however long the answer took."""
+    """Checks the age of the observation, however long the inference took."""
     return Reason(0) if arrival.now - arrival.observed <= limits.oldest_plan_s else Reason.OLD_PLAN
 
 
 def fresh_images(arrival: Arrival, limits: SafetyLimits) -> Reason:
-    """It was planned from what cameras see, not from what they saw before they froze."""
+    """Checks the age of the images, so that a frozen camera is not acted upon."""
     return Reason(0) if arrival.image_age_s <= limits.oldest_image_s else Reason.OLD_IMAGES

@@ -1,4 +1,4 @@
-"""How far the arms are from the table, from walls and from each other, by the capsules that enclose their links."""
+"""Distances of the arms from the table, from walls and from each other, by capsules."""
 
 from itertools import combinations
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]
 
-# The foot and the first link stand on the table by design.
+# The base and the first link stand on the table by design.
 _FIRST_MOVING_LINK = 1
-# Arms that are farther apart than they must be by that need not be told how far exactly.
+# Beyond this distance above the smallest allowed one, arms need no exact distance.
 _FAR_M = 0.1
 
 
 class Room(NamedTuple):
-    """What is left around each of C capsules of A arms, metres; negative where something overlaps.
+    """Distances around each of C capsules of A arms, metres; negative in an overlap.
 
     Attributes:
-        heights: (..., A, C) of its lowest point over the table; infinite for what stands on the
-            table by design.
-        between: (..., A, C) distance from the nearest other arm, or less where that is far;
+        heights: (..., A, C) height of the lowest point above the table; infinite for links that
+            stand on the table by design.
+        between: (..., A, C) distance from the nearest other arm, or a lower bound of a large one;
             infinite for a single arm.
         walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and
-            for what never moves.
+            for links that never move.
     """
 
     heights: Vector
@@ -34,14 +34,14 @@ class Room(NamedTuple):
 
 
 class Clearance:
-    """Distances of a body at joint vectors.
+    """Distances of an embodiment at joint vectors.
 
     Args:
-        embodiment: With capsules.
-        table_height: Of the table top in the base frame, metres.
-        box: (2, 3) lowest and highest corner of the space that is free of walls, base frame,
-            metres; None: no walls.
-        exact_up_to: Distance between arms that is told exactly, metres; 10 cm more are.
+        embodiment: It has capsules.
+        table_height: Height of the table top in the base frame, metres.
+        box: (2, 3) lowest and highest corner of the space within walls, base frame, metres; None:
+            no walls.
+        exact_up_to: Distances between arms are exact up to 10 cm above this one, metres.
     """
 
     def __init__(
@@ -67,11 +67,7 @@ class Clearance:
         )
 
     def measure(self, q: Vector) -> Room:
-        """Returns what is left around the arms.
-
-        Args:
-            q: (..., J) joint vectors.
-        """
+        """Returns the distances at joint vectors (..., J)."""
         axes = self._embodiment.capsule_axes(q)
         lowest = axes.min(axis=-2)
         highest = axes.max(axis=-2)
@@ -100,10 +96,10 @@ class Clearance:
         return nearest
 
     def _gaps(self, one: Vector, other: Vector) -> Vector:
-        """Returns the distances (..., C, C) of the capsules of two arms from their axes (..., C, 2, 3).
+        """Returns the distances (..., C, C) of the capsules of two arms with axes (..., C, 2, 3).
 
-        Of pairs that are far apart in all poses it is the distance of the spheres around them,
-        which is less, and cheap.
+        For pairs that are far apart in all poses it is the distance of their bounding spheres, a
+        cheap lower bound.
         """
         middles = one.mean(axis=-2)[..., :, None, :] - other.mean(axis=-2)[..., None, :, :]
         gaps: Vector = np.sqrt(_dot(middles, middles)) - self._around[:, None] - self._around
@@ -120,10 +116,10 @@ class Clearance:
 
 
 def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vector) -> Vector:
-    """Returns the distances (...) between segments with those ends (..., 3).
+    """Returns the distances (...) between segments with ends (..., 3).
 
     Ericson (2005), Real-Time Collision Detection, section 5.1.9: nearest points of the lines,
-    clamped to the segments in turn. Right to a few micrometres: shorter segments count as points.
+    clamped to the segments in turn. Exact to a few micrometres: shorter segments count as points.
     """
     along_a = end_a - start_a
     along_b = end_b - start_b

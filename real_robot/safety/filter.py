@@ -1,9 +1,8 @@
-"""The safety filter: the only maker of the commands that a driver accepts.
+"""The safety filter: the only source of the commands that a driver accepts.
 
-It lives in the device process, below every mailbox.
-
-A chunk must keep all `CHUNK_RULES`; a target passes all `STAGES`, in order, in every cycle.
-Whatever goes wrong ends in one of two reactions: hold, or a fault that an operator resets.
+It runs in the device process, behind every mailbox. A chunk must satisfy all `CHUNK_RULES`; in
+every cycle a target passes all `STAGES`, in order. A violation ends in one of two reactions: a
+hold, or a fault that only an operator resets.
 """
 
 import functools
@@ -43,7 +42,7 @@ from stringline.real_robot.safety.robot_stages import (
     NoServoError,
     PortsAlive,
 )
-from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Setting, Signs, Stage
+from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Freshness, Stage, StageContext
 from stringline.real_robot.safety.target_stages import (
     NOTICEABLE,
     ActionDue,
@@ -80,11 +79,11 @@ STAGES: tuple[type[Stage], ...] = (
     FaultLatch,
     SupervisorAlive,
     CamerasAlive,
-    # Is there something to follow?
+    # Is there a target to follow?
     ActionDue,
     GoodTarget,
     FreshPlan,
-    # Where to, and how fast.
+    # Where to, and how fast?
     InJointLimits,
     ClearTarget,
     NearTheArm,
@@ -95,21 +94,24 @@ STAGES: tuple[type[Stage], ...] = (
 
 
 class SafetyFilter:
-    """Turns targets into commands.
+    """Converts targets to commands.
 
     Args:
-        embodiment: The body that is moved.
-        limits: What it is held to.
+        embodiment: The arms, with J joints.
+        limits: Limits of their motion, and time-outs.
         period_s: Time between two commands.
 
     Attributes:
         mode: The reaction in force.
-        reasons: What acted in the last cycle.
-        fault_reasons: What led to the fault; none when there is none.
-        amounts: What acted in the last cycle, and by how much: rad or openings of targets that were
-            moved, metres that lacked, seconds, servos, reads, degrees Celsius or the number of a
-            `Bar`.
-        counts: Cycles in which each reason acted since `start`, and chunks that were refused.
+        reasons: Reasons that acted in the last cycle.
+        fault_reasons: Reasons of the fault; empty without a fault.
+        amounts: Reasons that acted in the last cycle, and by how much: rad or openings by which
+            targets were moved, missing metres, seconds, servos, missed answers, degrees Celsius or
+            the number of an interlock.
+        counts: Cycles in which each reason acted since `start`, and rejected chunks.
+
+    Raises:
+        ValueError: The limits are for another number of joints.
     """
 
     def __init__(self, embodiment: Embodiment, limits: SafetyLimits, period_s: float) -> None:
@@ -119,8 +121,8 @@ class SafetyFilter:
                 f"{len(limits.lower)}."
             )
         self.limits = limits
-        setting = Setting(embodiment, limits, period_s)
-        self._stages = [stage(setting) for stage in STAGES]
+        context = StageContext(embodiment, limits, period_s)
+        self._stages = [stage(context) for stage in STAGES]
         self._limiter = MotionLimiter(
             limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
         )
@@ -140,15 +142,15 @@ class SafetyFilter:
         self._rejected = 0
 
     def start(self, state: ArmState, session: int, kept: Reason = NONE) -> None:
-        """Begins at rest where the arms are measured to be, with a soft start; clears a fault, but for what is kept of it.
+        """Starts an episode at rest from the measured pose, with a soft start.
 
-        Targets that were ahead of the arms, as against an obstacle, are taken back at once: that
-        lets go, it does not push.
+        Targets ahead of the arms, as against an obstacle, return to them at once: that releases
+        the obstacle and does not push.
 
         Args:
-            state: Fresh.
-            session: Number that chunks of this episode bear.
-            kept: Reasons of a fault that nobody has reset.
+            state: Just measured.
+            session: Number of the episode, which its chunks bear.
+            kept: Fault reasons that no operator has reset; all others are reset.
         """
         self._restart()
         if kept:
@@ -168,16 +170,16 @@ class SafetyFilter:
         image_age_s: float = 0.0,
         observed_s: float | None = None,
     ) -> bool:
-        """Says whether a chunk may be sampled. Several bad ones in a row are a fault.
+        """Returns whether a chunk may be sampled. Several invalid chunks in a row are a fault.
 
         Args:
-            chunk: As it came in.
-            session: Of whoever sent it.
-            now: Time, to tell plans from the future.
-            image_age_s: How old the oldest image was that it was planned from; old ones are
-                refused, but no fault.
-            observed_s: When the observation was made that it answers; None: when its first action
-                is due. An old one is refused, but no fault.
+            chunk: As received.
+            session: Episode number of its sender.
+            now: Time of its arrival.
+            image_age_s: Age of the oldest image of its observation. A chunk from old images is
+                refused, but is not a fault.
+            observed_s: Time of its observation; None: the time of its first action. A chunk from
+                an old observation is refused, but is not a fault.
         """
         arrival = Arrival(chunk, session, self._session, now, image_age_s, observed_s)
         broken = next(
@@ -192,22 +194,38 @@ class SafetyFilter:
         return not broken
 
     def reject(self) -> None:
-        """Counts something that was sent and is no chunk at all."""
+        """Counts an invalid chunk."""
         self._rejected += 1
         self.counts[Reason.BAD_CHUNK] += 1
 
     def step(
-        self, target: Vector | None, state: ArmState, now: float, signs: Signs | None = None
+        self,
+        target: Vector | None,
+        state: ArmState,
+        now: float,
+        freshness: Freshness | None = None,
     ) -> SafeCommand:
         """Returns the command of this cycle, for any target and any state.
 
         Args:
-            target: (J,) wanted, or None when nothing is due.
-            state: Of this cycle.
+            target: (J,) requested, or None if no action is due.
+            state: Measured in this cycle.
             now: Time of this cycle.
-            signs: Of life; None when nobody promised any.
+            freshness: Ages of the inputs; None: nothing is monitored.
         """
-        cycle = self._cycle(target, state, now, signs or Signs())
+        rest = np.zeros(len(self.limits.lower))
+        cycle = Cycle(
+            target=target,
+            state=state,
+            now=now,
+            elapsed_s=self._elapsed_s,
+            freshness=freshness or Freshness(),
+            rejected=self._rejected,
+            limiter=self._limiter,
+            braking=rest,
+            speed=rest,
+            faults=self._kept,
+        )
         for stage in self._stages:
             stage.act(cycle)
         position = self._limiter.commit(cycle.speed, cycle.waits)
@@ -230,18 +248,3 @@ class SafetyFilter:
         self.counts.update(cycle.amounts.keys())
         self._elapsed_s += self._period_s
         self._sequence += 1
-
-    def _cycle(self, target: Vector | None, state: ArmState, now: float, signs: Signs) -> Cycle:
-        rest = np.zeros(len(self.limits.lower))
-        return Cycle(
-            target=target,
-            state=state,
-            now=now,
-            elapsed_s=self._elapsed_s,
-            signs=signs,
-            rejected=self._rejected,
-            limiter=self._limiter,
-            braking=rest,
-            speed=rest,
-            faults=self._kept,
-        )

@@ -1,56 +1,50 @@
-"""Stages that keep arms off the table, off walls and off each other."""
+"""Stages that keep the arms clear of the table, of walls and of each other."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.safety.stage_cycle import Cycle, Setting
+from stringline.real_robot.safety.stage_cycle import Cycle, StageContext
 from stringline.real_robot.safety.surroundings import Surroundings
 
 Vector = NDArray[np.float64]
 
 _ROUNDING_M = 1e-9
-_TOLD_M = (
-    1e-6  # What targets may be rounded by, float32 of joints, makes a difference of less than that.
-)
-# Ways along something are tried so often, each with so many times what the one before lacked as
-# more room.
+_TARGET_ROUNDING_M = 1e-6  # Upper bound of the effect of targets in float32.
+# Number of detours along an obstacle that are tried; each gets this multiple of the clearance that
+# the one before lacked as additional room.
 _DETOURS = 2
 _MORE = 2.0
-_CORRECTIONS = 1  # Of a way, which is short; what it leaves is lacking in the next.
-# Shares of the way from braking to what is wanted, tried in this order when an arm gets too near to
-# something.
+_CORRECTIONS = 1  # Per detour, which is short; the next one makes up for the rest.
+# Shares of the way from braking to the requested speed, tried in this order.
 _SHARES = np.array([1.0, 0.5, 0.25, 0.0])
 
 
 class ClearTarget:
-    """A target in which an arm would be too near to something is moved to a pose near by in which it is not.
+    """Moves a target that lacks clearance to a nearby pose that has it.
 
-    So an arm that is pressed against something slides along it and comes to rest where it is held
-    up, instead of stopping with all its joints where it gets there. Each arm is looked at where the
-    other one is now, so no arm is moved by what another one is told. What is too near already need
-    not leave, but is not told to come nearer.
+    So an arm that is pressed against an obstacle slides along it, instead of stopping with all its
+    joints at the contact. Each arm is checked against the present pose of the other one, so no arm
+    is moved by the target of the other one. An arm that lacks clearance already need not leave, but
+    gets no target that is closer.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        self._surroundings = Surroundings(setting)
-        self._embodiment = setting.embodiment
-        self._own = [
-            np.array([joint.arm == arm for joint in setting.embodiment.joints])
-            for arm in setting.embodiment.arms
-        ]
+    def __init__(self, context: StageContext) -> None:
+        self._surroundings = Surroundings(context)
+        self._embodiment = context.embodiment
+        self._own = [context.arm_of_joint == place for place in range(len(context.embodiment.arms))]
 
     def start(self) -> None:
-        """Has nothing to forget."""
+        """Has no state to reset."""
 
     def act(self, cycle: Cycle) -> None:
-        """Moves the target."""
+        """Moves the target of each arm."""
         if cycle.wanted is None:
             return
         here = cycle.limiter.position
         target = cycle.wanted
         wanted = [np.where(own, target, here) for own in self._own]
         now, *spares = self._surroundings.spare(np.stack([here, *wanted]))
-        least = np.minimum(now - _TOLD_M * (now < 0), 0.0)
+        least = np.minimum(now - _TARGET_ROUNDING_M * (now < 0), 0.0)
         for place, (arm, own, spare) in enumerate(
             zip(self._embodiment.arms, self._own, spares, strict=True)
         ):
@@ -65,27 +59,25 @@ class ClearTarget:
 
 
 class KeepClear:
-    """The next pose, and all poses after it if the arms were to brake then, are clear of everything.
+    """Keeps the next pose clear, and all poses after it if the arms brake then.
 
-    So they are in the cycle after it, whatever is wanted, because braking remains; but for
-    micrometres while limits grow in the soft start, and for what two arms have in common while one
-    of them cannot be sent a command, as nobody knows for how long. Every mixture of two allowed
-    speeds is allowed. What is too near already may move, but not nearer than braking brings it.
+    So braking is clear in the next cycle as well, for any target; except for micrometres while
+    limits grow in the soft start, and for the space between two arms while no command can be sent
+    to one of them, for an unknown time. Every mixture of two allowed speeds is allowed. An arm that
+    lacks clearance already may move, but not closer than braking brings it.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        self._surroundings = Surroundings(setting)
-        self._embodiment = setting.embodiment
-        self._arm_of_joint = np.array(
-            [setting.embodiment.arms.index(joint.arm) for joint in setting.embodiment.joints]
-        )
-        self._own = [self._arm_of_joint == place for place in range(len(setting.embodiment.arms))]
+    def __init__(self, context: StageContext) -> None:
+        self._surroundings = Surroundings(context)
+        self._embodiment = context.embodiment
+        self._arm_of_joint = context.arm_of_joint
+        self._own = [self._arm_of_joint == place for place in range(len(context.embodiment.arms))]
 
     def start(self) -> None:
-        """Has nothing to forget."""
+        """Has no state to reset."""
 
     def act(self, cycle: Cycle) -> None:
-        """Chooses the speed nearest to the wanted one that keeps clear; who brakes does so, whatever is in the way."""
+        """Chooses the clear speed nearest to the requested one. Braking is never refused."""
         if cycle.wanted is None and cycle.retreat is None:
             return
         spare = self._spare(cycle, cycle.speed)
@@ -97,15 +89,15 @@ class KeepClear:
             self._slow_down(cycle, spare, least)
 
     def _along(self, cycle: Cycle, spare: Vector, least: Vector) -> tuple[Vector, Vector]:
-        """Returns a speed (J,) with which arms that come nearer than that move along what they are near to, and what is spare.
+        """Returns a speed (J,) along the obstacles of arms that lack clearance, and its clearance.
 
-        A share of the wanted speed would not do: where all of it takes an arm nearer any share
-        does, so that it stands for as long as that is wanted.
+        A share of the requested speed would not do: if that brings an arm closer, so does any share
+        of it, and the arm would stand still.
 
         Args:
-            cycle: With the wanted speed.
-            spare: (S, A, C) at that speed.
-            least: (S, A, C) of what may be spare.
+            cycle: Has the requested speed.
+            spare: (S, A, C) clearance at that speed.
+            least: (S, A, C) required clearance.
         """
         speed = cycle.speed
         braked = cycle.limiter.stopping(cycle.braking, cycle.scale)[-1]
@@ -114,7 +106,7 @@ class KeepClear:
         blocked = [place for place, own in enumerate(self._own) if near[place] and moves[own].any()]
         rests = {place: self._straight(cycle, place, braked) for place in blocked}
         reach = cycle.limiter.rests(cycle.scale)
-        room = np.where(least > -_TOLD_M, 0.0, least)
+        room = np.where(least > -_TARGET_ROUNDING_M, 0.0, least)
         for _ in range(_DETOURS):
             for place, rest in rests.items():
                 arm = self._embodiment.arms[place]
@@ -126,20 +118,20 @@ class KeepClear:
             spare = self._spare(cycle, speed)
             if (spare >= least).all():
                 break
-            # Joints come to rest one after the other, so an arm may dip on its way there.
+            # Joints come to rest one after the other, so an arm may dip on its way.
             room = room + _MORE * np.maximum(least - spare, 0.0)
         return speed, spare
 
     def _straight(self, cycle: Cycle, place: int, braked: Vector) -> Vector:
-        """Returns where an arm comes to rest (J,) that goes straight to its target, while the other one stays where it is now.
+        """Returns the rest pose (J,) of an arm that moves straight to its target; others stay.
 
-        Each hinge as fast as it may, as in the open, would not do here: those that are corrected to
-        give the arm room would be taken ever farther from their targets.
+        Joints that move independently, as in free space, would not do: those that are corrected for
+        clearance would drift ever farther from their targets.
 
         Args:
-            cycle: With the wanted speed.
-            place: Of the arm.
-            braked: (J,) where joints come to rest that brake.
+            cycle: Has the requested speed.
+            place: Index of the arm.
+            braked: (J,) rest pose of braking joints.
         """
         limiter = cycle.limiter
         hinges = self._embodiment.hinges[self._embodiment.arms[place]]
@@ -154,13 +146,7 @@ class KeepClear:
         return rest
 
     def _slow_down(self, cycle: Cycle, spare: Vector, least: Vector) -> None:
-        """Gives arms that come nearer than that a share of their speed, and lets all brake if none will do.
-
-        Args:
-            cycle: With the wanted speed.
-            spare: (S, A, C) at that speed.
-            least: (S, A, C) of what may be spare.
-        """
+        """Reduces the speed of arms that lack clearance; if no share has it, all arms brake."""
         wanted, spare = self._along(cycle, spare, least)
         cycle.speed = wanted
         level = np.zeros(least.shape[1], dtype=np.int64)
@@ -174,7 +160,7 @@ class KeepClear:
             spare = self._spare(cycle, cycle.speed)
 
     def _spare(self, cycle: Cycle, speed: Vector) -> Vector:
-        """Returns how much nearer (S, A, C) each capsule may come, in the worst period from the coming one to the rest."""
+        """Returns the smallest clearance to spare (S, A, C) from the coming period until rest."""
         stopping = cycle.limiter.stopping
         poses = stopping(speed, cycle.scale)
         if np.any(cycle.waits):

@@ -1,4 +1,4 @@
-"""KUKA's arms by their number, their ports in order, and what the filter holds them to."""
+"""KUKA embodiments by their number of arms, their ports in order, and their safety limits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,50 +9,50 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
 from stringline.real_robot.safety.limits import SafetyLimits
 
-KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
-# Targets go no farther ahead of an arm that is held up. Emulated arms lag 0.06 s behind: 0.1 rad at
-# 1.7 rad/s.
+KUKA_EMBODIMENTS: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
+# Largest distance of targets from a blocked arm. Emulated arms lag by 0.06 s: 0.1 rad at 1.7 rad/s.
 _TRACKING_RAD = 0.2
 
 
-def kuka_body(arms: str) -> Embodiment:
-    """Returns the body of so many arms.
+def kuka_embodiment(arms: str) -> Embodiment:
+    """Returns the embodiment with "one" or "two" arms.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The number is unknown.
     """
-    if arms not in KUKA_BODIES:
-        raise unknown_name("number of KUKA arms", arms, KUKA_BODIES)
-    return KUKA_BODIES[arms]
+    if arms not in KUKA_EMBODIMENTS:
+        raise unknown_name("number of KUKA arms", arms, KUKA_EMBODIMENTS)
+    return KUKA_EMBODIMENTS[arms]
 
 
-def ports_in_order(body: Embodiment, ports: Mapping[str, str]) -> dict[str, str]:
-    """Returns ports in the order of the body's arms, which is that of commands.
+def ports_in_order(embodiment: Embodiment, ports: Mapping[str, str]) -> dict[str, str]:
+    """Returns ports in the order of the arms of an embodiment, which is that of commands.
 
     Raises:
-        ValueError: There is no port for an arm, or one for an arm that there is not.
+        ValueError: The ports are not those of its arms.
     """
-    if set(ports) != set(body.arms):
+    if set(ports) != set(embodiment.arms):
         found = ", ".join(ports) or "none"
-        needed = ", ".join(body.arms)
+        needed = ", ".join(embodiment.arms)
         raise ValueError(
-            f"There are ports for the arms {found}; {body.name} has {needed}: robot.arms, "
-            f"robot.ports."
+            f"The configuration has ports for the arms {found}; {embodiment.name} has the arms "
+            f"{needed}: robot.arms, robot.ports."
         )
-    return {arm: ports[arm] for arm in body.arms}
+    return {arm: ports[arm] for arm in embodiment.arms}
 
 
-def kuka_limits(body: Embodiment, **settings: Any) -> SafetyLimits:
-    """Returns limits in which an arm that is held up is not taken for one that has strayed: its commands wait for it before.
+def kuka_limits(embodiment: Embodiment, **settings: Any) -> SafetyLimits:
+    """Returns limits whose tracking is below the distance at which drivers report a strayed arm.
+
+    So the commands of a blocked arm wait for it, and it does not count as strayed.
 
     Args:
-        body: With one arm or two.
-        **settings: Of `SafetyLimits.of`; `tracking_rad` is 0.2 if it is not among them.
+        embodiment: It has one arm or two.
+        **settings: Arguments of `SafetyLimits.of`; `tracking_rad` is 0.2 by default.
 
     Raises:
-        ValueError: A value is out of range; `tracking_rad` is not below the 0.3 rad at which the
-            drivers give an arm up.
+        ValueError: A value is out of range; `tracking_rad` must be below 0.3.
     """
     tracking_rad = settings.setdefault("tracking_rad", _TRACKING_RAD)
     Range(above=0, below=STRAYED_RAD).check(tracking_rad=tracking_rad)
-    return SafetyLimits.of(body, **settings)
+    return SafetyLimits.of(embodiment, **settings)

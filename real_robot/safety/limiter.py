@@ -1,10 +1,9 @@
-"""Motion limits that always leave room to stop: velocity, acceleration and position bounds on a stream of joint targets.
+"""Velocity, acceleration and position limits on a stream of targets, with room to stop.
 
 Time is discrete, one target per period. From speed v a joint that slows down by a*dt each period
 travels D(v) = dt (v + (v - a dt) + (v - 2 a dt) + ...), all terms above zero. A speed is allowed
 only if D(v) fits between the joint and its bound. Slowing down by a*dt is then allowed in every
-later period as well, so position, velocity and acceleration bounds hold together for ever, whatever
-the targets are.
+later period as well, so position, velocity and acceleration bounds hold for any targets.
 """
 
 import numpy as np
@@ -16,10 +15,10 @@ _ROUNDING = 1e-9
 
 
 def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
-    """Returns the largest speed (...) from which a joint stops within `room`, the coming period included: the inverse of D.
+    """Returns the largest speed (...) from which a joint stops within `room`: the inverse of D.
 
     Args:
-        room: (...) to travel in.
+        room: (...) distance left, with that of the coming period.
         step: (...) largest change of speed from one period to the next, a*dt.
         period_s: dt.
     """
@@ -29,7 +28,7 @@ def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
 
 
 class MotionLimiter:
-    """Turns any stream of targets into one that a machine may follow. All arrays are (J,).
+    """Converts any stream of targets to one within the limits. All arrays are (J,).
 
     Args:
         lower: Smallest position.
@@ -39,19 +38,18 @@ class MotionLimiter:
         period_s: Time from one target to the next.
 
     Attributes:
-        position: The last target that was let through.
-        speed: How it differed from the one before, per second.
+        position: The last command.
+        speed: Its change from the command before, per second.
+
+    Raises:
+        ValueError: A limit is out of its range.
     """
 
     def __init__(
         self, lower: Vector, upper: Vector, velocity: Vector, acceleration: Vector, period_s: float
     ) -> None:
-        if (
-            not (lower < upper).all()
-            or not (velocity > 0).all()
-            or not (acceleration > 0).all()
-            or not period_s > 0
-        ):
+        positive = (velocity > 0).all() and (acceleration > 0).all() and period_s > 0
+        if not positive or not (lower < upper).all():
             raise ValueError(
                 "Motion limits need lower < upper, and a positive velocity, acceleration and "
                 "period."
@@ -63,49 +61,46 @@ class MotionLimiter:
         self._period_s = period_s
         self.position = np.zeros_like(lower)
         self.speed = np.zeros_like(lower)
-        self._asked = self.position
+        self._target = self.position
 
     def start(self, position: Vector) -> None:
-        """Starts at rest from `position`; where it is out of bounds, it may only come back."""
+        """Starts at rest from `position`; joints that are out of bounds may only return."""
         self.position = position.copy()
         self.speed = np.zeros_like(position)
-        self._asked = self.position
+        self._target = self.position
 
     def restart(self, where: NDArray[np.bool_], position: Vector) -> None:
-        """Starts some joints (J,) anew, at rest from `position`: somebody else has had them in the meantime."""
+        """Restarts joints (J,) at rest from `position`, after another controller has moved them."""
         self.position = np.where(where, position, self.position)
         self.speed = np.where(where, 0.0, self.speed)
-        self._asked = self.position
+        self._target = self.position
 
     def propose(self, target: Vector, scale: float = 1.0) -> Vector:
-        """Returns the allowed speed (J,) that follows the target best; nothing moves before `commit`.
+        """Returns the allowed speed (J,) that follows the target best; `commit` applies it.
 
         A joint that lags behind catches up no faster than it can match the target's own motion
         again, so a target that halts is not overshot, and a target within the limits is followed
         without delay.
 
         Args:
-            target: Wanted at the end of the coming period.
+            target: Requested at the end of the coming period.
             scale: Share of velocity and acceleration in force, above 0; it may grow in time but not
                 shrink.
         """
         drift = np.clip(
-            (target - self._asked) / self._period_s, -scale * self._velocity, scale * self._velocity
+            (target - self._target) / self._period_s,
+            -scale * self._velocity,
+            scale * self._velocity,
         )
-        self._asked = target
+        self._target = target
         return self._towards(target - drift * self._period_s, drift, scale)
 
     def settle(self, rest: Vector, scale: float = 1.0) -> Vector:
-        """Returns the allowed speed (J,) that comes to rest soonest at `rest` (J,), which stays where it is.
-
-        Args:
-            rest: Where to stop; beyond a bound, it is the bound.
-            scale: See `propose`.
-        """
+        """Returns the allowed speed (J,) that stops soonest at `rest` (J,) or the bound before."""
         return self._towards(rest, np.zeros_like(rest), scale)
 
     def _towards(self, place: Vector, drift: Vector, scale: float) -> Vector:
-        """Returns the allowed speed that nears a place which moves at that speed."""
+        """Returns the allowed speed that approaches a position which moves at the speed `drift`."""
         low, high = self._bounds(scale)
         gap = place - self.position
         step = scale * self._acceleration * self._period_s
@@ -135,28 +130,23 @@ class MotionLimiter:
         return np.minimum(low, high), high
 
     def stopping(self, speed: Vector, scale: float = 1.0) -> Vector:
-        """Returns the targets (T, J) of the coming period and of all after it if every joint brakes then, to the rest.
-
-        Args:
-            speed: (J,) of the coming period.
-            scale: See `propose`.
-        """
+        """Returns the targets (T, J) until rest: a period at `speed` (J,), and braking after it."""
         step = scale * self._acceleration * self._period_s
         later = np.arange(max(1, int(np.ceil((np.abs(speed) / step).max()))))[:, None]
         speeds = np.sign(speed) * np.maximum(np.abs(speed) - later * step, 0.0)
         return np.asarray(self.position + self._period_s * np.cumsum(speeds, axis=0))
 
     def rests(self, scale: float = 1.0) -> tuple[Vector, Vector]:
-        """Returns the smallest and the largest targets (J,) at which joints can rest if they brake after this period."""
+        """Returns the lowest and highest rest positions (J,) of braking after this period."""
         low, high = self._bounds(scale)
         return self.stopping(low, scale)[-1], self.stopping(high, scale)[-1]
 
     def rest_towards(self, target: Vector, joints: NDArray[np.int64], scale: float = 1.0) -> Vector:
-        """Returns where joints (H,) can come to rest that go towards a target together, each by the same share of its way.
+        """Returns the rest positions (H,) of joints that move by the same share of their distances.
 
         Args:
             target: (J,).
-            joints: Numbers of those that go.
+            joints: (H,) indices.
             scale: See `propose`.
         """
         low, high = (rest[joints] for rest in self.rests(scale))
@@ -171,13 +161,12 @@ class MotionLimiter:
 
         Args:
             speed: (J,).
-            waits: (J,) joints for which the period does not count: they stay, and go on later as if
-                it had not been.
+            waits: (J,) joints for which the period does not count: their commands are frozen.
         """
         self.position = np.where(waits, self.position, self.position + speed * self._period_s)
         self.speed = np.where(waits, self.speed, speed)
         return self.position
 
     def forget_target(self) -> None:
-        """Ends a target's motion: the next target is a new one, not the continuation of the last."""
-        self._asked = self.position
+        """Ends the motion of the target: the next one does not continue the last."""
+        self._target = self.position

@@ -1,8 +1,8 @@
-"""What the safety filter holds a robot to."""
+"""The limits to which the safety filter holds a robot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,37 +13,52 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 Vector = NDArray[np.float64]
 
 
+class CommonLimits(TypedDict, total=False):
+    """Limits of `SafetyLimits` that a configuration sets as they are."""
+
+    table_height: float
+    table_clearance: float
+    arm_clearance: float
+    soft_start_s: float
+    oldest_image_s: float
+    hold_temperature: float
+    fault_temperature: float
+
+
 @dataclass(frozen=True, eq=False)
 class SafetyLimits:
-    """Limits and patience of the safety filter. Arrays are (J,), in rad and openings.
+    """Limits and time-outs of the safety filter. Arrays are (J,), in rad and openings.
 
     Attributes:
         lower: Smallest target.
         upper: Largest target.
         velocity: Largest change of the target per second.
-        acceleration: Largest change of that per second.
-        tracking: How far the target may be from the measured position.
-        effort: Largest lasting effort as the driver measures it, Nm; infinite for grippers, whose
-            force is limited otherwise.
-        table_height: Of the table top in the base frame, metres.
-        table_clearance: Smallest height of moving links over it, metres.
+        acceleration: Largest change of the velocity per second.
+        tracking: Largest distance of the target from the measured position.
+        effort: Largest lasting effort as measured by the driver, Nm; infinite for grippers, whose
+            force is limited elsewhere.
+        table_height: Height of the table top in the base frame, metres.
+        table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
-        box: (2, 3) lowest and highest corner of the space that moving links may be in, base frame,
-            metres; None: no walls.
-        soft_start_s: After arming, velocity and acceleration grow from a tenth to all of their
-            limits in that time.
-        hold_after_misses: Reads in a row that a servo may leave unanswered before the arms hold.
+        box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
+            None: no walls.
+        soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
+            their limits.
+        hold_after_misses: Missed answers of a servo in a row before the arms hold.
         fault_after_misses: The same, before a fault.
-        fault_after_rejects: Chunks in a row that may be rejected before a fault.
-        hold_after_effort_s: How long an effort may be too large before the arms hold and let go; a
-            fault follows after five times that, in one hold or in several.
-        oldest_plan_s: A chunk that answers an older observation than that is not followed.
-        oldest_action_s: The arms hold when the last action of the plan has been past for that long.
-        oldest_image_s: A chunk that was planned from older images is refused, and the arms hold
-            when a camera that is watched shows nothing newer.
-        oldest_heartbeat_s: The arms hold when the supervisor has been silent for that long.
-        hold_temperature: Degrees Celsius of a servo from which the arms hold.
-        fault_temperature: From which it is a fault; servos shut down at 80.
+        fault_after_rejects: Rejected chunks in a row before a fault.
+        hold_after_effort_s: Duration of an overload before the arms hold and retreat; a fault
+            follows after five times that, in one hold or in several.
+        oldest_plan_s: Largest age of the observation of a chunk that is followed.
+        oldest_action_s: Time after the last action of the plan at which the arms hold.
+        oldest_image_s: Largest age of the images of a chunk, and of the newest image of each
+            monitored camera, beyond which the arms hold.
+        oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
+        hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.
+        fault_temperature: Temperature that is a fault, degrees Celsius; servos shut down at 80.
+
+    Raises:
+        ValueError: A limit is out of its range.
     """
 
     lower: Vector
@@ -69,42 +84,15 @@ class SafetyLimits:
     fault_temperature: float = 78.0
 
     def __post_init__(self) -> None:
-        """Refuses limits that limit nothing or allow nothing.
-
-        Raises:
-            ValueError: It names the limit, and what is allowed.
-        """
-        shapes = {
-            len(values)
-            for values in (
-                self.lower,
-                self.upper,
-                self.velocity,
-                self.acceleration,
-                self.tracking,
-                self.effort,
-            )
-        }
-        if len(shapes) != 1:
-            raise ValueError(f"Safety limits of different lengths: {sorted(shapes)}.")
-        if (
-            not (np.isfinite(self.lower) & np.isfinite(self.upper)).all()
-            or not (self.lower < self.upper).all()
-        ):
-            raise ValueError("Every joint needs a finite lower limit below a finite upper one.")
-        for name in ("velocity", "acceleration", "tracking", "effort"):
-            if not (getattr(self, name) > 0).all():
-                raise ValueError(
-                    f"The limits of {name} must be positive; got {getattr(self, name).tolist()}."
-                )
-        if not (np.isfinite(self.velocity) & np.isfinite(self.acceleration)).all():
-            raise ValueError("The limits of velocity and acceleration must be finite.")
-        # What is compared with NaN is neither near nor far, late nor early: a stage with such a
-        # limit would never act.
+        """Checks the ranges of all limits."""
+        self._check_joints()
+        # A comparison with NaN is always false: a stage with such a limit would never act.
         FINITE.check(
             table_height=self.table_height,
             table_clearance=self.table_clearance,
             arm_clearance=self.arm_clearance,
+            hold_temperature=self.hold_temperature,
+            fault_temperature=self.fault_temperature,
         )
         NOT_NEGATIVE.check(
             soft_start_s=self.soft_start_s, hold_after_effort_s=self.hold_after_effort_s
@@ -112,6 +100,8 @@ class SafetyLimits:
         COUNT.check(
             hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects
         )
+        for name in ("oldest_plan_s", "oldest_action_s", "oldest_image_s", "oldest_heartbeat_s"):
+            POSITIVE.check(**{name: getattr(self, name)})
         if self.fault_after_misses not in Range(least=self.hold_after_misses, whole=True):
             raise ValueError(
                 f"fault_after_misses is {self.fault_after_misses}; allowed: from "
@@ -124,13 +114,24 @@ class SafetyLimits:
                 f"box is {self.box.tolist()}; allowed: the lowest and the highest corner, [[x, y, "
                 f"z], [x, y, z]]."
             )
-        for name in ("oldest_plan_s", "oldest_action_s", "oldest_image_s", "oldest_heartbeat_s"):
-            POSITIVE.check(**{name: getattr(self, name)})
-        FINITE.check(
-            hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature
-        )
         if not self.hold_temperature <= self.fault_temperature:
             raise ValueError("hold_temperature must not be above fault_temperature.")
+
+    def _check_joints(self) -> None:
+        moving = ("velocity", "acceleration", "tracking", "effort")
+        lengths = {len(getattr(self, name)) for name in ("lower", "upper", *moving)}
+        if len(lengths) != 1:
+            raise ValueError(f"Safety limits of different lengths: {sorted(lengths)}.")
+        bounded = (np.isfinite(self.lower) & np.isfinite(self.upper)).all()
+        if not bounded or not (self.lower < self.upper).all():
+            raise ValueError("Every joint needs a finite lower limit below a finite upper one.")
+        for name in moving:
+            if not (getattr(self, name) > 0).all():
+                raise ValueError(
+                    f"The limits of {name} must be positive; got {getattr(self, name).tolist()}."
+                )
+        if not (np.isfinite(self.velocity) & np.isfinite(self.acceleration)).all():
+            raise ValueError("The limits of velocity and acceleration must be finite.")
 
     @classmethod
     def of(
@@ -142,35 +143,24 @@ class SafetyLimits:
         gripper_acceleration: float = 100.0,
         tracking_rad: float = 0.8,
         speed_share: float = 1.0,
-        table_height: float = 0.0,
-        table_clearance: float = 0.0,
-        arm_clearance: float = 0.0,
         box: Sequence[Sequence[float]] | None = None,
-        soft_start_s: float = 2.0,
         effort: Sequence[float] | None = None,
-        oldest_image_s: float = 0.15,
-        hold_temperature: float = 70.0,
-        fault_temperature: float = 78.0,
+        **more: Unpack[CommonLimits],
     ) -> Self:
-        """Derives limits from a body's own.
+        """Derives limits from those of an embodiment.
 
         Args:
-            embodiment: Whose position, velocity and effort limits count.
-            margin_rad: Kept from the hinges' position limits.
-            acceleration: Of hinges, rad/s^2.
-            gripper_acceleration: Of grippers, openings/s^2; they carry little.
-            tracking_rad: Of hinges. Grippers close on things, so theirs is not bounded.
-            speed_share: Of the body's velocity limits, above 0 and at most 1.
-            table_height: See the attributes, as for the rest.
-            table_clearance: Metres.
-            arm_clearance: Metres.
-            box: Metres.
-            soft_start_s: Seconds.
-            effort: Of the hinges of an arm, in their order, the same for each arm, Nm. None: the
-                most that the motors of the body are said to give, which real ones never report.
-            oldest_image_s: Seconds.
-            hold_temperature: Degrees Celsius.
-            fault_temperature: Degrees Celsius.
+            embodiment: Source of the position, velocity and effort limits.
+            margin_rad: Distance kept from the position limits of revolute joints.
+            acceleration: Limit of revolute joints, rad/s^2.
+            gripper_acceleration: Limit of grippers, openings/s^2; they carry little.
+            tracking_rad: Limit of revolute joints. That of grippers is infinite, since they close
+                on objects.
+            speed_share: Share of the velocity limits, above 0 and at most 1.
+            box: (2, 3), see the attributes.
+            effort: Limits of the revolute joints of an arm, in their order, the same for each arm,
+                Nm. None: the nominal limits of the motors, which real servos never report.
+            **more: See the attributes.
 
         Raises:
             ValueError: A value is out of range.
@@ -190,34 +180,26 @@ class SafetyLimits:
             acceleration=np.where(hinge, acceleration, gripper_acceleration),
             tracking=np.where(hinge, tracking_rad, np.inf),
             effort=_efforts(embodiment, effort),
-            table_height=table_height,
-            table_clearance=table_clearance,
-            arm_clearance=arm_clearance,
             box=None if box is None else np.array(box, dtype=np.float64),
-            soft_start_s=soft_start_s,
-            oldest_image_s=oldest_image_s,
-            hold_temperature=hold_temperature,
-            fault_temperature=fault_temperature,
+            **more,
         )
 
 
-def _efforts(embodiment: Embodiment, asked: Sequence[float] | None) -> Vector:
-    """Returns the largest lasting effort of each joint; infinite for grippers.
-
-    Raises:
-        ValueError: There are not as many as an arm has hinges, or one is not above 0.
-    """
+def _efforts(embodiment: Embodiment, requested: Sequence[float] | None) -> Vector:
+    """Returns the largest lasting effort of each joint; infinite for grippers."""
     efforts = np.array(
         [joint.effort if joint.kind == "hinge" else np.inf for joint in embodiment.joints]
     )
-    if asked is None:
+    if requested is None:
         return efforts
     for arm in embodiment.arms:
         hinges = embodiment.hinges[arm]
-        if len(asked) != len(hinges):
+        if len(requested) != len(hinges):
             names = ", ".join(embodiment.joints[index].name for index in hinges)
-            raise ValueError(f"effort has {len(asked)} entries; needed is one for each of {names}.")
-        efforts[hinges] = asked
+            raise ValueError(
+                f"effort has {len(requested)} entries; needed is one for each of {names}."
+            )
+        efforts[hinges] = requested
     if not (efforts > 0).all():
-        raise ValueError(f"The limits of effort must be above 0; got {list(asked)}.")
+        raise ValueError(f"The limits of effort must be above 0; got {list(requested)}.")
     return efforts

@@ -1,14 +1,14 @@
-"""Stages that limit motion: how fast, and how suddenly."""
+"""Stages that limit velocity and acceleration."""
 
 import numpy as np
 
-from stringline.real_robot.safety.stage_cycle import Cycle, SettledStage
+from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
 
 _SOFT_START_SHARE = 0.1
 
 
-class SoftStart(SettledStage):
-    """After arming, limits of motion grow from a tenth to all."""
+class SoftStart(StatelessStage):
+    """After arming, the limits of motion grow from a tenth to their full values."""
 
     def act(self, cycle: Cycle) -> None:
         """Sets the share in force."""
@@ -19,11 +19,11 @@ class SoftStart(SettledStage):
             )
 
 
-class MotionLimits(SettledStage):
-    """Velocity and acceleration are limited against the last command that was sent, with room to stop before every bound."""
+class MotionLimits(StatelessStage):
+    """Limits velocity and acceleration, with room to stop before every bound."""
 
     def act(self, cycle: Cycle) -> None:
-        """Chooses the speed that follows the target best; without one it brakes, or goes back where it has to."""
+        """Chooses the speed that follows the target best, or else brakes or retreats."""
         cycle.braking = cycle.speed = cycle.limiter.braking(cycle.scale)
         if cycle.wanted is not None:
             cycle.speed = cycle.limiter.propose(cycle.wanted, cycle.scale)

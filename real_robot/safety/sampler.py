@@ -1,4 +1,4 @@
-"""Timestamped action chunks to the target of this very moment."""
+"""Converts timestamped action chunks to the target of the current moment."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +9,15 @@ Vector = NDArray[np.float64]
 
 
 class ChunkSampler:
-    """Interpolates linearly between the waypoints of the newest chunk; what is past is dropped by time, not by count.
+    """Interpolates linearly between the waypoints of the newest chunk.
 
-    Until the first waypoint of a new chunk is due, the chunk before it stays in force. The last
-    waypoint is held for one interval, as an action is by a controller of that rate; after that
-    there is no target.
+    Past waypoints are skipped by time, not by count. Until the first waypoint of a new chunk is
+    due, the previous chunk stays in force. The last waypoint is held for one interval, as a
+    controller of that rate holds an action; after that there is no target.
 
     Attributes:
-        taken: Chunks taken so far, which number them from 1.
-        in_force: Number of the chunk that the last target came from, 0 if there was none.
+        taken: Number of chunks so far; they are numbered from 1.
+        in_force: Number of the chunk of the last target, 0 without a target.
     """
 
     def __init__(self) -> None:
@@ -25,38 +25,35 @@ class ChunkSampler:
         self.taken = self.in_force = 0
 
     def replace(self, chunk: ActionChunk, observed_s: float | None = None) -> None:
-        """Takes a new chunk, in force from its first waypoint on.
+        """Adds a chunk, in force from its first waypoint on.
 
         Args:
             chunk: Finite.
-            observed_s: When the observation was made that it answers; None: when its first action
-                is due.
+            observed_s: Time of its observation; None: the time of its first action.
         """
-        self._chunks = [
-            *self._chunks[-1:],
-            (chunk, float(chunk.time[0]) if observed_s is None else observed_s),
-        ]
+        observed_s = float(chunk.time[0]) if observed_s is None else observed_s
+        self._chunks = [*self._chunks[-1:], (chunk, observed_s)]
         self.taken += 1
 
     def _in_force(self, now: float) -> tuple[ActionChunk, float] | None:
         return next((taken for taken in reversed(self._chunks) if taken[0].time[0] <= now), None)
 
     def overdue_s(self, now: float) -> float:
-        """Returns for how long the last waypoint of the chunk in force has been past; 0 while one is to come."""
+        """Returns the time since the last waypoint of the chunk in force; 0 before it."""
         taken = self._in_force(now)
         return 0.0 if taken is None else max(0.0, now - float(taken[0].time[-1]))
 
     def plan_age_s(self, now: float) -> float:
-        """Returns how long ago the observation was made that the chunk in force answers; 0 without one."""
+        """Returns the time since the observation of the chunk in force; 0 without a chunk."""
         taken = self._in_force(now)
         return 0.0 if taken is None else now - taken[1]
 
     def clear(self) -> None:
-        """Forgets every chunk."""
+        """Drops all chunks."""
         self._chunks = []
 
     def target(self, now: float) -> Vector | None:
-        """Returns the target (A,) at time `now`, or None when no chunk covers it."""
+        """Returns the target (J,) at time `now`, or None if no chunk covers it."""
         for age, (chunk, _) in enumerate(reversed(self._chunks)):
             if chunk.time[0] <= now:
                 target = _interpolate(chunk, now)

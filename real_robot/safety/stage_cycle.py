@@ -1,6 +1,7 @@
-"""One cycle of the safety filter as its stages see it, change it and pass it on."""
+"""The state of one cycle of the safety filter, which its stages read and change in turn."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,14 +18,14 @@ NONE = Reason(0)
 
 
 @dataclass(frozen=True)
-class Signs:
-    """How long ago others gave a sign of life, seconds; 0 of those who never promised any.
+class Freshness:
+    """Ages of the inputs of a cycle, seconds; 0 for an input that is not monitored.
 
     Attributes:
-        action_age_s: For how long the last action of the plan in force has been past.
-        supervisor_age_s: Since the last heartbeat of whoever started the device process.
-        image_ages_s: Since the newest image of each camera was taken.
-        plan_age_s: Since the observation was made that the plan in force answers.
+        action_age_s: Time since the last action of the plan in force was due.
+        supervisor_age_s: Time since the last heartbeat of the owner of the device process.
+        image_ages_s: Time since the capture of the newest image of each camera.
+        plan_age_s: Time since the observation that the plan in force answers.
     """
 
     action_age_s: float = 0.0
@@ -34,11 +35,11 @@ class Signs:
 
 
 class Retreat(NamedTuple):
-    """Where arms that hold go back to, so that they let go of what they work against.
+    """The pose to which holding arms return, so that they release what they press against.
 
     Attributes:
-        joints: (J,) bool, those that go; the others brake.
-        pose: (J,) where to.
+        joints: (J,) bool, joints that return; the others brake.
+        pose: (J,) their positions.
     """
 
     joints: NDArray[np.bool_]
@@ -46,12 +47,12 @@ class Retreat(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """What stages are built for.
+class StageContext:
+    """What stages are built from.
 
     Attributes:
-        embodiment: The body.
-        limits: What it is held to.
+        embodiment: The arms, A of them.
+        limits: Limits in force.
         period_s: Time between two commands.
     """
 
@@ -59,34 +60,40 @@ class Setting:
     limits: SafetyLimits
     period_s: float
 
+    @cached_property
+    def arm_of_joint(self) -> NDArray[np.int64]:
+        """(J,) number of the arm of each joint."""
+        arms = self.embodiment.arms
+        return np.array([arms.index(joint.arm) for joint in self.embodiment.joints])
+
 
 @dataclass(eq=False)
 class Cycle:
-    """What is known in a cycle, and what its stages have made of it so far. Vectors are (J,).
+    """Inputs of a cycle and the decisions of the stages so far. Vectors are (J,).
 
     Attributes:
-        target: Wanted, or None when nothing is due. Stages move it inside limits.
-        state: Measured.
+        target: Requested target, None if no action is due. Stages move it inside the limits.
+        state: Measured state.
         now: Time of this cycle, seconds.
-        elapsed_s: Since the arms were armed.
-        signs: Of life.
-        rejected: Bad chunks in a row.
-        limiter: Knows the last command and its speed; only the filter moves it on.
-        scale: Share of velocity and acceleration in force.
-        braking: Speed of the coming period if the arms were to hold.
+        elapsed_s: Time since the arms were armed.
+        freshness: Ages of the inputs.
+        rejected: Rejected chunks in a row.
+        limiter: Holds the last command and its speed; only the filter advances it.
+        braking: Speed of the coming period if the arms brake.
         speed: Speed of the coming period.
-        amounts: What acted, and by how much, in the unit of each reason.
-        faults: What demands an operator.
-        held: Whether the arms are to hold.
-        waits: (J,) joints to which nothing can be sent in this cycle, or none.
-        retreat: Where the arms go back to while they hold; None: they brake.
+        scale: Share of the velocity and acceleration limits in force.
+        amounts: Reasons that acted, and by how much, in the unit of each reason.
+        faults: Reasons that only an operator may reset.
+        held: Whether the arms hold.
+        waits: (J,) joints to which no command can be sent in this cycle; False: none.
+        retreat: Pose to which holding arms return; None: they brake.
     """
 
     target: Vector | None
     state: ArmState
     now: float
     elapsed_s: float
-    signs: Signs
+    freshness: Freshness
     rejected: int
     limiter: MotionLimiter
     braking: Vector
@@ -100,44 +107,45 @@ class Cycle:
 
     @property
     def wanted(self) -> Vector | None:
-        """The target, unless the arms are to hold."""
+        """The target; None while the arms hold."""
         return None if self.held or self.faults else self.target
 
     def note(self, reason: Reason, amount: float = 1.0) -> None:
-        """Says that a reason acted, and by how much."""
+        """Records that a reason acted, and by how much."""
         self.amounts[reason] = max(amount, self.amounts.get(reason, 0.0))
 
     def hold(self, reason: Reason, amount: float = 1.0) -> None:
-        """Makes the arms hold for that reason."""
+        """Makes the arms hold in this cycle."""
         self.note(reason, amount)
         self.held = True
 
     def fault(self, reason: Reason, amount: float = 1.0) -> None:
-        """Makes the arms hold for that reason until an operator resets it."""
+        """Makes the arms hold until an operator resets the reason."""
         self.note(reason, amount)
         self.faults |= reason
 
 
 class Stage(Protocol):
-    """One idea of what is safe."""
+    """One safety rule."""
 
-    def __init__(self, setting: Setting) -> None: ...
+    def __init__(self, context: StageContext) -> None: ...
 
     def start(self) -> None:
-        """Forgets the episode before."""
+        """Resets the state of the stage at the beginning of an episode."""
         ...
 
     def act(self, cycle: Cycle) -> None:
-        """Does its part."""
+        """Applies the rule."""
         ...
 
 
-class SettledStage:
-    """A stage that remembers nothing from cycle to cycle."""
+class StatelessStage:
+    """A stage that keeps nothing from one cycle to the next."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.limits = setting.limits
-        self.period_s = setting.period_s
+    def __init__(self, context: StageContext) -> None:
+        self.context = context
+        self.limits = context.limits
+        self.period_s = context.period_s
 
     def start(self) -> None:
-        """Has nothing to forget."""
+        """Has no state to reset."""

@@ -1,4 +1,4 @@
-"""What arms keep off, and poses near by in which they do."""
+"""Obstacles of the arms, and nearby poses that are clear of them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,35 +9,35 @@ from numpy.typing import NDArray
 from stringline.real_robot.safety.clearance import Clearance, Room
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, Setting
+from stringline.real_robot.safety.stage_cycle import Cycle, StageContext
 
 Vector = NDArray[np.float64]
 
-_MARGIN_M = 1e-4  # What is pushed out gets so much more room than it has to have.
+_MARGIN_M = 1e-4  # Room beyond the required one for capsules that are pushed out.
 _NUDGE_RAD = 1e-4
 _CORRECTIONS = 8
-_LARGEST_RAD = 0.2  # Of a hinge in a correction: farther away the slopes are others.
-# What is deeper inside of something than that is pushed out less and less, and twice as deep not at
-# all.
+_LARGEST_RAD = 0.2  # Largest change of a joint in a correction: slopes are local.
+# Beyond this depth inside an obstacle capsules are pushed out less and less, at twice the depth not
+# at all.
 _DEEP_M = 0.1
-# A change costs the squares of how far the gripper moves, and of how far it and hinges turn (in
-# metres for a radian), so that hinges which are not needed stay; and very much where a hinge is at
-# its limit.
+# The cost of a change is the sum of the squared motion of the gripper and the squared rotations of
+# the gripper and the joints (metres per radian), so that joints without effect stay. A joint at its
+# limit has a very large cost.
 _TURN_M = 0.1
-_HINGE_M = 0.02
+_JOINT_M = 0.02
 _STUCK = 1e6
-# Directions that give so little room, as a share of the best one, are hardly taken: they would take
+# Directions that give less than this share of the room of the best one are damped: they would move
 # an arm far away.
 _DAMPING = 0.1
-_FLAT = 1e-6  # Room for a cost of 1, squared: from less than that no slope is read, it is rounding.
+_FLAT = 1e-6  # Smallest squared slope, room per unit of cost, that is not rounding.
 
 
 class Space(NamedTuple):
-    """Something that arms keep off.
+    """An obstacle.
 
     Attributes:
-        reason: What is said when it acts.
-        spare: From clearances, how much nearer (..., A, C) each capsule may come, metres.
+        reason: Reported when it acts.
+        spare: Computes the clearance to spare (..., A, C) of each capsule, metres.
     """
 
     reason: Reason
@@ -51,24 +51,24 @@ SPACES: tuple[Space, ...] = (TABLE, WALLS, OTHER_ARM)
 
 
 class Surroundings:
-    """S spaces around C capsules of each of A arms with J joints in all."""
+    """S obstacles around C capsules of each of A arms with J joints in total."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._embodiment = setting.embodiment
-        self._limits = setting.limits
-        limits = setting.limits
+    def __init__(self, context: StageContext) -> None:
+        self._embodiment = context.embodiment
+        self._limits = context.limits
+        limits = context.limits
         self._clearance = Clearance(
             self._embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance
         )
         self._spaces = SPACES
 
     def spare(self, q: Vector) -> Vector:
-        """Returns how much nearer (..., S, A, C) each capsule may come at poses (..., J), metres."""
+        """Returns the clearance to spare (..., S, A, C) at poses (..., J), metres."""
         room = self._clearance.measure(q)
         return np.stack([space.spare(room, self._limits) for space in self._spaces], axis=-3)
 
     def note(self, cycle: Cycle, short: Vector) -> None:
-        """Says in which spaces how much is short (S, A, C), metres; what is not above 0 is not."""
+        """Records the positive entries of the missing clearance (S, A, C), metres."""
         for space, lacking in zip(self._spaces, short, strict=True):
             if (lacking > 0).any():
                 cycle.note(space.reason, float(lacking.max()))
@@ -82,22 +82,21 @@ class Surroundings:
         *,
         corrections: int = _CORRECTIONS,
     ) -> Vector:
-        """Returns a pose in which an arm is too near to something, with its hinges moved so that it is not, or less so.
+        """Returns a pose near `q` in which an arm has more clearance, if it lacks some.
 
-        Newton's method, damped: the change that moves the gripper least and gives every capsule of
-        the arm that is too near what it lacks, to first order; again while something lacks. What is
-        deep inside of something is left there.
+        Damped Newton's method: each correction is the change with the smallest motion of the
+        gripper that gives all capsules of the arm their missing clearance, to first order. Capsules
+        deep inside an obstacle are left there.
 
         Args:
             q: (J,).
-            arm: Which.
-            least: (S, C) of what its capsules may have to spare.
-            within: (J,) smallest and (J,) largest; None: the joint limits.
-            corrections: At most so many.
+            arm: Name of the arm that moves.
+            least: (S, C) clearance to spare that its capsules must have.
+            within: (J,) smallest and (J,) largest pose; None: the joint limits.
+            corrections: Largest number of corrections.
 
         Returns:
-            (J,) within those. As `q` moves, it moves without jumps, unless another way out becomes
-            the shorter one.
+            (J,) within the bounds, continuous in `q` except where another way out becomes shorter.
         """
         place = self._embodiment.arms.index(arm)
         hinges = self._embodiment.hinges[arm]
@@ -125,13 +124,13 @@ class Surroundings:
         return np.asarray(start + share * (q - start))
 
     def _cost(self, nudged: Vector, arm: str) -> Vector:
-        """Returns what changes of the hinges of an arm cost, (H, H) in m^2/rad^2, from poses (1 + H, J)."""
+        """Returns the cost (H, H) of joint changes of an arm, m^2/rad^2, from poses (1 + H, J)."""
         T_base_gripper = self._embodiment.forward_kinematics(nudged)[arm]
         points = np.concatenate(
             [T_base_gripper[:, :3, 3:], _TURN_M * T_base_gripper[:, :3, :2]], axis=-1
         )
         moved = (points[1:] - points[0]).reshape(len(nudged) - 1, -1) / _NUDGE_RAD
-        return np.asarray(moved @ moved.T + _HINGE_M**2 * np.eye(len(moved)))
+        return np.asarray(moved @ moved.T + _JOINT_M**2 * np.eye(len(moved)))
 
 
 def _corrected(
@@ -149,10 +148,9 @@ def _corrected(
 
 
 def _least_change(slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
-    """Returns the change (H,) that gives at least what lacks (N,) at slopes (N, H) and costs least, damped.
+    """Returns the cheapest change (H,) that gives at least `lacking` (N,) at slopes (N, H), damped.
 
-    What gets more than it lacks by what the others get is left out, so that nothing is drawn
-    nearer.
+    Capsules that the others give more than they lack are left out, so that none is drawn closer.
     """
     cheap = np.linalg.solve(cost, slopes.T)
     squares = slopes @ cheap

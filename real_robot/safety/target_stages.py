@@ -1,57 +1,57 @@
-"""Stages that judge what is asked for, and move it inside the limits that do not depend on motion."""
+"""Stages that check the target, and move it inside the limits that do not depend on motion."""
 
 import numpy as np
 
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, SettledStage
+from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage, Vector
 
-NOTICEABLE = 1e-3  # rad or opening by which a target must be changed to be counted.
+NOTICEABLE = 1e-3  # Smallest change of a target that is counted, rad or opening.
 
 
-class FewBadChunks(SettledStage):
-    """Somebody who sends one bad chunk after the other is not to be trusted: a fault."""
+class FewBadChunks(StatelessStage):
+    """Several rejected chunks in a row are a fault: their source cannot be trusted."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at how many there were in a row."""
+        """Compares the number of rejected chunks with its limit."""
         if cycle.rejected >= self.limits.fault_after_rejects:
             cycle.fault(Reason.BAD_CHUNK, cycle.rejected)
 
 
-class SupervisorAlive(SettledStage):
-    """Nothing moves unless whoever is in charge is there to stop it."""
+class SupervisorAlive(StatelessStage):
+    """The arms hold without a supervisor that could stop them."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at the last heartbeat."""
-        if cycle.signs.supervisor_age_s > self.limits.oldest_heartbeat_s:
-            cycle.hold(Reason.SUPERVISOR, cycle.signs.supervisor_age_s)
+        """Compares the age of the last heartbeat with its limit."""
+        if cycle.freshness.supervisor_age_s > self.limits.oldest_heartbeat_s:
+            cycle.hold(Reason.SUPERVISOR, cycle.freshness.supervisor_age_s)
 
 
-class CamerasAlive(SettledStage):
-    """Nothing moves while one of the cameras shows nothing new: what comes in its way would not be seen."""
+class CamerasAlive(StatelessStage):
+    """The arms hold while a camera delivers no new image: an obstacle would not be seen."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at the oldest of their newest images."""
-        oldest = max(cycle.signs.image_ages_s, default=0.0)
+        """Compares the age of the oldest of the newest images with its limit."""
+        oldest = max(cycle.freshness.image_ages_s, default=0.0)
         if oldest > self.limits.oldest_image_s:
             cycle.hold(Reason.CAMERA, oldest)
 
 
-class ActionDue(SettledStage):
-    """Without an action, or with one that was due long ago, the arms hold."""
+class ActionDue(StatelessStage):
+    """The arms hold without an action, and when the last one was due too long ago."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks for an action."""
+        """Compares the age of the last action with its limit."""
         if cycle.held or cycle.faults:
             return
-        if cycle.target is None or cycle.signs.action_age_s > self.limits.oldest_action_s:
+        if cycle.target is None or cycle.freshness.action_age_s > self.limits.oldest_action_s:
             cycle.hold(Reason.STARVED)
 
 
-class GoodTarget(SettledStage):
+class GoodTarget(StatelessStage):
     """A target is a finite vector with an entry for each joint."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at shape and values."""
+        """Checks shape and values."""
         target = cycle.wanted
         if target is not None and (
             target.shape != self.limits.lower.shape or not np.isfinite(target).all()
@@ -59,45 +59,39 @@ class GoodTarget(SettledStage):
             cycle.hold(Reason.BAD_TARGET)
 
 
-class FreshPlan(SettledStage):
-    """A plan that answers an observation of long ago is not followed."""
+class FreshPlan(StatelessStage):
+    """A plan that answers an old observation is not followed."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at how old the observation is."""
-        age_s = cycle.signs.plan_age_s
+        """Compares the age of the observation with its limit."""
+        age_s = cycle.freshness.plan_age_s
         if cycle.wanted is not None and age_s > self.limits.oldest_plan_s:
             cycle.hold(Reason.OLD_PLAN, age_s)
 
 
-class InJointLimits(SettledStage):
+class InJointLimits(StatelessStage):
     """A target beyond a joint limit is moved inside."""
 
     def act(self, cycle: Cycle) -> None:
-        """Clips."""
-        if cycle.wanted is not None:
-            _move(
-                cycle, np.clip(cycle.wanted, self.limits.lower, self.limits.upper), Reason.POSITION
-            )
+        """Clips the target."""
+        _clip(cycle, self.limits.lower, self.limits.upper, Reason.POSITION)
 
 
-class NearTheArm(SettledStage):
-    """A target does not run away from an arm that is stuck."""
+class NearTheArm(StatelessStage):
+    """A target stays near the measured position: it does not run away from a blocked arm."""
 
     def act(self, cycle: Cycle) -> None:
-        """Clips."""
-        if cycle.wanted is not None:
-            measured = cycle.state.position
-            tracking = self.limits.tracking
-            _move(
-                cycle,
-                np.clip(cycle.wanted, measured - tracking, measured + tracking),
-                Reason.TRACKING,
-            )
+        """Clips the target."""
+        measured = cycle.state.position
+        tracking = self.limits.tracking
+        _clip(cycle, measured - tracking, measured + tracking, Reason.TRACKING)
 
 
-def _move(cycle: Cycle, inside: np.ndarray, reason: Reason) -> None:
-    assert cycle.target is not None
-    moved = float(np.abs(inside - cycle.target).max())
+def _clip(cycle: Cycle, lower: Vector, upper: Vector, reason: Reason) -> None:
+    if cycle.wanted is None:
+        return
+    inside = np.clip(cycle.wanted, lower, upper)
+    moved = float(np.abs(inside - cycle.wanted).max())
     if moved > NOTICEABLE:
         cycle.note(reason, moved)
     cycle.target = np.asarray(inside, dtype=np.float64)

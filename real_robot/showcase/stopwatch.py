@@ -1,4 +1,4 @@
-"""How long the parts of a run took, over interruptions."""
+"""A stopwatch for the phases of a run, which adds up over interruptions."""
 
 import json
 import logging
@@ -12,24 +12,23 @@ from stringline.datasets.files.atomic import write_file
 _log = logging.getLogger(__name__)
 
 
-class Journal:
-    """Seconds by phase, in a file that a continued run adds to."""
+class Stopwatch:
+    """Seconds by phase, in a file that a continued run adds to.
+
+    Args:
+        file: File of the seconds.
+        phases: Names of the phases in their order.
+    """
 
     def __init__(self, file: Path, phases: tuple[str, ...]) -> None:
-        """Reads what earlier calls took.
-
-        Args:
-            file: Where the seconds are kept.
-            phases: Names in the order in which they run.
-        """
         self._file = file
-        self._phases = phases
+        self.phases = phases
         self.seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Times a block, also when it is interrupted."""
-        _log.info("%d of %d: %s", self._phases.index(name) + 1, len(self._phases), name)
+        """Times a block, also if it is interrupted."""
+        _log.info("%d of %d: %s", self.phases.index(name) + 1, len(self.phases), name)
         started = time.monotonic()
         try:
             yield

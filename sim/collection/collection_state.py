@@ -1,7 +1,7 @@
-"""What has been collected into an episode store, and by which recipe: so that collection can stop and go on."""
+"""The recipe and the attempts of a collection, stored beside its episodes to continue it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,21 +17,21 @@ SOURCE = "expert"
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that the content of an episode depends on, besides its seed.
+    """All settings on which the content of an episode depends, besides its seed.
 
     Attributes:
-        task: Name of the task, and of its expert.
-        varied: Whether the expert is the one that varies and recovers, where the task has a plain
-            one too.
-        cameras: Recorded cameras; None: all of the world.
+        task: Name of the task and of its expert.
+        varied: Whether to use the expert with variation and recovery, if the task also has a plain
+            expert.
+        cameras: Recorded cameras; None: all cameras of the world.
         image_size: Rows and columns of the images.
         control_hz: Actions per second.
         frame_hz: Images per second.
-        time_limit_s: When an episode is given up.
+        time_limit_s: Longest episode, seconds.
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
-        keep_failures: Whether failed episodes are stored too.
-        options: Of the task, such as `table_height`.
-        robot_model: What the arms are drawn with.
+        keep_failures: Whether failed episodes are stored, too.
+        options: Options of the task, such as `table_height`.
+        robot_model: Meshes of the arms.
     """
 
     task: str = "hand_over_banana"
@@ -49,38 +49,38 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the attempt at one seed ended.
+    """The outcome of the attempt at one seed.
 
     Attributes:
         seed: The seed.
         success: Whether the task was done.
         stage: The furthest stage.
-        steps: Length.
-        trouble: Why the expert gave up, or nothing.
+        steps: Length in control periods; 0 if every worker died.
+        error: Reason why the attempt ended early; empty without one.
     """
 
     seed: int
     success: bool
     stage: int
     steps: int
-    trouble: str = ""
+    error: str = ""
 
     @property
     def lost(self) -> bool:
-        """Whether every process that tried it died, so that there is nothing of it."""
+        """Whether every worker of the attempt died, so that there is no episode."""
         return self.steps == 0
 
 
 class Collection:
-    """The attempts that went into a store, in a file beside its episodes.
+    """The attempts of a collection, in a file beside the episodes of its store.
 
     Args:
         store: The store.
-        recipe: Of all episodes of that task in it.
-        first_seed: Attempts below it are kept in mind but not counted.
+        recipe: Recipe of all episodes of the task in the store.
+        first_seed: First counted seed; attempts at smaller ones are kept.
 
     Raises:
-        ValueError: Episodes of that task were collected by another recipe.
+        ValueError: Episodes of the task were collected by another recipe.
     """
 
     def __init__(self, store: EpisodeStore, recipe: Recipe, first_seed: int = 0) -> None:
@@ -94,27 +94,27 @@ class Collection:
         entry = self._all.get(recipe.task, {"recipe": _plain(recipe), "outcomes": []})
         self._check_recipe(entry["recipe"])
         self._outcomes = {row["seed"]: Outcome(**row) for row in entry["outcomes"]}
-        self.remove_repeats()
-        self._find_unwritten()
+        self.remove_duplicates()
+        self._find_unlisted()
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """The attempts from the first seed on, by seed."""
+        """The attempts from the first seed on, in order of seeds."""
         return [self._outcomes[seed] for seed in sorted(self._outcomes) if seed >= self._first_seed]
 
     @property
     def tried(self) -> int:
-        """How many attempts there were."""
+        """Number of attempts."""
         return len(self.outcomes)
 
     @property
     def successes(self) -> int:
-        """How many of them succeeded."""
+        """Number of successful attempts."""
         return sum(outcome.success for outcome in self.outcomes)
 
     @property
     def kept(self) -> int:
-        """How many of them are in the store."""
+        """Number of attempts with an episode in the store."""
         return (
             sum(not outcome.lost for outcome in self.outcomes)
             if self.recipe.keep_failures
@@ -122,7 +122,7 @@ class Collection:
         )
 
     def add(self, outcome: Outcome) -> Outcome:
-        """Writes down an attempt and returns it."""
+        """Stores an outcome and returns it."""
         self._outcomes[outcome.seed] = outcome
         rows = [asdict(self._outcomes[seed]) for seed in sorted(self._outcomes)]
         self._all[self.recipe.task] = {"recipe": _plain(self.recipe), "outcomes": rows}
@@ -130,11 +130,10 @@ class Collection:
         return outcome
 
     def next_seeds(self, episodes: int) -> list[int]:
-        """Returns the seeds to try next: as many as episodes are missing, were all of them to succeed.
+        """Returns the next seeds, one for each missing episode.
 
-        So the attempts are those up to the seed at which the number is reached, in whatever order
-        they are made and however often they are interrupted: after an interruption the holes come
-        first.
+        So the attempts cover all seeds up to the one that completes the store, for any order of
+        attempts; after an interruption the gaps come first.
         """
         missing = max(0, episodes - self.kept)
         end = self._first_seed + self.tried + missing
@@ -144,30 +143,30 @@ class Collection:
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
         changed = [
-            f"{key}={_full(known).get(key)!r} (now {value!r})"
+            f"{key}={known.get(key)!r} (now {value!r})"
             for key, value in _plain(self.recipe).items()
-            if _full(known).get(key) != value
+            if known.get(key) != value
         ]
         if changed:
             raise ValueError(
                 f"{self._path.parent} was collected with {', '.join(changed)}. Choose another "
-                f"folder, or the same settings."
+                f"folder or the same settings."
             )
 
     def find_stored(self, seed: int) -> Outcome | None:
-        """Returns the attempt at a seed if its episode is in the store, told of or not; from then on it is known."""
-        self._find_unwritten()
+        """Returns the outcome of a seed whose episode is in the store, listed or not."""
+        self._find_unlisted()
         return self._outcomes.get(seed)
 
-    def _find_unwritten(self) -> None:
-        """A crash between storing an episode and writing it down leaves an episode without an outcome."""
-        unwritten = [
+    def _find_unlisted(self) -> None:
+        """Adds outcomes of stored episodes that a crash left without one."""
+        unlisted = [
             name
             for seed, names in self._names().items()
             if seed not in self._outcomes
             for name in names
         ]
-        for episode in self._episodes(unwritten):
+        for episode in self._episodes(unlisted):
             attributes = episode.attributes
             self._check_recipe(dict(attributes.extra.get("recipe", {})))
             stage = int(episode.arrays["stage"][-1])
@@ -176,35 +175,34 @@ class Collection:
                 attributes.seed, success, stage, episode.steps
             )
 
-    def remove_repeats(self) -> None:
-        """Moves to the trash what two processes have stored twice.
+    def remove_duplicates(self) -> None:
+        """Moves episodes that two processes have stored to the trash.
 
-        That happens where one that was given up for dead, such as one on a machine that could not
-        be reached, lives on.
+        A process on an unreachable machine may still store an episode that another one repeats.
         """
         for names in self._names().values():
             episodes = self._episodes(names) if len(names) > 1 else []
             ours = [
                 episode
                 for episode in episodes
-                if _full(episode.attributes.extra.get("recipe", {})) == _plain(self.recipe)
+                if episode.attributes.extra.get("recipe") == _plain(self.recipe)
             ]
-            repeats = [episode.name for episode in ours[1:] if episode.entries == ours[0].entries]
-            if repeats:
-                delete(self.store, repeats)
+            copies = [episode.name for episode in ours[1:] if episode.entries == ours[0].entries]
+            if copies:
+                delete(self.store, copies)
 
     def _names(self) -> dict[int, list[str]]:
-        """Returns the episodes in the store whose names begin like the task's, by seed."""
+        """Returns the names of the task's episodes by seed."""
         found: dict[int, list[str]] = {}
-        beginning = episode_name(self.recipe.task, 0).partition(".")[0]
+        prefix = episode_name(self.recipe.task, 0).partition(".")[0]
         for name in self.store.names():
             task, seed, _ = name.rsplit(".", 2)
-            if task == beginning:
+            if task == prefix:
                 found.setdefault(int(seed), []).append(name)
         return found
 
     def _episodes(self, names: Sequence[str]) -> list[StoredEpisode]:
-        """Opens those that an expert recorded; what people steered may lie among them and follows no recipe."""
+        """Opens the episodes of the expert; teleoperated episodes of the task follow no recipe."""
         ours = (self.recipe.task, SOURCE)
         episodes = [self.store.episode(name) for name in names]
         return [
@@ -215,11 +213,6 @@ class Collection:
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
-    """Returns the recipe as it comes back from JSON."""
+    """Returns the recipe as JSON restores it."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(recipe)))
     return plain
-
-
-def _full(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stored recipe with what it lacks if it is from when all experts were plain, and all arms of primitives."""
-    return {"varied": False, "robot_model": PRIMITIVES, **recipe}

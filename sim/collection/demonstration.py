@@ -1,4 +1,4 @@
-"""One recorded episode: what the environment showed, what the expert would do, and optionally a disturbed execution of it."""
+"""Recording of one demonstration by an expert, optionally with a disturbed execution."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,21 +27,21 @@ class Recording:
     """An episode in memory.
 
     Attributes:
-        arrays: Of the contract, with time as the leading axis.
+        arrays: Arrays of the contract, with time as the leading axis.
         success: Whether the task was done at the end.
         stage: The furthest stage.
-        trouble: Why the expert gave up, or nothing.
+        error: Reason why the expert stopped early; empty without one.
     """
 
     arrays: Mapping[str, Array]
     success: bool
     stage: int
-    trouble: str = ""
+    error: str = ""
 
 
 @dataclass
 class _Rows:
-    """What has been seen so far, by key."""
+    """Observations so far by key, of control periods and of frames."""
 
     steps: dict[str, list[Array]] = field(default_factory=dict)
     frames: dict[str, list[Array]] = field(default_factory=dict)
@@ -60,18 +60,18 @@ def record_episode(
     slip_m: float = 0.0,
     options: Mapping[str, float] | None = None,
 ) -> Recording:
-    """Runs the expert through the episode of a seed; the same seed gives the same recording.
+    """Runs the expert on the episode of a seed; the same seed gives the same recording.
 
     Args:
-        env: Its cameras are recorded at its frame rate.
-        expert: Of the environment's task.
-        seed: Of the world, of the expert's variety and of the disturbance.
+        env: The environment, whose cameras are recorded at its frame rate.
+        expert: Expert of the environment's task.
+        seed: Seed of the initial state, of the expert's variation and of the disturbance.
         noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed
-            hinge targets; each episode draws its share of it. The undisturbed targets are recorded,
-            so that the data shows the way back.
-        slip_m: How far a held thing slips between the pads, once in the episode; only in a
-            `TaskEnvironment`.
-        options: Of the task, such as `table_height`.
+            targets of revolute joints; each episode draws its share. The undisturbed targets are
+            recorded, so that the data shows the recovery.
+        slip_m: Distance by which a held object slips between the pads, once in the episode; only in
+            a `TaskEnvironment`.
+        options: Options of the task, such as `table_height`.
     """
     expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
     env.begin(seed, options)
@@ -81,13 +81,13 @@ def record_episode(
     slip = Slip(slip_m, np.random.default_rng(slip_seed))
     rows = _Rows()
     success = False
-    trouble = ""
+    problem = ""
     while not success and env.time < env.time_limit_s:
         _look(env, rows)
         try:
             action = expert.act(env)
         except OutOfReachError as error:
-            trouble = str(error)
+            problem = str(error)
             action = (
                 rows.steps["action"][-1].astype(np.float64)
                 if "action" in rows.steps
@@ -98,24 +98,24 @@ def record_episode(
         if isinstance(env, TaskEnvironment):
             slip.after_step(env.task, env.physics)
         success = result.success
-        if trouble or result.expired:
+        if problem or result.expired:
             break
-    return Recording(_arrays(env, rows), success, env.task.stage, trouble)
+    return Recording(_arrays(env, rows), success, env.task.stage, problem)
 
 
 def ornstein_uhlenbeck(
     rng: np.random.Generator, largest: float, step_seconds: float, embodiment: Embodiment
 ) -> Iterator[Vector]:
-    """Yields disturbances (J,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
+    """Yields disturbances (J,) of a stationary Ornstein-Uhlenbeck process, rad; 0 for grippers.
 
     x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is
     s at every step.
 
     Args:
-        rng: Source of randomness.
-        largest: s is this times a number drawn once from U(0, 1).
-        step_seconds: Time between two of them.
-        embodiment: Whose joints they are.
+        rng: Random number generator.
+        largest: Largest s; s is drawn once from U(0, largest), rad.
+        step_seconds: Time between two disturbances.
+        embodiment: The embodiment of the joints.
     """
     NOISES_RAD.check(noise_rad=largest)
     hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A thing that slips in the gripper: a disturbance from which an expert shows how to recover."""
+"""Slip of a held object in the gripper, a disturbance from which experts recover."""
 
 import numpy as np
 from dm_control import mjcf
@@ -6,15 +6,15 @@ from dm_control import mjcf
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.tasks.tabletop import TabletopTask
 
-HELD_STEPS = (5, 60)  # After how many control periods in the gripper a thing slips.
+HELD_STEPS = (5, 60)  # Range of control periods in the gripper before the slip.
 
 
 class Slip:
-    """Once in an episode, moves what a gripper holds between its pads.
+    """Moves a held object along the pads of a gripper, once in an episode.
 
     Args:
-        distance: How far, metres; 0 for never.
-        rng: Draws when and in which direction along the pads.
+        distance: Distance in metres, 0 to 0.05; 0: no slip.
+        rng: Draws time and direction of the slip.
 
     Raises:
         ValueError: The distance is out of range.
@@ -24,31 +24,30 @@ class Slip:
         if not 0 <= distance <= 0.05:
             raise ValueError(f"The slip is {distance} m; allowed: 0 to 0.05.")
         angle = rng.uniform(-np.pi, np.pi)
-        self._along_pads = distance * np.array(
-            [np.cos(angle), 0.0, np.sin(angle)]
-        )  # The pads close along y.
-        self._left = int(rng.integers(*HELD_STEPS)) if distance else -1
+        # The pads close along y.
+        self._along_pads = distance * np.array([np.cos(angle), 0.0, np.sin(angle)])
+        self._remaining = int(rng.integers(*HELD_STEPS)) if distance else -1
 
     @property
     def happened(self) -> bool:
-        """Whether it has slipped."""
-        return self._left == 0
+        """Whether the object has slipped."""
+        return self._remaining == 0
 
     def after_step(self, task: TabletopTask, physics: mjcf.Physics) -> None:
-        """Counts how long something has been held off the table, and lets it slip when it is time."""
-        if self._left <= 0:
+        """Counts the control periods of a held, lifted object, and moves it after the last one."""
+        if self._remaining <= 0:
             return
-        touching = task.touching(physics)
+        contacts = task.contact_state(physics)
         held = [
             (arm, prop)
             for arm in task.embodiment.arms
             for prop in task.props.values()
-            if touching.held(arm, prop.name) and not touching.between(prop.name, "table")
+            if contacts.held(arm, prop.name) and not contacts.between(prop.name, "table")
         ]
         if not held:
             return
-        self._left -= 1
-        if not self._left:
+        self._remaining -= 1
+        if not self._remaining:
             arm, prop = held[0]
             T_base_gripper = task.embodiment.forward_kinematics(task.robot.positions(physics))[arm]
             T_base_prop: Matrix = pose(T_base_gripper[:3, :3] @ self._along_pads) @ task.pose(

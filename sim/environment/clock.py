@@ -1,4 +1,4 @@
-"""The clock of a world: times of camera frames, and observations that arrive with a delay."""
+"""The clock of an episode: times of camera frames, and observations with a delay."""
 
 import math
 from collections import deque
@@ -15,10 +15,10 @@ Value = TypeVar("Value")
 
 
 class Delayed(Generic[Value]):
-    """A line of captured values on their way; at first the earliest one stands in for those that have not arrived yet.
+    """A queue of captured values; until one has arrived, the earliest one replaces it.
 
     Args:
-        steps: How many steps a value takes to arrive.
+        steps: Delay of a value, steps.
     """
 
     def __init__(self, steps: int) -> None:
@@ -26,33 +26,33 @@ class Delayed(Generic[Value]):
         self._line: deque[tuple[int, Value]] = deque()
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all values."""
         self._line.clear()
 
     @property
     def captured(self) -> int | None:
-        """The step of the latest capture, or None."""
+        """Step of the latest capture, or None."""
         return self._line[-1][0] if self._line else None
 
     def put(self, step: int, value: Value) -> None:
-        """Captures a value at a step, in place of an earlier one of the same step; steps do not go back."""
+        """Captures a value at a step; a second value at the same step replaces the first."""
         if self.captured == step:
             self._line.pop()
         self._line.append((step, value))
         self.at(step)
 
     def at(self, step: int) -> Value:
-        """Returns the latest value that has arrived by that step, and forgets those before it."""
+        """Returns the latest value that has arrived by a step, and drops those before it."""
         while len(self._line) > 1 and self._line[1][0] <= step - self.steps:
             self._line.popleft()
         return self._line[0][1]
 
 
 def delay_steps(name: str, seconds: float, control_hz: float) -> int:
-    """Returns how many control periods a delay takes.
+    """Returns a delay in control periods.
 
     Raises:
-        ValueError: It is negative, or no multiple of the control period.
+        ValueError: The delay is negative, or not a multiple of the control period.
     """
     steps = seconds * control_hz
     if not 0 <= steps < float("inf") or abs(steps - round(steps)) > 1e-6:
@@ -64,23 +64,22 @@ def delay_steps(name: str, seconds: float, control_hz: float) -> int:
 
 
 class FrameSchedule:
-    """The clock of an episode, in steps of the control period, and what has been captured in it.
+    """The clock of an episode, in steps of the control period, and its captured values.
 
     Args:
         control_hz: Steps per second.
         frame_hz: Frames per second.
-        look: Draws a frame of all cameras, captured now, which is that many seconds after the
-            episode began.
-        measure: Returns joints and gripper poses of now.
-        image_delay_s: How long a frame takes from its capture until `observe` shows it.
-        joint_delay_s: The same for what is measured.
+        look: Draws a frame of all cameras, given the seconds since the episode began.
+        measure: Returns the current joints and gripper poses.
+        image_delay_s: Time from the capture of a frame until `observe` returns it.
+        joint_delay_s: The same for joints and gripper poses.
 
     Attributes:
-        step: How many control periods the episode is old.
+        step: Number of control periods since the episode began.
 
     Raises:
-        ValueError: A rate is none, the rates do not divide, or a delay is no multiple of the
-            control period.
+        ValueError: A rate is not positive, `frame_hz` does not divide `control_hz`, or a delay is
+            not a multiple of the control period.
     """
 
     def __init__(
@@ -116,18 +115,18 @@ class FrameSchedule:
 
     @property
     def frame_due(self) -> bool:
-        """Whether the cameras deliver a new frame at this step."""
+        """Whether a new frame arrives at this step."""
         captured = self.step - self._frames.steps
         return self.step == 0 or (captured > 0 and captured % self._every == 0)
 
     def begin(self) -> None:
-        """Begins an episode, in which nothing has been captured yet."""
+        """Begins an episode, without captured values."""
         self.step = 0
         self._frames.clear()
         self._measured.clear()
 
     def advance(self) -> None:
-        """Counts a period, and keeps what will arrive later; without delays nobody asks for what has not been looked at."""
+        """Counts a period, and captures the values that arrive later, if there are delays."""
         if self._measured.steps:
             self._measured.put(self.step, self._measure())
         if (
@@ -139,45 +138,42 @@ class FrameSchedule:
         self.step += 1
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns time, joints, gripper poses and the latest frame, each as late as its delay says; not to be changed.
+        """Returns time, joints, gripper poses and the latest frame, each with its delay.
+
+        The arrays must not be changed.
 
         Args:
-            cameras: False leaves the frame out.
+            cameras: False omits the frame.
         """
         self._measured.put(self.step, self._measure())
         observation = {"time": np.asarray(self.time), **self._measured.at(self.step)}
         if cameras:
             since_due = self.step % self._every
-            if (
-                not since_due
-                or self._frames.captured is None
-                or self._frames.captured < self.step - since_due
-            ):
+            captured = self._frames.captured
+            if not since_due or captured is None or captured < self.step - since_due:
                 self._frames.put(self.step, self._look(self.time))
             observation |= self._frames.at(self.step)
         return observation
 
 
-def demand_time_limit(seconds: float) -> None:
-    """Does nothing if an episode may be that long; it may also go on for ever.
+def check_time_limit(seconds: float) -> None:
+    """Checks the time limit of episodes, in seconds; it may be infinite.
 
     Raises:
-        ValueError: It would be over before it begins.
+        ValueError: The limit is not positive.
     """
     if seconds != math.inf:
         POSITIVE.check(time_limit_s=seconds)
 
 
 def joint_state(
-    body: Embodiment, position: Vector, velocity: Vector, effort: Vector
+    embodiment: Embodiment, position: Vector, velocity: Vector, effort: Vector
 ) -> dict[str, Array]:
-    """Returns joints (J,) and the gripper poses that belong to them, as the contract has them: rad and openings, Nm and N."""
+    """Returns joints (J,), in rad, openings, Nm and N, and their gripper poses by contract keys."""
+    poses = embodiment.forward_kinematics(position)
     return {
         "joints/position": position.astype(np.float32),
         "joints/velocity": velocity.astype(np.float32),
         "joints/effort": effort.astype(np.float32),
-        **{
-            f"T_base_gripper/{arm}": T.astype(np.float32)
-            for arm, T in body.forward_kinematics(position).items()
-        },
+        **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in poses.items()},
     }

@@ -1,7 +1,7 @@
-"""A task as a gymnasium environment, with calls below it that do not draw what nobody looks at.
+"""A task as a gymnasium environment, and a lower-level interface that draws images on demand only.
 
 Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_base_gripper/left` and
-so on. `stringline.sim.environment.gym_registration` makes them known to `gymnasium.make`.
+so on. `stringline.sim.environment.gym_registration` registers all tasks for `gymnasium.make`.
 """
 
 import logging
@@ -12,38 +12,35 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
-from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.contract.validation import validate_action
+from stringline.datasets.contract.validation import check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.sim.environment.clock import FrameSchedule, demand_time_limit, joint_state
-from stringline.sim.environment.segments import segments
+from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
+from stringline.sim.environment.segments import Segments, segments
 from stringline.sim.environment.spaces import action_space, observation_space
+from stringline.sim.environment.stepping import Stepper, compile_task
 from stringline.sim.environment.world_cameras import Cameras, checked_image_size
 from stringline.sim.rendering.rendering import Rendering
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, dress
+from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
 from stringline.sim.tasks.tabletop import TabletopTask
 
 logger = logging.getLogger(__name__)
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-PROBLEMS = tuple(mujoco.mjtWarning.__members__)[
-    :-1
-]  # In the order of MuJoCo's counters; the last counts the others.
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step led to.
+    """The result of a step.
 
     Attributes:
         success: Whether the task is done now.
-        stage: The furthest stage of this episode.
+        stage: Index of the furthest stage of this episode.
         time: Seconds since the episode began.
-        expired: Whether the episode is cut off: its time is up, or it is unstable.
-        unstable: Whether the physics has blown up in this episode, which then counts as failed.
+        expired: Whether the episode is truncated: its time is up, or it is unstable.
+        unstable: Whether the physics has diverged in this episode, which then counts as failed.
     """
 
     success: bool
@@ -56,33 +53,32 @@ class StepResult:
 class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     """One task with its cameras; an episode is a function of its seed and the actions.
 
-    Images are first drawn where they are first asked for, so an environment can be made in one
-    process and used in one that is forked from it; a process that has drawn must not be forked
+    OpenGL is initialised with the first image, so an environment can be made in one process and
+    used in one that is forked from it; a process that has drawn must not be forked
     (`AsyncVectorEnv(..., context="spawn")`).
 
     Args:
-        task: What is on the table and what counts.
-        cameras: Which ones `observe` draws; None: all of the body.
+        task: The task.
+        cameras: Names of the cameras in observations; None: all of the embodiment.
         image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second.
-        frame_hz: Images per second: `observe` draws again only when a new frame is due.
-        time_limit_s: When an episode is cut off.
-        image_delay_s: How long a frame takes from its capture until `observe` shows it, a multiple
-            of the control period. Frames carry their capture times (`time/<camera>`) and the
-            geometry of then. Until one has arrived, that of the episode's beginning is shown.
-        joint_delay_s: The same for joints and gripper poses, which always belong together: they are
-            those of that long ago.
-        segmentation: Whether observations hold `segmentation/<camera>` (H, W) uint8, the segment
-            that each pixel shows; the names of the numbers are in `segments`.
-        rendering: `fast`, or `pretty` for videos: two by two samples per pixel, and things cast
+        frame_hz: Images per second; `observe` draws again only when a new frame is due.
+        time_limit_s: Time at which an episode is truncated, seconds.
+        image_delay_s: Time from the capture of a frame until `observe` returns it, a multiple of
+            the control period. Frames have their capture times (`time/<camera>`) and the geometry
+            of that time. Until one has arrived, the frame of the episode's start is returned.
+        joint_delay_s: The same for joints and gripper poses, which always are of one time.
+        segmentation: Whether observations have `segmentation/<camera>` (H, W) uint8, the index in
+            `segments` for each pixel.
+        rendering: `fast`, or `pretty` for videos: two by two samples per pixel, and objects cast
             shadows. It takes ten times longer and changes colours only.
-        render_mode: `rgb_array`, or None where `render` is not to draw.
-        robot_model: What the arms are drawn with: `primitives`, or `menagerie` for the meshes of
-            MuJoCo Menagerie. It changes colours and depth; how everything moves stays the same.
+        render_mode: `rgb_array`, or None: `render` draws nothing.
+        robot_model: Appearance of the arms: `primitives`, or `menagerie` for the meshes of MuJoCo
+            Menagerie. It changes colours and depth, and no motion.
 
     Attributes:
-        segments: What the numbers of segmentations mean: `nothing`, `table`, `left` and `right` for
-            the arms, then the things of the task in a fixed order.
+        segments: Names of the segments: `nothing`, `table`, the arms, then the objects of the task
+            in a fixed order.
 
     Raises:
         ValueError: An argument is unknown or out of range.
@@ -106,119 +102,98 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         render_mode: str | None = "rgb_array",
         robot_model: RobotModel = PRIMITIVES,
     ) -> None:
+        delays = {"image_delay_s": image_delay_s, "joint_delay_s": joint_delay_s}
         self._schedule = FrameSchedule(
-            control_hz,
-            frame_hz,
-            look=lambda time: self._cameras.frame(time),
-            measure=self._measure,
-            image_delay_s=image_delay_s,
-            joint_delay_s=joint_delay_s,
+            control_hz, frame_hz, look=self._look, measure=self._measure, **delays
         )
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
-        demand_time_limit(time_limit_s)
+        _check_render_mode(render_mode)
+        check_time_limit(time_limit_s)
         size = checked_image_size(image_size)
         self.task = task
         self.time_limit_s = time_limit_s
         self.render_mode = render_mode
         self.metadata = self.metadata | {"render_fps": control_hz}
+        names = [mount.name for mount in task.embodiment.cameras] if cameras is None else cameras
+        contract_cameras = [Camera(name, *size, "simulated") for name in names]
+        self.contract: Contract = task.embodiment.contract(contract_cameras, control_hz)
         task.control_timestep = 1.0 / control_hz
-        body = task.embodiment
-        cameras = [mount.name for mount in body.cameras] if cameras is None else cameras
-        self.contract: Contract = body.contract(
-            [Camera(name, *size, "simulated") for name in cameras], control_hz
-        )
-        self._substeps = task.physics_steps_per_control_step
         self._random = np.random.RandomState(0)
-        dress(task.robot, robot_model)
-        self.physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
-        for entity in task.root_entity.iter_entities():
-            entity.after_compile(self.physics, self._random)
-        task.after_compile(self.physics, self._random)
+        self.physics = compile_task(task, robot_model, self._random)
+        self._stepper = Stepper(self.physics, task.physics_steps_per_control_step)
         parts = segments(task, self.physics)
         self.segments = parts.names
-        self._cameras = Cameras(
-            self.physics,
-            body.cameras,
-            cameras,
-            size,
-            parts,
-            segmentation=segmentation,
-            rendering=rendering,
-            shifts=task.shifts,
-        )
-        self._problems: NDArray[np.int32] = (
-            self.physics.data.warning.number
-        )  # MuJoCo's counters themselves.
-        self._unstable = False
-        self.observation_space = observation_space(
-            self.contract, len(parts.names) if segmentation else None
-        )
-        self.action_space = action_space(body)
+        self._cameras = self._make_cameras(names, size, parts, segmentation, rendering)
+        count = len(parts.names) if segmentation else None
+        self.observation_space = observation_space(self.contract, count)
+        self.action_space = action_space(task.embodiment)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Begins the episode of that seed, by default of a random one; options go to the task's `configure`."""
+        """Begins an episode, by default of a random seed; see `begin`."""
         self.begin(seed, options)
         return self._observation(), self._info(self._result())
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
-        """Applies one action (J,) and returns observation, reward, terminated, truncated and info."""
+        """Applies an action (J,); returns observation, reward, terminated, truncated, info."""
         result = self.advance(action)
-        return (
-            self._observation(),
-            float(result.success),
-            result.success,
-            result.expired,
-            self._info(result),
-        )
+        reward = float(result.success)
+        info = self._info(result)
+        return self._observation(), reward, result.success, result.expired, info
 
     def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
-        """Begins an episode without looking at it.
+        """Begins an episode without an observation.
 
         Raises:
-            ValueError: The task does not know an option.
+            ValueError: An option is unknown or out of range.
         """
         super().reset(seed=seed)
         self.task.configure(**(options or {}))
         self._random = np.random.RandomState(self.np_random.integers(2**32))
         with self.physics.reset_context():
             self.task.initialize_episode(self.physics, self._random)
-        self._problems[:] = 0
-        self._unstable = False
+        self._stepper.begin()
         self._schedule.begin()
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Looks whether an episode can begin with them.
+        """Checks the options of an episode.
 
         Raises:
-            ValueError: The task does not know an option, or it is out of range.
+            ValueError: An option is unknown or out of range.
         """
         self.task.configure(**options)
 
     def advance(self, action: Array) -> StepResult:
-        """Applies one action (J,), absolute joint targets in rad and openings, for one control period.
+        """Applies one action (J,), joint targets in rad and openings, for one control period.
 
-        An episode whose physics blows up is logged and reported as unstable and expired, and does
+        An episode whose physics diverges is logged and reported as unstable and expired, and does
         not move any more; the next one is not affected.
 
         Raises:
-            ValueError: It has another length or is not finite.
+            ValueError: The action has another length or is not finite.
         """
         targets: Vector = np.asarray(action, dtype=np.float64)
-        validate_action(targets, self.contract)
+        check_action(targets, self.contract)
         self._schedule.advance()
-        if not self._unstable:
+        if not self._stepper.problems:
             self.task.before_step(self.physics, targets, self._random)
-            self._move()
-            if not self._unstable:
+            self._stepper.step()
+            if self._stepper.problems:
+                logger.warning(
+                    "The physics of %s became unstable (%s) %.2f s into the episode of seed %s, "
+                    "which counts as failed.",
+                    self.task.name,
+                    ", ".join(self._stepper.problems),
+                    self.time,
+                    self.np_random_seed,
+                )
+            else:
                 self.task.after_step(self.physics, self._random)
         return self._result()
 
     @property
     def embodiment(self) -> Embodiment:
-        """The body."""
+        """Description of the arms."""
         return self.task.embodiment
 
     @property
@@ -232,93 +207,81 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self._schedule.time
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns what the contract says about now; images are those of the latest frame, and not to be changed.
+        """Returns the observation with the latest frame; its arrays must not be changed.
 
         Args:
-            cameras: False leaves all images and their geometry out.
+            cameras: False omits images and their geometry.
         """
         return self._schedule.observe(cameras)
 
     def state(self) -> dict[str, Array]:
-        """Returns time, joints and gripper poses of one observation, not to be changed."""
+        """Returns an observation without images: time, joints and gripper poses."""
         return self._schedule.observe(cameras=False)
 
     def snapshot(self) -> Vector:
-        """Returns where everything is and how it moves, for `frame_of`."""
+        """Returns the state of the physics, for `frame_of`."""
         state = np.empty(mujoco.mj_stateSize(self.physics.model.ptr, _STATE))
         mujoco.mj_getState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
         return state
 
     def frame_of(self, snapshot: Vector, time: float) -> dict[str, Array]:
-        """Returns what the cameras saw in another world of the same task, seed and options, and moves everything there.
+        """Returns the camera frame of another world of the same task, seed and options.
+
+        It sets the state of this world to that of the other.
 
         Args:
-            snapshot: Of the other world.
-            time: Seconds of its episode then.
+            snapshot: State of the other world.
+            time: Seconds since its episode began.
         """
         mujoco.mj_setState(self.physics.model.ptr, self.physics.data.ptr, snapshot, _STATE)
         mujoco.mj_forward(self.physics.model.ptr, self.physics.data.ptr)
         return self._cameras.frame(time)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns what the first camera, or the overhead one where there is none, sees now (H, W, 3)."""
+        """Returns an image (H, W, 3) of the first camera, or the overhead one if there is none."""
         return None if self.render_mode is None else self._cameras.image()
 
     def close(self) -> None:
-        """Gives the graphics and the physics back."""
+        """Frees graphics and physics."""
         self._cameras.close()
         self.physics.free()
 
     def _observation(self) -> dict[str, Array]:
-        """Returns one that its receiver may change, as gymnasium wants it."""
+        """Returns an observation whose arrays may be changed, as gymnasium requires."""
         return {key: value.copy() for key, value in self.observe().items()}
+
+    def _make_cameras(
+        self,
+        names: Sequence[str],
+        size: tuple[int, int],
+        parts: Segments,
+        segmentation: bool,
+        rendering: Rendering,
+    ) -> Cameras:
+        return Cameras(
+            self.physics,
+            self.task.embodiment.cameras,
+            names,
+            size,
+            parts,
+            segmentation=segmentation,
+            rendering=rendering,
+            shifts=self.task.shifts,
+        )
+
+    def _look(self, time: float) -> dict[str, Array]:
+        return self._cameras.frame(time)
 
     def _measure(self) -> dict[str, Array]:
         robot = self.task.robot
-        physics = self.physics
-        return joint_state(
-            self.embodiment,
-            robot.positions(physics),
-            robot.velocities(physics),
-            robot.efforts(physics),
-        )
-
-    def _move(self) -> None:
-        """Moves the physics by one control period, and back to a sound state if it does not survive that."""
-        model = self.physics.model.ptr
-        data = self.physics.data.ptr
-        # dm_control's own order: positions, contacts and cameras are those of the end, and its
-        # checks would raise.
-        mujoco.mj_step2(model, data)
-        mujoco.mj_step(model, data, self._substeps - 1)
-        mujoco.mj_step1(model, data)
-        if self._problems.any():
-            self._unstable = True
-            kinds = ", ".join(
-                name for name, count in zip(PROBLEMS, self._problems, strict=False) if count
-            )
-            logger.warning(
-                (
-                    "The physics of %s became unstable (%s) %.2f s into the episode of seed %s, "
-                    "which "
-                    "counts as failed."
-                ),
-                self.task.name,
-                kinds,
-                self.time,
-                self.np_random_seed,
-            )
-            self.physics.reset()
+        values = (kind(self.physics) for kind in (robot.positions, robot.velocities, robot.efforts))
+        return joint_state(self.embodiment, *values)
 
     def _result(self) -> StepResult:
-        expired = self._unstable or self.time >= self.time_limit_s - 1e-9
-        return StepResult(
-            self.task.success and not self._unstable,
-            self.task.stage,
-            self.time,
-            expired,
-            self._unstable,
-        )
+        unstable = bool(self._stepper.problems)
+        expired = unstable or self.time >= self.time_limit_s - 1e-9
+        success = self.task.success and not unstable
+        return StepResult(success, self.task.stage, self.time, expired, unstable)
 
     def _info(self, result: StepResult) -> dict[str, Any]:
         return {
@@ -328,3 +291,8 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             "time": result.time,
             "unstable": result.unstable,
         }
+
+
+def _check_render_mode(render_mode: str | None) -> None:
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")

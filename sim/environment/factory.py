@@ -1,10 +1,10 @@
-"""The environment of a task by the task's name."""
+"""Environments by the name of their task."""
 
 from collections.abc import Sequence
 
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 
 
 def make_environment(
@@ -17,12 +17,12 @@ def make_environment(
     time_limit_s: float = 15.0,
     robot_model: RobotModel = PRIMITIVES,
 ) -> TaskEnvironment:
-    """Builds the environment of one of our tasks; see `TaskEnvironment`.
+    """Builds the environment of a task by name; for the arguments see `TaskEnvironment`.
 
-    As a `functools.partial` it can be sent to workers.
+    Bound with `functools.partial`, it can be sent to workers.
 
     Raises:
-        ValueError: There is no such task.
+        ValueError: There is no such task, or a setting is out of range.
     """
     return TaskEnvironment(
         make_task(task, control_hz),

@@ -1,15 +1,15 @@
-"""Makes every task known to `gymnasium.make`.
+"""Registers every task with gymnasium, for `gymnasium.make`.
 
     import gymnasium
     import stringline.sim.environment.gym_registration
 
     env = gymnasium.make("stringline/HandOverBanana-v0", cameras=["overhead"], image_size=96)
 
-gymnasium 1.0 dropped the entry points by which packages were found without an import. Where there
-is no place for one, as in the workers of a vector environment, the name does it:
+gymnasium 1.0 has no entry points that would make this import unnecessary. Where an import is not
+possible, as in the workers of a vector environment, use the name with the module in front:
 "stringline.sim.environment.gym_registration:stringline/HandOverBanana-v0".
 
-Importing this loads neither the simulation nor graphics; the first `make` does.
+Importing this module loads neither the simulation nor graphics; the first `make` does.
 """
 
 from typing import Any
@@ -18,37 +18,17 @@ import gymnasium
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.sim.rendering.opengl_context import import_bindings
-
-# Those of the catalogue, which would bring the whole simulation along; a test compares them.
-TASK_NAMES = (
-    "bowl_on_rack",
-    "double_insertion",
-    "fmb_1",
-    "fmb_2",
-    "fruit_bowl",
-    "glass_on_rack",
-    "hand_over_banana",
-    "hand_over_pen",
-    "kuka_bimanual_pick",
-    "kuka_bimanual_place",
-    "kuka_hand_over",
-    "kuka_pick",
-    "kuka_place",
-    "mug_on_plate",
-    "plate_on_rack",
-    "single_insertion",
-    "storage_bin",
-)
+from stringline.sim.tasks.task_registry import TASKS, make_task
 
 
 def environment_id(task: str) -> str:
-    """Returns the name that gymnasium knows a task by: `stringline/HandOverBanana-v0` for `hand_over_banana`.
+    """Returns the gymnasium id of a task, such as `stringline/HandOverBanana-v0`.
 
     Raises:
-        ValueError: There is no such task; the message names the nearest ones.
+        ValueError: There is no such task; the message contains the nearest names.
     """
-    if task not in TASK_NAMES:
-        raise unknown_name("task", task, TASK_NAMES)
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
     return f"stringline/{''.join(word.capitalize() for word in task.split('_'))}-v0"
 
 
@@ -58,25 +38,23 @@ def make_environment(
     """Builds the environment of a task; gymnasium calls it.
 
     Args:
-        task: Its name in the catalogue.
+        task: Name in `TASKS`.
         control_hz: Actions per second.
-        settings: The other arguments of `TaskEnvironment`: cameras, image_size, frame_hz,
-            time_limit_s, image_delay_s, joint_delay_s, segmentation, rendering, render_mode and
-            robot_model.
+        settings: The other arguments of `TaskEnvironment`.
 
     Raises:
         ValueError: There is no such task, or a setting is out of range.
-        RuntimeError: MUJOCO_GL asks for a graphics driver that is not there; it says what to
+        RuntimeError: The graphics driver that MUJOCO_GL names is missing; the message says what to
             install.
     """
     import_bindings()
+
     from stringline.sim.environment.environment import TaskEnvironment
-    from stringline.sim.tasks.task_catalogue import make_task
 
     return TaskEnvironment(make_task(task, control_hz), control_hz=control_hz, **settings)
 
 
-for _task in TASK_NAMES:
+for _task in TASKS:
     gymnasium.register(
         environment_id(_task), entry_point=f"{__name__}:make_environment", kwargs={"task": _task}
     )

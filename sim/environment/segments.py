@@ -1,4 +1,4 @@
-"""What a pixel can show: nothing, the table, an arm, or one of the things on the table."""
+"""The segments of an image: nothing, the table, the arms and the objects on the table."""
 
 from dataclasses import dataclass
 
@@ -14,43 +14,38 @@ TABLE = "table"
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of one task, numbered.
+    """The numbered segments of one task.
 
     Attributes:
-        names: By number: 0 `nothing`, 1 `table`, then the arms (2 `left` and 3 `right` where there
-            are two), then the task's things by their names, in the order in which the task adds
-            them, so that a task's numbers are always the same.
-        of_geom: (G,), the number of each shape of the compiled model.
-        first_thing: Number of the first thing of the task.
+        names: Names by number: 0 `nothing`, 1 `table`, then the arms (2 `left` and 3 `right` if
+            there are two), then the task's objects in the order in which the task adds them, so
+            that a task's numbers never change.
+        of_geom: (G,), segment of each geom of the compiled model.
+        first_object: Number of the task's first object.
     """
 
     names: tuple[str, ...]
     of_geom: NDArray[np.uint8]
-    first_thing: int
+    first_object: int
 
     @property
-    def things(self) -> NDArray[np.bool_]:
-        """(G,), which shapes are neither of the table nor of an arm."""
-        return self.of_geom >= self.first_thing
+    def objects(self) -> NDArray[np.bool_]:
+        """(G,), whether each geom belongs to an object of the task."""
+        return self.of_geom >= self.first_object
 
 
 def segments(task: TabletopTask, physics: mjcf.Physics) -> Segments:
-    """Numbers what there is in a task.
-
-    Args:
-        task: Its entities besides the robot are its things.
-        physics: The compiled task.
-    """
+    """Numbers the segments of a task; its entities besides the robot are its objects."""
     names = [NOTHING, TABLE, *task.embodiment.arms]
     of_geom = np.full(physics.model.ngeom, names.index(TABLE), dtype=np.uint8)
     for arm in task.embodiment.arms:
         of_geom[_numbers(physics, task.robot.shapes(arm))] = names.index(arm)
-    first_thing = len(names)
+    first_object = len(names)
     for entity in task.root_entity.iter_entities(exclude_self=True):
         if entity is not task.robot:
             of_geom[_numbers(physics, entity.mjcf_model.find_all("geom"))] = len(names)
             names.append(str(entity.mjcf_model.model))
-    return Segments(tuple(names), of_geom, first_thing)
+    return Segments(tuple(names), of_geom, first_object)
 
 
 def _numbers(physics: mjcf.Physics, shapes: list[mjcf.Element]) -> NDArray[np.int_]:

@@ -1,4 +1,4 @@
-"""What gymnasium calls the spaces of observations and actions, from a contract."""
+"""The spaces of observations and actions for gymnasium."""
 
 from typing import Any, cast
 
@@ -14,11 +14,11 @@ Space = gymnasium.spaces.Box
 def observation_space(
     contract: Contract, segments: int | None = None
 ) -> gymnasium.Space[dict[str, Array]]:
-    """Returns the space of the simulation's observations.
+    """Returns the space of observations.
 
     Args:
-        contract: Of the world.
-        segments: How many segments there are, where observations hold segmentations.
+        contract: Contract of the world.
+        segments: Number of segments, if observations have segmentations.
     """
     spaces: dict[str, gymnasium.Space[Any]] = {"time": _numbers(kind=np.float64)}
     spaces |= {
@@ -40,7 +40,7 @@ def observation_space(
 
 
 def action_space(embodiment: Embodiment) -> gymnasium.spaces.Box:
-    """Returns the space of actions (J,) of a body: joint targets in rad and openings of the grippers, within their limits."""
+    """Returns the space of actions (J,): joint targets in rad and openings, within their limits."""
     return Space(embodiment.lower.astype(np.float32), embodiment.upper.astype(np.float32))
 
 

@@ -1,4 +1,4 @@
-"""The cameras of a world: what they show, by the keys of the contract."""
+"""The cameras of a world: images and geometry by the keys of the contract."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,10 @@ from stringline.sim.shifts.shift_catalogue import Shifts
 
 
 def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns rows and columns of images.
-
-    Args:
-        image_size: One number for both, or two.
+    """Returns rows and columns of images, given one number for both, or two.
 
     Raises:
-        ValueError: There are neither one nor two, or they are not whole.
+        ValueError: There are more than two numbers, or they are not whole.
     """
     sides = [image_size] * 2 if isinstance(image_size, int | float) else list(image_size)
     if len(sides) != 2 or not all(side in Range(whole=True) for side in sides):
@@ -35,21 +32,20 @@ def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
 
 
 class Cameras:
-    """Draws what the robot's cameras see.
+    """Draws the images of the robot's cameras.
 
     Args:
         physics: The compiled world.
         mounts: All cameras of the embodiment.
-        names: Which of them to draw.
+        names: Names of the cameras to draw.
         size: Rows and columns of the images.
-        segments: What the shapes of the world belong to.
-        segmentation: Whether `frame` holds segmentations.
+        segments: Segments of the world's geoms.
+        segmentation: Whether `frame` contains segmentations.
         rendering: `fast`, or `pretty` for videos.
-        shifts: What depth is measured by, and whether cameras are where they are said to be; None:
-            true depth and true poses.
+        shifts: Shifts of depth and camera poses; None: true depth and true poses.
 
     Raises:
-        ValueError: There is no such camera, size or way of rendering.
+        ValueError: There is no such camera or rendering mode, or the size is not allowed.
     """
 
     def __init__(
@@ -79,12 +75,12 @@ class Cameras:
             physics.model.ptr,
             *size,
             rendering=rendering,
-            casters=segments.things,
+            casters=segments.objects,
             segments=segments.of_geom if segmentation else None,
         )
 
     def frame(self, time: float) -> dict[str, Array]:
-        """Returns images and geometry of all cameras, captured now, which is `time`."""
+        """Returns current images and geometry of all cameras, with the capture time `time`."""
         found: dict[str, Array] = {}
         if self._numbers:
             self._renderer.update(self._physics.data.ptr)
@@ -103,12 +99,12 @@ class Cameras:
         return found
 
     def image(self) -> NDArray[np.uint8]:
-        """Returns what the first camera sees now (H, W, 3); where there is none the overhead one, or any of the body."""
+        """Returns an image (H, W, 3) of the first camera, or if there is none the overhead one."""
         self._renderer.update(self._physics.data.ptr)
         return self._renderer.image(self._shown)[0]
 
     def close(self) -> None:
-        """Gives the graphics back."""
+        """Frees the graphics."""
         self._renderer.close()
 
     def _pose(self, number: int) -> Matrix:
@@ -117,9 +113,7 @@ class Cameras:
 
 
 def _number(physics: mjcf.Physics, name: str) -> int:
-    """Cameras of an attached model bear its name in front: `aloha/left/wrist_left`."""
-    names = [
-        physics.model.id2name(number, "camera").split("/")[-1]
-        for number in range(physics.model.ncam)
-    ]
+    """Returns the number of a camera; its name may have prefixes: `aloha/left/wrist_left`."""
+    model = physics.model
+    names = [model.id2name(number, "camera").split("/")[-1] for number in range(model.ncam)]
     return names.index(name)

@@ -1,55 +1,115 @@
-"""A checkpoint that is measured on tasks: what it was trained with decides what it sees there."""
+"""Evaluation of a checkpoint on tasks, with the cameras and rates of its training."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from stringline.datasets.contract.arguments import COUNT, WHOLE
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.checkpoints.load import find_checkpoint, is_address, open_policy
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
-from stringline.policies.execution.instructed import Instructed
+from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,
     ROBOT_MODEL,
     RobotModel,
-    demand_robot_model,
+    check_robot_model,
 )
 from stringline.sim.rollout.cluster import Cluster
-from stringline.sim.worlds.world_registry import demand_task_settings, instruction_of, open_world
+from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_registry import instruction_of, open_world
 
 logger = logging.getLogger(__name__)
 
-AS_TRAINED = ("task.cameras", "task.image_size", "task.control_hz")
+FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
+SEEDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """The settings of `stringline-eval`, as in `configs/eval.yaml`.
+
+    Attributes:
+        checkpoint: Folder, name of a shipped checkpoint, or address of a policy server.
+        output: Folder of results, videos and report.
+        task: The single task; ignored for a suite.
+        execute_steps: Control periods between two plans; None: whole chunks.
+        execution: Blending and delay of plans.
+        seeds: Number of seeds; None: 50, or those of the suite.
+        first_seed: First seed; None: 1000000, or those of the suite.
+        suite_file: File of a suite of the user.
+        workers: Number of parallel worlds; 0 takes one per processor.
+        videos: Whether to record every episode.
+        cluster: Where the worlds run; None: processes of this machine.
+        robot_model: Meshes of the arms.
+    """
+
+    checkpoint: str
+    output: Path
+    task: TaskSettings
+    execute_steps: int | None
+    execution: Execution
+    seeds: int | None = None
+    first_seed: int | None = None
+    suite_file: str | None = None
+    workers: int = 2
+    videos: bool = True
+    cluster: Cluster | None = None
+    robot_model: RobotModel = PRIMITIVES
+
+    def task_seeds(self) -> list[int]:
+        """Returns the seeds of an evaluation on a single task.
+
+        Raises:
+            ValueError: `seeds` or `first_seed` is out of range.
+        """
+        count = SEEDS if self.seeds is None else self.seeds
+        first = EVALUATION_SEED if self.first_seed is None else self.first_seed
+        COUNT.check(seeds=count)
+        WHOLE.check(first_seed=first)
+        return evaluation_seeds(count, first)
+
+    def open(self) -> "CheckpointEvaluation":
+        """Loads the checkpoint."""
+        return CheckpointEvaluation(
+            self.checkpoint,
+            execute_steps=self.execute_steps,
+            execution=self.execution,
+            workers=self.workers,
+            videos=self.videos,
+            cluster=self.cluster,
+            robot_model=self.robot_model,
+        )
 
 
 class CheckpointEvaluation:
-    """Runs a checkpoint on tasks; each task keeps its results, and continues them, in a folder of its own.
+    """Runs a checkpoint on tasks, each with its results in a folder of its own.
 
     Args:
-        checkpoint: Its folder, the name of one that ships with the package, or the address of a
-            policy server.
+        checkpoint: Folder, name of a shipped checkpoint, or address of a policy server.
         execute_steps: Control periods between two plans; None: whole chunks.
-        execution: What plans are blended with, and when they are in force; None: a receding horizon
-            without delay.
-        workers: Worlds at a time; 0 takes one per processor.
-        videos: Whether to video every episode.
+        execution: Blending and delay of plans; None: a receding horizon without delay.
+        workers: Number of parallel worlds; 0 takes one per processor.
+        videos: Whether to record every episode.
         cluster: Where the worlds run; by default in processes of this machine.
-        robot_model: What the arms are drawn with.
+        robot_model: Meshes of the arms.
 
     Attributes:
-        policy: What is measured.
-        digest: What tells the checkpoint from every other one.
+        policy: The policy of the checkpoint.
+        digest: Digest of the checkpoint.
 
     Raises:
-        ValueError: There is no such checkpoint, or it cannot be read.
-        RemoteError: No policy server answers there.
+        ValueError: The checkpoint does not exist or cannot be read.
+        RemoteError: The policy server does not answer.
     """
 
     def __init__(
@@ -63,7 +123,7 @@ class CheckpointEvaluation:
         cluster: Cluster | None = None,
         robot_model: RobotModel = PRIMITIVES,
     ) -> None:
-        torch.set_num_threads(1)  # The simulations beside it want the other processors.
+        torch.set_num_threads(1)  # The parallel simulations use the other processors.
         self.policy, self.digest = open_policy(checkpoint)
         self._execute_steps = execute_steps
         self._execution = execution or Execution()
@@ -71,101 +131,103 @@ class CheckpointEvaluation:
         self._videos = videos
         self._cluster = cluster
         self._robot_model = robot_model
-        demand_robot_model(robot_model)
+        check_robot_model(robot_model)
         trained = trained_robot_models(checkpoint)
         if trained and robot_model not in trained:
             logger.warning(
-                "%s was trained on images with robot.model=%s; it is measured with %s.",
+                "%s was trained on images with robot.model=%s; it is evaluated with %s.",
                 checkpoint,
                 " and ".join(trained),
                 robot_model,
             )
 
-    def run(
-        self, task: Mapping[str, Any], seeds: Sequence[int], folder: Path
-    ) -> list[EpisodeResult]:
-        """Runs what is not yet done of one task; a policy that has to be told what to do is told the task's instruction.
+    def run(self, task: TaskSettings, seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
+        """Runs the episodes of a task that have no result yet.
+
+        A policy with instructions gets the instruction of the task.
 
         Args:
-            task: As in `configs/task`: name, time_limit_s, frame_hz, options.
+            task: The task; cameras, size of images and rate of actions are those of the checkpoint.
             seeds: Distinct seeds.
-            folder: Where `results.jsonl` and videos are kept.
+            folder: Folder of `results.jsonl` and of the videos.
 
         Returns:
-            One result per seed, in their order.
-
-        Raises:
-            ValueError: The checkpoint, the task and the settings do not fit together.
+            One result per seed, in the order of the seeds.
         """
-        demand_task_settings(task)
-        settings = {
-            "time_limit_s": task["time_limit_s"],
-            "frame_hz": task["frame_hz"],
-            "robot_model": self._robot_model,
-        }
+        chosen = _as_trained(task, self.policy)
         evaluation = Evaluation(
-            Instructed(self.policy, instruction_of(task["name"], task["options"])),
-            partial(open_world, task["name"], **settings, **_as_trained(self.policy)),
+            WithInstruction(self.policy, instruction_of(task.name, task.options)),
+            partial(
+                open_world,
+                task.name,
+                cameras=chosen.cameras,
+                image_size=chosen.image_size,
+                control_hz=chosen.control_hz,
+                frame_hz=task.frame_hz,
+                time_limit_s=task.time_limit_s,
+                robot_model=self._robot_model,
+            ),
             execute_steps=self._execute_steps,
             execution=self._execution,
             workers=self._workers,
-            options=task["options"],
+            options=task.options,
             videos=folder / "videos" if self._videos else None,
             cluster=self._cluster,
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
 
-    def about(self, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what the results of a task depend on beside the seeds."""
+    def about(self, task: TaskSettings) -> dict[str, Any]:
+        """Returns, as plain JSON, the settings on which the results of a task depend."""
         return {
             "execute_steps": self._execute_steps,
-            "options": dict(task["options"]),
+            "options": dict(task.options),
             **self._execution.about(),
-            "task": task["name"],
+            "task": task.name,
             "checkpoint": self.digest,
-            "time_limit_s": task["time_limit_s"],
-            "frame_hz": task["frame_hz"],
+            "time_limit_s": task.time_limit_s,
+            "frame_hz": task.frame_hz,
             **({} if self._robot_model == PRIMITIVES else {ROBOT_MODEL: self._robot_model}),
         }
 
 
 def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
-    """Returns what arms were drawn with in the images that a checkpoint was trained on; nothing where it does not say so."""
+    """Returns the meshes of the arms in the training images; empty if unknown."""
     if is_address(str(checkpoint)):
         return ()
     record = load_description(find_checkpoint(checkpoint)).get("training") or {}
     return tuple(str(name) for name in record.get("robot_models", ()))
 
 
-def refuse_as_trained(overrides: Sequence[str]) -> None:
-    """Refuses a command line that chooses what a checkpoint decides: it would be measured on something else without a word.
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Checks that no override of the command line sets what the checkpoint decides.
 
     Args:
-        overrides: The command line, `key=value`.
+        overrides: The overrides, `key=value`.
 
     Raises:
-        ValueError: It names cameras, the size of images or the rate of actions.
+        ValueError: An override sets cameras, the size of images or the rate of actions.
     """
     for override in overrides:
-        if override.lstrip("+~").partition("=")[0] in AS_TRAINED:
+        if override.lstrip("+~").partition("=")[0] in FIXED_BY_CHECKPOINT:
             raise ValueError(
-                f"{override} has no meaning here: a checkpoint is measured with the cameras, the "
-                f"size of images and the rate "
-                "of actions that it was trained with. Leave it away."
+                f"{override} has no effect here: a checkpoint is evaluated with the cameras, the "
+                f"size of images and the rate of actions of its training. Omit it."
             )
 
 
-def _as_trained(policy: Policy) -> dict[str, Any]:
-    """Returns the cameras, their size and the rate of actions that a policy was trained with."""
+def _as_trained(task: TaskSettings, policy: Policy) -> TaskSettings:
+    """Returns the task with the cameras, the size of images and the rate of a policy's training."""
     contract = policy.contract
     sizes = {(camera.height, camera.width) for camera in contract.cameras}
     height, width = next(iter(sizes), (128, 128))
     if len(sizes) > 1 or height != width:
         raise ValueError(
-            f"The policy sees images of {sorted(sizes)} pixels; tasks draw square ones of one size."
+            f"The policy needs images of {sorted(sizes)} pixels; tasks render square images of one "
+            f"size."
         )
-    return {
-        "cameras": [camera.name for camera in contract.cameras],
-        "image_size": height,
-        "control_hz": contract.control_hz,
-    }
+    return replace(
+        task,
+        cameras=tuple(camera.name for camera in contract.cameras),
+        image_size=height,
+        control_hz=contract.control_hz,
+    )

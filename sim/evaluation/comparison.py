@@ -1,4 +1,4 @@
-"""Policies compared on the same seeds: for each task the difference with its interval, a test, and what would tell."""
+"""Comparison of policies on the same seeds: differences with intervals, tests and verdicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ import jinja2
 
 from stringline.datasets.contract.arguments import COUNT, unknown_name
 from stringline.policies.execution.execution import RECEDING
-from stringline.sim.evaluation.stored_evaluations import FinishedRun, FinishedTask, same_tasks
+from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, StoredTask, common_tasks
 from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.statistics.intervals import Interval
 from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
@@ -20,21 +20,21 @@ from stringline.sim.statistics.power import MOST_SEEDS, seeds_needed
 
 LEVEL = 0.05
 POWER = 0.8
-EVERYTHING = "all tasks"
+ALL_TASKS = "all tasks"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Two policies on one task, or on all of them together.
+    """Two policies on one task, or on all tasks together.
 
     Attributes:
-        task: Its name with its options.
-        first: What the first one is called.
-        second: The same of the second.
+        task: Name and options of the task.
+        first: Name of the first policy.
+        second: Name of the second policy.
         pairs: Outcomes on the same seeds.
-        p: Of McNemar's exact test.
-        corrected: The same after Holm's correction for the family of rows that it belongs to.
-        family: How many rows that family has.
+        p: p value of McNemar's exact test.
+        corrected: p value after Holm's correction for the family of rows.
+        family: Number of rows of the family.
     """
 
     task: str
@@ -47,28 +47,27 @@ class Row:
 
     @cached_property
     def interval(self) -> Interval:
-        """95 % interval of the difference, second less first; it is not widened for the number of rows."""
+        """95 % interval of the difference, second less first, without correction for the family."""
         return difference_interval(self.pairs)
 
     @property
     def better(self) -> str | None:
-        """Who is better, where the corrected test says so."""
+        """The better policy, if the corrected test rejects equality."""
         if self.corrected > LEVEL:
             return None
         return self.second if self.pairs.difference > 0 else self.first
 
     @cached_property
     def needed(self) -> int | None:
-        """About how many seeds make a verdict likely, were the differences to go on as observed; None if that says nothing.
+        """Number of seeds for a verdict with 80 % power at the observed rates; None if unknown.
 
-        Power 80 %; the level is 5 % divided by the number of rows in the family, which is Holm's
-        hardest case.
+        The level is 5 % divided by the number of rows of the family, Holm's hardest case.
         """
         return seeds_needed(self.pairs, POWER, LEVEL / self.family)
 
     @property
     def verdict(self) -> str:
-        """The outcome in words."""
+        """The verdict in words."""
         if self.better:
             return f"{self.better} is better"
         if self.pairs.only_first + self.pairs.only_second == 0:
@@ -81,7 +80,7 @@ class Row:
         return f"no evidence; about {float(f'{more:.2g}'):.0f} more seeds for a verdict"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON."""
+        """Returns the row as plain JSON."""
         pairs = self.pairs
         return {
             "task": self.task,
@@ -108,12 +107,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two or more policies.
+    """A comparison of two or more policies.
 
     Attributes:
-        names: What they are called, in their order.
-        rows: For each pair each task, and all of them together where there are several.
-        notes: Sentences that a reader needs.
+        names: Names of the policies.
+        rows: Each task of each pair, and the total of several tasks.
+        notes: Sentences on conditions that differ.
     """
 
     names: tuple[str, ...]
@@ -122,17 +121,21 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, runs: Sequence[FinishedRun], *, seeds: int | None = None, baseline: str | None = None
+        cls,
+        runs: Sequence[StoredEvaluation],
+        *,
+        seeds: int | None = None,
+        baseline: str | None = None,
     ) -> "Comparison":
-        """Compares runs.
+        """Compares stored evaluations.
 
         Args:
             runs: At least two, with distinct names.
-            seeds: Only the smallest so many of each task; None takes all.
-            baseline: The run that each other one is compared with; None compares each with each.
+            seeds: Number of the smallest seeds to compare of each task; None: all.
+            baseline: The evaluation to compare each other one with; None: each with each.
 
         Raises:
-            ValueError: They cannot be compared: other seeds, options or limits.
+            ValueError: Seeds, options or limits differ.
         """
         names = [run.name for run in runs]
         if len(names) < 2 or len(set(names)) < len(names):
@@ -148,32 +151,25 @@ class Comparison:
                 replace(run, tasks=tuple(task.first_seeds(seeds) for task in run.tasks))
                 for run in runs
             ]
-        tasks, left_out = same_tasks(runs)
-        chosen = [(a, b) for a, b in combinations(range(len(runs)), 2)]
-        if baseline is not None:
-            reference = names.index(baseline)
-            chosen = [(reference, other) for other in range(len(runs)) if other != reference]
-        rows = [
-            _row(task[a].name, names[a], names[b], _pairs(task[a], task[b]))
-            for a, b in chosen
-            for task in tasks
-        ]
-        totals = []
-        if len(tasks) > 1:
-            for a, b in chosen:
-                total = reduce(
-                    add,
-                    (row.pairs for row in rows if (row.first, row.second) == (names[a], names[b])),
-                )
-                totals.append(_row(EVERYTHING, names[a], names[b], total))
+        tasks, omitted = common_tasks(runs)
+        rows: list[Row] = []
+        totals: list[Row] = []
+        for a, b in _index_pairs(names, baseline):
+            counts = [_pairs(task[a], task[b]) for task in tasks]
+            rows += [
+                _row(task[a].name, names[a], names[b], count)
+                for task, count in zip(tasks, counts, strict=True)
+            ]
+            if len(tasks) > 1:
+                totals.append(_row(ALL_TASKS, names[a], names[b], reduce(add, counts)))
         return cls(
             tuple(names),
             (*_corrected(rows), *_corrected(totals)),
-            (*left_out, *_notes(names, tasks)),
+            (*omitted, *_notes(names, tasks)),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON."""
+        """Returns the comparison as plain JSON."""
         return {
             "names": list(self.names),
             "rows": [row.to_dict() for row in self.rows],
@@ -181,34 +177,16 @@ class Comparison:
         }
 
     def table(self) -> str:
-        """Returns a table for a terminal, with the notes below; the column of names is there where there are several pairs."""
-        several = len({(row.first, row.second) for row in self.rows}) > 1
-        head = (
-            "task",
-            "compared",
-            "first",
-            "second",
-            "only 1st",
-            "only 2nd",
-            "difference",
-            "p",
-            "Holm",
-            "verdict",
-        )
-        rows = [head, *(_cells(row) for row in self.rows)]
-        if not several:
-            rows = [(row[0], *row[2:]) for row in rows]
-        title = () if several else (f"first: {self.rows[0].first}, second: {self.rows[0].second}",)
-        return "\n".join(
-            [
-                *title,
-                text_table(rows[0], rows[1:], words=(0, 1, 9) if several else (0, 8)),
-                *self.notes,
-            ]
-        )
+        """Returns a table and the notes for a terminal; with several pairs, a column names them."""
+        rows = [HEAD, *(_cells(row) for row in self.rows)]
+        if len({(row.first, row.second) for row in self.rows}) > 1:
+            return "\n".join([text_table(rows[0], rows[1:], words=(0, 1, 9)), *self.notes])
+        title = f"first: {self.rows[0].first}, second: {self.rows[0].second}"
+        rows = [(row[0], *row[2:]) for row in rows]
+        return "\n".join([title, text_table(rows[0], rows[1:], words=(0, 8)), *self.notes])
 
     def section(self) -> str:
-        """Returns a piece of HTML, `<section id="comparison">`, that a report can embed; it brings no style of its own."""
+        """Returns HTML without styles for a report, `<section id="comparison">`."""
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
             autoescape=True,
@@ -222,6 +200,20 @@ class Comparison:
             difference_text=difference_text,
             several=any(row.family > 1 for row in self.rows),
         )
+
+
+HEAD = (
+    "task",
+    "compared",
+    "first",
+    "second",
+    "only 1st",
+    "only 2nd",
+    "difference",
+    "p",
+    "Holm",
+    "verdict",
+)
 
 
 def difference_text(row: Row) -> str:
@@ -251,20 +243,27 @@ def _share(rate: float, count: int) -> str:
     return f"{rate:.0%} of {count}".replace("%", " %")
 
 
+def _index_pairs(names: Sequence[str], baseline: str | None) -> list[tuple[int, int]]:
+    if baseline is None:
+        return list(combinations(range(len(names)), 2))
+    reference = names.index(baseline)
+    return [(reference, other) for other in range(len(names)) if other != reference]
+
+
 def _row(task: str, first: str, second: str, pairs: Pairs) -> Row:
     p = mcnemar(pairs)
     return Row(task, first, second, pairs, p, p, 1)
 
 
 def _corrected(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows with p values corrected for one another: tasks form one family, totals over tasks another."""
+    """Returns the rows of one family with corrected p values."""
     corrected = holm([row.p for row in rows])
     return [
         replace(row, corrected=p, family=len(rows)) for row, p in zip(rows, corrected, strict=True)
     ]
 
 
-def _pairs(first: FinishedTask, second: FinishedTask) -> Pairs:
+def _pairs(first: StoredTask, second: StoredTask) -> Pairs:
     seeds = sorted(first.results)
     return Pairs.of(
         [first.results[seed].success for seed in seeds],
@@ -272,35 +271,29 @@ def _pairs(first: FinishedTask, second: FinishedTask) -> Pairs:
     )
 
 
-def _notes(names: Sequence[str], tasks: Sequence[Sequence[FinishedTask]]) -> list[str]:
+def _notes(names: Sequence[str], tasks: Sequence[Sequence[StoredTask]]) -> list[str]:
     notes = []
     for task in tasks:
-        for name, finished in zip(names, task, strict=True):
-            if troubled := sum(bool(result.trouble) for result in finished.results.values()):
+        for name, stored in zip(names, task, strict=True):
+            if incomplete := sum(bool(result.error) for result in stored.results.values()):
                 notes.append(
-                    f"{finished.name}: {troubled} episodes of {name} could not be run to their "
-                    f"end and count as failed."
+                    f"{stored.name}: {incomplete} episodes of {name} were not completed and count "
+                    f"as failed."
                 )
-    steps = [task.about.get("execute_steps") for task in tasks[0]]
-    if len(set(steps)) > 1:
-        notes.append(
-            "Actions between two plans: "
-            + ", ".join(f"{name} {step}" for name, step in zip(names, steps, strict=True))
-            + "."
-        )
-    executions = [
-        " ".join(
-            str(value) for value in (task.about.get("execution") or {"name": RECEDING}).values()
-        )
-        for task in tasks[0]
-    ]
-    if len(set(executions)) > 1:
-        notes.append(
-            "Execution: "
-            + ", ".join(f"{name} {how}" for name, how in zip(names, executions, strict=True))
-            + "."
-        )
+    steps = [str(task.about.get("execute_steps")) for task in tasks[0]]
+    notes += _differing("Actions between two plans", names, steps)
+    executions = [task.about.get("execution") or {"name": RECEDING} for task in tasks[0]]
+    texts = [" ".join(str(value) for value in execution.values()) for execution in executions]
+    notes += _differing("Execution", names, texts)
     checkpoints = [task.about.get("checkpoint") for task in tasks[0]]
     if len(set(checkpoints)) == 1 and checkpoints[0] is not None:
-        notes.append("All of them are the same checkpoint.")
+        notes.append("All policies are the same checkpoint.")
     return notes
+
+
+def _differing(label: str, names: Sequence[str], values: Sequence[str]) -> list[str]:
+    """Returns a note with the value of each policy, if the values differ."""
+    if len(set(values)) == 1:
+        return []
+    listed = (f"{name} {value}" for name, value in zip(names, values, strict=True))
+    return [f"{label}: {', '.join(listed)}."]

@@ -1,4 +1,4 @@
-"""What an episode's commands say beside success: whether a policy asks for more than the arms can do."""
+"""Metrics of the commands of an episode: requests beyond the limits of joints, and smoothness."""
 
 from typing import Any
 
@@ -7,32 +7,30 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.catalogue import BODIES
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
 
-_POSITION_SLACK_RAD = 1e-3  # A target that near a limit counts as at it.
-_SPEED_SLACK = 1e-3  # Share of the limit: differences of 32-bit targets are that uncertain.
+_POSITION_SLACK_RAD = 1e-3  # A target within this distance of a limit counts as a hit.
+_SPEED_SLACK = 1e-3  # Relative rounding error of the differences of 32-bit targets.
 
 
 def limit_hits(
     actions: NDArray[Any], contract: Contract, embodiment: Embodiment | None = None
 ) -> float:
-    """Returns the share of control periods, 0 to 1, whose command asks a joint for more than its limits allow.
+    """Returns the share of control periods, 0 to 1, whose command exceeds a joint's limits.
 
     A period counts when the target of at least one joint lies at or beyond a position limit (to
-    0.001 rad), or when reaching it from the target before needs more than the joint's largest speed
-    (by more than 0.1 %); the first period has no speed. Grippers do not count: they are open or
-    closed, which is where their limits are. Relative and Cartesian commands do not count either. A
-    filter or a servo would clip such commands: the arm would do something else than the policy
-    asked for.
+    0.001 rad), or when the step from the previous target exceeds the largest speed of the joint by
+    more than 0.1 %; the first period has no speed. Grippers do not count, because open and closed
+    are their limits. Relative and Cartesian commands do not count either. A filter or a servo would
+    clip such commands, so the arm would not follow the policy.
 
     Args:
         actions: Executed commands (T, A) in the units of the contract, one for each control period.
-        contract: What the dimensions of an action are, and how many there are per second.
-        embodiment: Whose limits count; None: those of the body that the contract names, of ALOHA
-            where it is unknown.
+        contract: Dimensions and rate of the actions.
+        embodiment: Embodiment whose limits count; None: that of the contract, or ALOHA if unknown.
     """
-    body = BODIES.get(contract.embodiment, ALOHA) if embodiment is None else embodiment
+    body = EMBODIMENTS.get(contract.embodiment, ALOHA) if embodiment is None else embodiment
     joints = {joint.name: index for index, joint in enumerate(body.joints) if joint.kind == "hinge"}
     columns = [
         index
@@ -41,11 +39,25 @@ def limit_hits(
     ]
     if not len(actions) or not columns:
         return 0.0
-    places = [joints[contract.action[column].name] for column in columns]
+    indices = [joints[contract.action[column].name] for column in columns]
     targets = actions[:, columns].astype(np.float64)
-    lower = body.lower[places] + _POSITION_SLACK_RAD
-    upper = body.upper[places] - _POSITION_SLACK_RAD
+    lower = body.lower[indices] + _POSITION_SLACK_RAD
+    upper = body.upper[indices] - _POSITION_SLACK_RAD
     hits = (targets <= lower) | (targets >= upper)
     speeds = np.abs(np.diff(targets, axis=0)) * contract.control_hz
-    hits[1:] |= speeds > body.velocity_limits[places] * (1 + _SPEED_SLACK)
+    hits[1:] |= speeds > body.velocity_limits[indices] * (1 + _SPEED_SLACK)
     return float(np.mean(hits.any(axis=1)))
+
+
+def command_acceleration(actions: NDArray[Any], contract: Contract) -> float:
+    """Returns the root mean square of the second difference of the joint commands, rad/s^2.
+
+    Grippers do not count. Without joint commands, or for fewer than three actions, it is 0.
+
+    Args:
+        actions: Executed commands (T, A) in the units of the contract, one for each control period.
+        contract: Dimensions and rate of the actions.
+    """
+    joints = [index for index, dimension in enumerate(contract.action) if dimension.kind == "joint"]
+    second = np.diff(actions[:, joints].astype(np.float64), n=2, axis=0) * contract.control_hz**2
+    return float(np.sqrt(np.mean(second**2))) if second.size else 0.0

@@ -1,4 +1,4 @@
-"""What became of each evaluated episode: kept line by line in a file, so that an interrupted evaluation continues."""
+"""Results of evaluated episodes, stored line by line to continue an interrupted evaluation."""
 
 import json
 import logging
@@ -14,30 +14,26 @@ from stringline.sim.statistics.intervals import Rate
 
 logger = logging.getLogger(__name__)
 
-RESULTS = "results.jsonl"  # The name of the file in the folder of an evaluation.
+RESULTS = "results.jsonl"  # Name of the file in the folder of an evaluation.
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One episode.
+    """The result of one episode.
 
     Attributes:
-        seed: It decided the start of the world and the policy's random numbers.
+        seed: Seed of the initial state and of the policy's random numbers.
         success: Whether the task was done before the time limit.
-        stage: The furthest stage reached.
-        stage_name: Its name.
-        time_s: Simulated seconds when it ended: the time to success, or the time limit.
-        plans: How often the policy was asked.
-        inference_ms: Median milliseconds per answer, measured where the policy runs.
-        acceleration: Root mean square of the acceleration of the commanded joint targets, rad/s^2;
-            smaller is smoother.
-        trouble: Why it could not be run to its end and counts as failed, or nothing.
-        inference_p95_ms: Milliseconds within which 95 % of the answers came; None where an older
-            version measured.
-        limit_hits: Share of control periods whose command asks for more than a joint's limits
-            allow, see `measures.limit_hits`; None where an older version measured, and for bodies
-            whose limits are not known.
-        unstable: Whether the simulation itself became unstable.
+        stage: The furthest stage.
+        stage_name: Name of that stage.
+        time_s: Simulated seconds until success, or the time limit.
+        plans: Number of plans.
+        inference_ms: Median time of a plan, measured where the policy runs.
+        acceleration: See `metrics.command_acceleration`; smaller is smoother.
+        error: Reason why the episode was not completed and counts as failed; empty if completed.
+        inference_p95_ms: 95th percentile of the time of a plan; None without plans.
+        limit_hits: See `metrics.limit_hits`; None for embodiments with unknown limits.
+        unstable: Whether the physics became unstable.
     """
 
     seed: int
@@ -48,7 +44,7 @@ class EpisodeResult:
     plans: int
     inference_ms: float
     acceleration: float
-    trouble: str = ""
+    error: str = ""
     inference_p95_ms: float | None = None
     limit_hits: float | None = None
     unstable: bool = False
@@ -56,20 +52,19 @@ class EpisodeResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """All episodes in a few numbers; None where no episode has such a number.
+    """Statistics of all episodes; None where no episode has a value.
 
     Attributes:
-        rate: Successes of trials.
+        rate: Success rate.
         time_to_success_s: Median over successes.
         inference_ms: Median over episodes.
         acceleration: Median over episodes, rad/s^2.
-        stages: How many episodes got to each stage and no further, by name.
-        reached: How many episodes got at least to each of these stages, but for the one in which
-            all begin.
-        inference_p95_ms: Median over episodes of what 95 % of an episode's answers stayed within.
+        stages: Number of episodes that ended in each stage, by name.
+        reached: Rate of episodes that reached each stage, by name; without the first stage.
+        inference_p95_ms: Median over episodes.
         limit_hits: Mean over episodes, 0 to 1.
-        troubled: How many episodes could not be run to their end; they count as failed.
-        unstable: In how many the simulation became unstable.
+        incomplete: Number of episodes with an error; they count as failed.
+        unstable: Number of episodes with unstable physics.
     """
 
     rate: Rate
@@ -80,24 +75,18 @@ class Summary:
     reached: Mapping[str, Rate]
     inference_p95_ms: float | None
     limit_hits: float | None
-    troubled: int
+    incomplete: int
     unstable: int
 
     @classmethod
     def of(cls, results: Sequence[EpisodeResult]) -> Self:
-        """Summarises results.
-
-        Raises:
-            ValueError: There are none.
-        """
+        """Summarises at least one result."""
         if not results:
             raise ValueError("There are no results to summarise.")
         times = [result.time_s for result in results if result.success]
         in_order = sorted(results, key=lambda result: result.stage)
         names = [result.stage_name for result in in_order]
-        measured = [
-            result for result in results if result.plans
-        ]  # The others ended before the policy was asked.
+        measured = [result for result in results if result.plans]
         hits = [result.limit_hits for result in measured if result.limit_hits is not None]
         return cls(
             rate=Rate(len(times), len(results)),
@@ -114,12 +103,12 @@ class Summary:
             },
             inference_p95_ms=_median(result.inference_p95_ms for result in measured),
             limit_hits=statistics.fmean(hits) if hits else None,
-            troubled=sum(bool(result.trouble) for result in results),
+            incomplete=sum(bool(result.error) for result in results),
             unstable=sum(result.unstable for result in results),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON."""
+        """Returns the summary as plain JSON."""
         reached = {name: rate.to_dict() for name, rate in self.reached.items()}
         return asdict(self) | {
             "rate": self.rate.to_dict(),
@@ -134,30 +123,30 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 class OtherEvaluationError(ValueError):
-    """A file of results belongs to another evaluation."""
+    """A results file belongs to another evaluation."""
 
 
 class ResultsFile:
-    """A JSONL file: the first line says what is evaluated, each further line is the result of one seed.
+    """A JSONL file: the first line describes the evaluation, each further line is one result.
+
+    An existing file is continued; a last line that a crash cut short is dropped.
+
+    Args:
+        path: The file.
+        about: The evaluated policy and task, plain JSON; must agree with an existing file.
 
     Attributes:
         path: The file.
-        about: What is evaluated.
-        results: By seed.
+        about: The evaluated policy and task.
+        results: Results by seed.
+
+    Raises:
+        OtherEvaluationError: The file belongs to another evaluation.
+        ValueError: The file is damaged, or a newer version wrote it.
+        NoSpaceError: The disk is full.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Opens a file, or continues one; a last line that a crash cut short is dropped.
-
-        Args:
-            path: The file.
-            about: What is evaluated, plain JSON: results of different things must not be mixed.
-
-        Raises:
-            OtherEvaluationError: The file belongs to another evaluation.
-            ValueError: It is damaged, or a newer version wrote it.
-            NoSpaceError: The disk is full.
-        """
         self.path = path
         self.about: dict[str, Any] = json.loads(json.dumps(dict(about)))
         header, self.results = ({}, {}) if not path.exists() else read_results(path)
@@ -171,10 +160,10 @@ class ResultsFile:
         write_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def add(self, result: EpisodeResult) -> None:
-        """Appends a result; it is on the disk when this returns.
+        """Appends a result and waits until it is on the disk.
 
         Raises:
-            NoSpaceError: The disk is full; the file is as it was before.
+            NoSpaceError: The disk is full; the file is unchanged.
         """
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         try:
@@ -192,29 +181,27 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], dict[int, EpisodeResult]]:
-    """Reads a file of results.
+    """Reads a results file.
 
     Returns:
-        What was evaluated, empty where not even that line is whole; and the results by seed.
+        The evaluated policy and task, empty if that line is damaged; and the results by seed.
 
     Raises:
-        ValueError: A line before the last is damaged, the file holds something else, or a newer
-            version wrote it.
+        ValueError: A line before the last one is damaged, or the file holds no results.
     """
     lines = _whole_lines(path)
     if not lines:
         return {}, {}
     if not isinstance(about := lines[0].get("about"), dict):
         raise ValueError(
-            f"{path} holds no results of an evaluation: its first line does not say what was "
-            f"evaluated."
+            f"{path} holds no results of an evaluation: its first line does not describe one."
         )
     found = [_result(line, f"{path}, line {number}") for number, line in enumerate(lines[1:], 2)]
     return about, {result.seed: result for result in found}
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Says which settings of two evaluations differ, the first three of them."""
+    """Returns the first three different settings of two evaluations as text."""
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     return ", ".join(f"{key}: {there.get(key)!r} there, {here.get(key)!r} here" for key in keys[:3])
 
@@ -230,11 +217,10 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict):
             lines.append(line)
         elif number == len(texts):
-            logger.warning("The last line of %s was cut short; that episode is run again.", path)
+            logger.warning("The last line of %s is incomplete; that episode is run again.", path)
         else:
             raise ValueError(
-                f"{path} is damaged at line {number} of {len(texts)}. Remove that line to go on "
-                f"without it."
+                f"{path} is damaged at line {number} of {len(texts)}. Remove that line to continue."
             )
     return lines
 
@@ -243,9 +229,11 @@ def _result(line: Mapping[str, Any], where: str) -> EpisodeResult:
     known = {field.name: field.default is MISSING for field in fields(EpisodeResult)}
     if unknown := [name for name in line if name not in known]:
         raise ValueError(
-            f"{where} has numbers that this version does not know: {', '.join(unknown)}. Update "
+            f"{where} has fields that this version does not know: {', '.join(unknown)}. Update "
             f"Stringline."
         )
     if missing := [name for name, needed in known.items() if needed and name not in line]:
-        raise ValueError(f"{where} lacks {', '.join(missing)}: it is no result of an evaluation.")
+        raise ValueError(
+            f"{where} is not a result of an evaluation: it lacks {', '.join(missing)}."
+        )
     return EpisodeResult(**line)

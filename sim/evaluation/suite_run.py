@@ -1,4 +1,4 @@
-"""Running a suite: one entry after the other; an entry that fails is named and does not stop the others."""
+"""Evaluation of a suite, entry by entry; a failed entry does not stop the others."""
 
 import json
 import logging
@@ -23,107 +23,103 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class CellOutcome:
-    """What became of an entry.
+class EntryOutcome:
+    """The outcome of an entry.
 
     Attributes:
-        cell: The entry.
-        results: One per seed; none where it failed.
-        failure: Why it could not be evaluated, or nothing.
+        entry: The entry.
+        results: One result per seed; empty if the entry failed.
+        failure: Reason of the failure; empty without one.
     """
 
-    cell: SuiteEntry
+    entry: SuiteEntry
     results: Sequence[EpisodeResult] = ()
     failure: str = ""
 
     @property
     def summary(self) -> Summary | None:
-        """The results in a few numbers, where there are some."""
+        """Statistics of the results, if any."""
         return Summary.of(self.results) if self.results else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain JSON."""
-        cell = self.cell
+        """Returns the outcome as plain JSON."""
+        entry = self.entry
         summary = self.summary
-        known = {
-            "name": cell.name,
-            "task": cell.task,
-            "variation": cell.variation,
-            "options": dict(cell.options),
+        return {
+            "name": entry.name,
+            "task": entry.task,
+            "variation": entry.variation,
+            "options": dict(entry.options),
+            **entry.changes,
+            "seeds": list(entry.seeds),
+            **({"failure": self.failure} if summary is None else {"summary": summary.to_dict()}),
         }
-        found = {"failure": self.failure} if summary is None else {"summary": summary.to_dict()}
-        return {**known, **cell.changes, "seeds": list(cell.seeds), **found}
 
 
 def run_suite(
     suite: Suite, evaluation: CheckpointEvaluation, output: Path, settings: Mapping[str, Any]
-) -> list[CellOutcome]:
-    """Runs what is not yet done of a suite.
+) -> list[EntryOutcome]:
+    """Runs the episodes of a suite that have no result yet.
 
     Args:
-        suite: What to run.
-        evaluation: The checkpoint that is measured.
-        output: A folder for each entry comes here, and `summary.json`, which is written after each
-            entry.
-        settings: What the user asked for, plain JSON, for that file.
+        suite: The suite.
+        evaluation: The evaluated checkpoint.
+        output: Folder of the entries' folders and of `summary.json`, written after each entry.
+        settings: The user's settings, plain JSON, for that file.
 
     Returns:
         One outcome per entry, in their order.
 
     Raises:
-        OtherEvaluationError: The folder holds results of another checkpoint or other settings;
-            nothing has been run then.
-        NoSpaceError: The disk is full; what was finished is kept.
+        OtherEvaluationError: The folder holds results of another evaluation; no episode was run.
+        NoSpaceError: The disk is full; finished results are stored.
     """
     _check_folders(suite, evaluation, output)
-    outcomes: list[CellOutcome] = []
-    for number, cell in enumerate(suite.cells, 1):
-        logger.info("%s (%d of %d), %d seeds", cell.name, number, len(suite.cells), len(cell.seeds))
-        outcomes.append(_run_cell(cell, evaluation, output / cell.name))
+    outcomes: list[EntryOutcome] = []
+    for number, entry in enumerate(suite.entries, 1):
+        logger.info(
+            "%s (%d of %d), %d seeds", entry.name, number, len(suite.entries), len(entry.seeds)
+        )
+        outcomes.append(_run_entry(entry, evaluation, output / entry.name))
         output.mkdir(parents=True, exist_ok=True)
         summary = {
             "settings": dict(settings),
             "suite": suite.name,
-            "cells": [outcome.to_dict() for outcome in outcomes],
+            "entries": [outcome.to_dict() for outcome in outcomes],
         }
         write_file(output / "summary.json", json.dumps(summary, indent=1).encode())
     return outcomes
 
 
-def _run_cell(cell: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path) -> CellOutcome:
+def _run_entry(entry: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path) -> EntryOutcome:
     try:
-        return CellOutcome(cell, evaluation.run(cell.settings(), cell.seeds, folder))
+        return EntryOutcome(entry, evaluation.run(entry.settings(), entry.seeds, folder))
     except OtherEvaluationError:
         raise
-    except (
-        Exception
-    ) as error:  # Whatever is wrong with one task, the others are still worth knowing.
+    except Exception as error:  # An error of one task must not stop the others.
         if isinstance(error, OSError) and error.errno in FULL_DISK:
             raise
-        logger.debug("The trace of the error:", exc_info=True)
+        logger.debug("Traceback of the error:", exc_info=True)
         reason = " ".join(str(error).split()) or type(error).__name__
-        reason = (
-            reason
-            if isinstance(error, (ValueError, RuntimeError))
-            else f"{type(error).__name__}: {reason}"
-        )
-        logger.error("%s FAILED: %s", cell.name, reason)
-        return CellOutcome(cell, failure=reason)
+        if not isinstance(error, (ValueError, RuntimeError)):
+            reason = f"{type(error).__name__}: {reason}"
+        logger.error("%s FAILED: %s", entry.name, reason)
+        return EntryOutcome(entry, failure=reason)
 
 
 def _check_folders(suite: Suite, evaluation: CheckpointEvaluation, output: Path) -> None:
-    """Refuses a folder of another evaluation before hours are spent on the entries that come before."""
+    """Refuses a folder with results of another evaluation before any episode is run."""
     if (output / RESULTS).exists():
         raise OtherEvaluationError(
             f"{output} holds the evaluation of a single task. Choose another folder: output=..."
         )
-    for cell in suite.cells:
-        file = output / cell.name / RESULTS
+    for entry in suite.entries:
+        file = output / entry.name / RESULTS
         there = read_results(file)[0] if file.exists() else {}
         try:
-            here = evaluation.about(cell.settings())
+            here = evaluation.about(entry.settings())
         except ValueError:
-            continue  # An unknown task; it is complained about in its turn.
+            continue  # The task is unknown; its own entry reports it.
         known = {key: value for key, value in there.items() if key in here}
         if known and known != here:
             raise OtherEvaluationError(

@@ -1,4 +1,4 @@
-"""Suites: lists of tasks, in variations and on fixed seeds, that policies are measured on."""
+"""Suites: lists of tasks, with variations and fixed seeds, for evaluations."""
 
 import re
 from collections import Counter
@@ -11,7 +11,8 @@ import yaml
 
 import stringline
 from stringline.datasets.contract.arguments import COUNT, POSITIVE, WHOLE, unknown_name
-from stringline.sim.evaluation.runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.worlds.task_settings import TaskSettings
 
 KEYS = ("task", "variation", "options", "seeds", "first_seed", "time_limit_s", "frame_hz")
 _TASK_KEYS = ("time_limit_s", "frame_hz")
@@ -23,11 +24,11 @@ class SuiteEntry:
 
     Attributes:
         task: Name of the task, as in `configs/task`.
-        seeds: Distinct.
-        variation: What its user calls the options; empty for the plain task.
-        options: What to change in the world.
+        seeds: Distinct seeds.
+        variation: Name of the variation; empty for the plain task.
+        options: Changes of the world.
         changes: Settings of the task that differ from its file: `time_limit_s`, `frame_hz`.
-        counted: Whether the seeds are a number of them, counted from the first, and not a list.
+        counted: Whether the seeds are given by their number instead of a list.
     """
 
     task: str
@@ -42,11 +43,11 @@ class SuiteEntry:
         """Reads an entry.
 
         Args:
-            plain: A mapping with `task`, and any others of `KEYS`.
-            where: What to call it in a message.
+            plain: A mapping with `task` and other keys of `KEYS`.
+            where: Name of the entry in messages.
 
         Raises:
-            ValueError: It is no such mapping.
+            ValueError: The entry is not a mapping, or a key or value is wrong.
         """
         if not isinstance(plain, Mapping):
             raise ValueError(
@@ -57,7 +58,7 @@ class SuiteEntry:
             if key not in KEYS:
                 raise unknown_name(f"setting of a suite's entry ({where})", str(key), KEYS)
         if not isinstance(task := plain.get("task"), str):
-            raise ValueError(f"{where} names no task; give it one: task: hand_over_banana.")
+            raise ValueError(f"{where} lacks its task; add task: hand_over_banana.")
         options = plain.get("options") or {}
         if not isinstance(options, Mapping):
             raise ValueError(
@@ -69,8 +70,8 @@ class SuiteEntry:
         )
         if not re.fullmatch(r"[\w=.,+-]*", variation):
             raise ValueError(
-                f"{where}: variation is {variation!r}; allowed: letters, digits and _ = . , + - "
-                f"(it names a folder)."
+                f"{where}: variation is {variation!r}; allowed: letters, digits and _ = . , + -, "
+                f"because it names a folder."
             )
         seeds = _seeds(plain.get("seeds", 50), plain.get("first_seed"), where)
         changes = {
@@ -87,25 +88,22 @@ class SuiteEntry:
 
     @property
     def name(self) -> str:
-        """The task, and the variation after a dot: unique in its suite, and the name of the folder of its results."""
+        """Task and variation, joined by a dot: unique in the suite, and the folder of results."""
         return f"{self.task}.{self.variation}" if self.variation else self.task
 
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings of the task as `configs/task` has them, with the options and changes of this entry.
+    def settings(self) -> TaskSettings:
+        """Returns the settings of the task with the options and changes of this entry.
 
         Raises:
-            ValueError: There is no such task.
+            ValueError: The task is unknown.
         """
         folder = Path(stringline.__file__).parent / "configs" / "task"
         known = {path.stem: path for path in folder.glob("*.yaml")}
         if self.task not in known:
             raise unknown_name("task", self.task, known)
         plain = yaml.safe_load(known[self.task].read_text(encoding="utf-8"))
-        return {
-            **plain,
-            **self.changes,
-            "options": {**(plain.get("options") or {}), **self.options},
-        }
+        options = {**(plain.get("options") or {}), **self.options}
+        return TaskSettings.of({**plain, **self.changes, "options": options})
 
 
 @dataclass(frozen=True)
@@ -113,51 +111,46 @@ class Suite:
     """A list of entries.
 
     Attributes:
-        name: What to call it.
-        cells: Entries with distinct names.
+        name: Name of the suite.
+        entries: Entries with distinct names.
     """
 
     name: str
-    cells: tuple[SuiteEntry, ...]
+    entries: tuple[SuiteEntry, ...]
 
     @classmethod
     def parse(cls, name: str, plain: object) -> Self:
         """Reads a suite.
 
         Args:
-            name: What to call it.
-            plain: A mapping whose only key `cells` is a list of entries.
+            name: Name of the suite.
+            plain: A mapping whose only key `entries` is a list of entries.
 
         Raises:
-            ValueError: It is no such mapping, or two entries are the same task in the same
-                variation.
+            ValueError: The suite is not such a mapping, or two entries have the same name.
         """
-        if (
-            not isinstance(plain, Mapping)
-            or list(plain) != ["cells"]
-            or not isinstance(plain["cells"], list)
-        ):
+        listed = plain.get("entries") if isinstance(plain, Mapping) and len(plain) == 1 else None
+        if not isinstance(listed, list):
             raise ValueError(
-                f"The suite {name} is no mapping of 'cells' to a list, such as cells: [{{task: "
-                f"fmb_1, seeds: 50}}]."
+                f"The suite {name} is not a mapping of 'entries' to a list, such as entries: "
+                f"[{{task: fmb_1, seeds: 50}}]."
             )
-        cells = tuple(
+        entries = tuple(
             SuiteEntry.parse(entry, f"entry {number} of the suite {name}")
-            for number, entry in enumerate(plain["cells"], 1)
+            for number, entry in enumerate(listed, 1)
         )
-        if not cells:
+        if not entries:
             raise ValueError(f"The suite {name} has no entry.")
-        if twice := [
-            cell for cell, count in Counter(cell.name for cell in cells).items() if count > 1
-        ]:
+        counts = Counter(entry.name for entry in entries)
+        if repeated := [entry for entry, count in counts.items() if count > 1]:
             raise ValueError(
-                f"The suite {name} has {twice[0]} twice; give each its own `variation: NAME`."
+                f"The suite {name} has {repeated[0]} twice; give each its own `variation: NAME`."
             )
-        return cls(name, cells)
+        return cls(name, entries)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a suite of the user's own from a YAML file.
+        """Reads a suite from a YAML file.
 
         Raises:
             ValueError: The file is missing or holds no suite.
@@ -167,35 +160,33 @@ class Suite:
         try:
             plain = yaml.safe_load(path.read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
-            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+            raise ValueError(
+                f"{path} is not valid YAML: {' '.join(str(error).split())}."
+            ) from error
         return cls.parse(path.stem, plain)
 
     def with_seeds(self, count: int | None, first: int | None) -> Self:
         """Returns the suite on other seeds.
 
         Args:
-            count: How many in each entry; of a list, its first ones. None leaves the number as it
-                is.
-            first: Where to count from; None leaves it.
-
-        Raises:
-            ValueError: A list of seeds is too short, or is to be counted from somewhere.
+            count: Number of seeds of each entry; of a list, its first ones. None: unchanged.
+            first: First seed of each entry; None: unchanged.
         """
-        return replace(self, cells=tuple(_with_seeds(cell, count, first) for cell in self.cells))
+        entries = tuple(_with_seeds(entry, count, first) for entry in self.entries)
+        return replace(self, entries=entries)
 
 
-def _with_seeds(cell: SuiteEntry, count: int | None, first: int | None) -> SuiteEntry:
-    count = len(cell.seeds) if count is None else count
-    if cell.counted:
-        return replace(
-            cell, seeds=_seeds(count, cell.seeds[0] if first is None else first, cell.name)
-        )
-    if first is not None or count > len(cell.seeds):
+def _with_seeds(entry: SuiteEntry, count: int | None, first: int | None) -> SuiteEntry:
+    count = len(entry.seeds) if count is None else count
+    if entry.counted:
+        first = entry.seeds[0] if first is None else first
+        return replace(entry, seeds=_seeds(count, first, entry.name))
+    if first is not None or count > len(entry.seeds):
         raise ValueError(
-            f"{cell.name} has a list of {len(cell.seeds)} seeds; allowed: seeds of at most that "
-            f"many, and no first_seed."
+            f"{entry.name} has a list of {len(entry.seeds)} seeds; allowed: at most "
+            f"seeds={len(entry.seeds)}, and no first_seed."
         )
-    return replace(cell, seeds=cell.seeds[:count])
+    return replace(entry, seeds=entry.seeds[:count])
 
 
 def _seeds(value: object, first: object, where: str) -> tuple[int, ...]:
@@ -207,8 +198,7 @@ def _seeds(value: object, first: object, where: str) -> tuple[int, ...]:
         return tuple(listed)
     raise ValueError(
         f"{where}: seeds is {value!r}, first_seed {first!r}; allowed: a number of at least 1 and "
-        f"a first one of at least 0, "
-        "or a list of distinct seeds."
+        f"a first seed of at least 0, or a list of distinct seeds."
     )
 
 

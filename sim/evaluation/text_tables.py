@@ -1,4 +1,4 @@
-"""Tables as text, for a terminal."""
+"""Tables for a terminal, with rows that span columns, which the library `tabulate` lacks."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -8,12 +8,12 @@ from stringline.sim.evaluation.results import Summary
 def text_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (0, 1)
 ) -> str:
-    """Returns columns as wide as their widest entry.
+    """Returns a table whose columns are as wide as their widest entry.
 
     Args:
         head: Names of the columns.
-        rows: Entries; a row of two has a text in place of everything after its first entry.
-        words: Columns that stand to the left; the others stand to the right, as numbers do.
+        rows: Entries; a row of two entries is a name and a text that spans the other columns.
+        words: Left-aligned columns; the others are right-aligned.
     """
     whole = [list(head), *(list(row) for row in rows if len(row) == len(head))]
     first = max(len(row[0]) for row in [head, *rows])
@@ -32,10 +32,10 @@ def text_table(
 
 
 def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
-    """Returns success with its interval for each task and, below it, each stage, and how the policy moved and how fast it was.
+    """Returns the metrics of each task, and below them the rates of its stages.
 
     Args:
-        summaries: By task; a text says why a task could not be evaluated.
+        summaries: Summaries by task; a text is the reason why a task was not evaluated.
     """
     head = ("task", "success", "time, s", "rad/s^2", "limit hits", "plan, ms", "95 %, ms")
     rows: list[tuple[str, ...]] = []
@@ -52,16 +52,9 @@ def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
             for stage, rate in summary.reached.items()
             if stage != "success"
         ]
-        if summary.troubled or summary.unstable:
-            rows.append(
-                (
-                    "  !",
-                    (
-                        f"not run to their end: {summary.troubled}, physics unstable: "
-                        f"{summary.unstable}"
-                    ),
-                )
-            )
+        if summary.incomplete or summary.unstable:
+            counts = f"incomplete: {summary.incomplete}, physics unstable: {summary.unstable}"
+            rows.append(("  !", counts))
     return text_table(head, rows)
 
 

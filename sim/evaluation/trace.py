@@ -1,4 +1,4 @@
-"""What is kept of a videoed episode for its report: when stages were reached, what was commanded, and what was seen first."""
+"""Traces of recorded episodes for reports: times of stages, commands, and the first observation."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,14 @@ _SEEN = "observation/"
 
 @dataclass(frozen=True)
 class Trace:
-    """An episode in a few numbers; at most 200 samples of each course.
+    """Courses of an episode, with at most 200 samples each.
 
     Attributes:
         names: All stages of the task, in order.
-        stages: When each stage was first reached, seconds, by its name, in the order in which they
-            were; not the first of all.
-        time: (S,) seconds, when each sample begins.
-        openings: (S,) commanded opening of each gripper, 0 closed to 1 open, by the name of its
-            arm.
-        speed: (S,) the largest speed of any commanded joint, rad/s, and the largest of what a
-            sample stands for.
+        stages: Times of the first arrival at each stage but the first, seconds, in order of time.
+        time: (S,) start of each sample, seconds.
+        openings: (S,) commanded openings by arm, 0 closed to 1 open.
+        speed: (S,) largest speed of any commanded joint during a sample, rad/s.
     """
 
     names: tuple[str, ...]
@@ -43,9 +40,9 @@ class Trace:
         """Makes the trace of an episode of at least one action.
 
         Args:
-            rollout: How it went.
+            rollout: The course of the episode.
             stages: Names of all stages.
-            contract: Of its actions.
+            contract: Contract of the actions.
         """
         actions = np.stack(rollout.actions).astype(np.float32)
         kinds = [(dimension.kind, dimension.mode) for dimension in contract.action]
@@ -55,13 +52,13 @@ class Trace:
             * contract.control_hz
         )
         groups = np.array_split(np.arange(len(actions)), min(len(actions), _MOST_SAMPLES))
-        begins = np.array([group[0] for group in groups])
+        starts = np.array([group[0] for group in groups])
         return cls(
             tuple(stages),
             {stages[stage]: time for stage, time in rollout.stage_times.items() if stage},
-            (begins / contract.control_hz).astype(np.float32),
+            (starts / contract.control_hz).astype(np.float32),
             {
-                dimension.arm: actions[begins, column]
+                dimension.arm: actions[starts, column]
                 for column, dimension in enumerate(contract.action)
                 if kinds[column] == ("gripper", "absolute")
             },
@@ -70,16 +67,12 @@ class Trace:
 
 
 def trace_of_video(video: Path) -> Path:
-    """Returns where the trace of a video is kept."""
+    """Returns the file of the trace of a video."""
     return video.with_suffix(".npz")
 
 
 def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> None:
-    """Writes a trace, compressed, with what was seen first.
-
-    Raises:
-        NoSpaceError: The disk is full.
-    """
+    """Writes a trace with the first observation, compressed."""
     arrays: dict[str, Any] = {
         "names": np.array(trace.names, np.str_),
         "stages": np.array(list(trace.stages), np.str_),
@@ -95,7 +88,7 @@ def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> N
 
 
 def read_trace(path: Path) -> Trace | None:
-    """Reads a trace, and not what was seen; None where an older version kept none."""
+    """Reads a trace without its observation; None if the file does not exist."""
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as file:
@@ -107,7 +100,7 @@ def read_trace(path: Path) -> Trace | None:
 
 
 def read_first_observation(path: Path) -> dict[str, Array] | None:
-    """Reads what the policy saw first; None where an older version kept nothing."""
+    """Reads the first observation of the policy; None if the file does not exist."""
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as file:

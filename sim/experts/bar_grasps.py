@@ -1,4 +1,4 @@
-"""Taking square bars and tubes near their ends, in any of their quarter turns."""
+"""Grasps of square bars and tubes near their ends, in any of their quarter turns."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,32 +13,30 @@ from stringline.sim.experts.motion import Move
 from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, Skills
 from stringline.sim.props.prop import Prop
 
-FORWARDS = {
-    "left": np.array([1.0, 0.0, 0.0]),
-    "right": np.array([-1.0, 0.0, 0.0]),
-}  # Where an arm looks from its foot.
-# Flatter ones stretch the wrist out. Steeper ones bring the cameras on both grippers together,
+# Directions from the arms' feet to the table.
+FORWARDS = {"left": np.array([1.0, 0.0, 0.0]), "right": np.array([-1.0, 0.0, 0.0])}
+# Flatter pitches stretch the wrist out. With steeper ones the cameras on both grippers collide,
 # which reach 4 to 8 cm over the gripper's tip at 55 to 72 degrees.
 PITCHES_DEG = (60.0, 63.0, 66.0)
-# The pads' middle stays that far short of the axis, so that their tips keep off the table.
+# The pads' middle stops that far short of the axis, metres, so that their tips keep off the table.
 GRASP_SHORT = 0.009
-# From so far back a gripper comes down, slowly: at speed its joints lag by different times, and it
-# strays.
+# Distance of the pre-grasp pose, metres. A gripper comes down slowly from there: at speed its
+# joints lag by different times, and it strays.
 HOVER = 0.06
-# Metres, radians; off the way from above.
+# Largest error of the pre-grasp pose before the gripper comes down, metres and radians.
 SETTLED = (0.0015, 0.015)
 SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Part:
-    """One arm's part: how it takes a bar or tube.
+class BarGrasp:
+    """An arm's grasp of a bar or tube near its end.
 
     Attributes:
-        arm: Which one.
-        along: How far from the middle, towards the arm's foot, metres.
-        closed: The opening that is commanded to hold it.
-        pitches_deg: How steeply the gripper may point down.
+        arm: Name of the arm.
+        along: Distance from the middle, towards the arm's foot, metres.
+        closed: Commanded opening that holds the bar.
+        pitches_deg: Angles by which the gripper may point down.
     """
 
     arm: str
@@ -48,17 +46,17 @@ class Part:
 
 
 def axis_towards(T_base_prop: Matrix, direction: Vector) -> Vector:
-    """Returns the prop's x axis (3,) in the base frame, or its opposite: whichever points more along a direction (3,)."""
+    """Returns the prop's x axis (3,) in the base frame, or its opposite if that is nearer."""
     axis = T_base_prop[:3, 0]
     return np.asarray(axis if axis @ direction >= 0 else -axis)
 
 
-def end_grasps(T_base_prop: Matrix, part: Part) -> list[Grasp]:
-    """Returns ways to take a lying square bar or tube: from its arm's side, at several pitches, across its upper face.
+def end_grasps(T_base_prop: Matrix, part: BarGrasp) -> list[Grasp]:
+    """Returns grasps of a lying square bar or tube, across its upper face, at several pitches.
 
     Args:
-        T_base_prop: (4, 4), lying along its x axis.
-        part: Of the arm.
+        T_base_prop: (4, 4), pose of the bar, which lies along its x axis.
+        part: The arm's grasp.
     """
     axis = axis_towards(T_base_prop, FORWARDS[part.arm])
     faces = np.concatenate([T_base_prop[:3, 1:3].T, -T_base_prop[:3, 1:3].T])
@@ -73,34 +71,32 @@ def end_grasps(T_base_prop: Matrix, part: Part) -> list[Grasp]:
 
 
 def nearest_turn(rotation: Matrix) -> Matrix:
-    """Returns the rotation (3, 3) nearest to one given that maps a square bar along x to itself."""
+    """Returns the symmetry (3, 3) of a square bar along x that is nearest to a rotation."""
     quarter = rotation_about((1.0, 0.0, 0.0), np.arange(4) * np.pi / 2)
     half = np.diag([-1.0, 1.0, -1.0])
     turns = np.concatenate([quarter, half @ quarter])
     return np.asarray(turns[np.argmax(np.einsum("nij,ij->n", turns, rotation))])
 
 
-def take(skills: Skills, part: Part, prop: Prop, *, lift: float = 0.08, attempts: int = 3) -> Done:
-    """Takes a bar or tube near its end, both pads flat on it, and lifts it; looks anew before each attempt at how it lies.
+def take(
+    skills: Skills, part: BarGrasp, prop: Prop, *, lift: float = 0.08, attempts: int = 3
+) -> Done:
+    """Takes a bar or tube near its end, both pads flat on it, and lifts it.
 
     Args:
-        skills: Of the episode.
-        part: Of the arm that takes it.
-        prop: What to take.
-        lift: Metres.
-        attempts: How often to try.
-
-    Raises:
-        OutOfReachError: No way to take it is in reach.
+        skills: Skills of the episode.
+        part: The arm's grasp.
+        prop: The bar or tube, whose pose is read before each attempt.
+        lift: Height of the lift, metres.
+        attempts: Number of attempts.
     """
     arm = part.arm
     for _ in range(attempts):
         T_base_prop = skills.scene.pose(prop)
         grasps = end_grasps(T_base_prop, part)
         ways = [_way(T_base_prop @ grasp.T_prop_gripper, grasp.hover, lift) for grasp in grasps]
-        passable = [
-            grasp for grasp, way in zip(grasps, ways, strict=True) if skills.in_reach(arm, *way)
-        ] or grasps
+        pairs = zip(grasps, ways, strict=True)
+        passable = [grasp for grasp, way in pairs if skills.in_reach(arm, *way)] or grasps
         grasp = passable[int(skills.rng.integers(len(passable)))]
         yield from _close_on(skills, arm, T_base_prop @ grasp.T_prop_gripper, grasp)
         if _flat(inverse(grasp.T_prop_gripper), skills.scene.in_gripper(arm, prop)):
@@ -113,7 +109,7 @@ def take(skills: Skills, part: Part, prop: Prop, *, lift: float = 0.08, attempts
 
 
 def _close_on(skills: Skills, arm: str, T_base_gripper: Matrix, grasp: Grasp) -> Iterator[Vector]:
-    """Comes down on a thing from exactly above: between the pads of an open gripper a socket has 7 mm to spare on each side."""
+    """Comes down from exactly above and closes the gripper; a socket has 7 mm to each open pad."""
     hover = backed(T_base_gripper, grasp.hover)
     correction = Correction()
     skills.motion.grip(arm, grasp.opening)
@@ -132,13 +128,13 @@ def _close_on(skills: Skills, arm: str, T_base_gripper: Matrix, grasp: Grasp) ->
 
 
 def _flat(expected: Matrix, measured: Matrix) -> bool:
-    """Says whether a thing (4, 4) lies in the gripper as expected, up to 3 cm and 8 degrees."""
+    """Returns whether a pose (4, 4) in the gripper is as expected, to 3 cm and 8 degrees."""
     error = twist(inverse(expected) @ measured)
     return bool(np.linalg.norm(error[:3]) < 0.03 and np.linalg.norm(error[3:]) < 0.14)
 
 
 def _way(T_base_gripper: Matrix, hover: float, lift: float) -> list[Matrix]:
-    """Returns gripper poses down to a grasp and up again: between reachable ends the wrist may still be stretched out."""
+    """Returns gripper poses on the way down to a grasp and up again, dense enough for the wrist."""
     down = [backed(T_base_gripper, hover * share) for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
     return down + [raised(T_base_gripper, lift * share) for share in (0.25, 0.5, 0.75, 1.0)]
 
@@ -146,7 +142,7 @@ def _way(T_base_gripper: Matrix, hover: float, lift: float) -> list[Matrix]:
 def present(
     skills: Skills, arm: str, prop: Prop, position: Vector, yaw: float, seconds: float = 1.0
 ) -> Iterator[Vector]:
-    """Holds a bar or tube level at a position (3,) of its middle, turned by `yaw` (rad) from where the arm looks."""
+    """Holds a bar level with its middle at a position (3,), turned by `yaw` (rad)."""
     level = rotation_about(UP, yaw)
     square = nearest_turn(level.T @ skills.scene.pose(prop)[:3, :3])
     T_base_prop = pose(position, level @ square)

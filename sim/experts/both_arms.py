@@ -1,4 +1,4 @@
-"""Two arms at work at the same time, each with a script of its own, and what they tell each other."""
+"""Two arms that work at the same time, each by a script of its own, and their shared state."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.experts.skills import Skills
 
-PATIENCE = 0.1  # Seconds; how often an arm that waits looks whether the way is free.
+PATIENCE = 0.1  # Seconds between two checks of an arm that waits.
 
 
 def together(
     embodiment: Embodiment, start: Vector, scripts: Mapping[str, Iterator[Vector]]
 ) -> Iterator[Vector]:
-    """Yields joint targets (J,) that follow the script of each arm; an arm whose script has ended stays.
+    """Yields joint targets (J,) that follow the script of each arm.
 
     Args:
-        embodiment: The body.
+        embodiment: Description of the arms.
         start: (J,), targets of arms without a script.
-        scripts: By arm; of what a script yields only its own arm's joints count.
+        scripts: Scripts by arm; each controls the joints of its arm, which rest after its end.
     """
     q = start.copy()
     running = dict(scripts)
@@ -37,14 +37,14 @@ def together(
 
 @dataclass
 class Teamwork:
-    """What the arms of one episode share.
+    """The shared state of the arms in one episode.
 
     Attributes:
-        middle: The arm that works in the middle of the table now; the other one waits.
-        taken: What each arm is after now, by name.
-        tries: How often each thing was tried, by name.
-        refused: Arm and thing where it was out of reach.
-        reserved: Where each arm is going to let go, (2,) in metres.
+        middle: The arm that works in the middle of the table; the other one waits.
+        taken: Name of each arm's current object.
+        tries: Number of attempts by the object's name.
+        refused: Pairs of an arm and an object out of its reach.
+        reserved: Place of each arm's next drop, (2,) in metres.
     """
 
     middle: str | None = None
@@ -54,7 +54,7 @@ class Teamwork:
     reserved: dict[str, Vector] = field(default_factory=dict)
 
     def leave(self, arm: str) -> None:
-        """Ends an arm's work on what it was after, and gives the middle back if the arm has it."""
+        """Ends an arm's work on its object, and frees the middle if the arm has it."""
         self.taken.pop(arm, None)
         self.reserved.pop(arm, None)
         if self.middle == arm:
@@ -66,9 +66,9 @@ class Member:
     """One arm of the team.
 
     Attributes:
-        arm: Its name.
-        skills: What it can do; the joints of the other arm do not count in them.
-        team: What it shares with the other arm.
+        arm: Name of the arm.
+        skills: Its skills, which ignore the joints of the other arm.
+        team: The state shared with the other arm.
     """
 
     arm: str
@@ -77,7 +77,7 @@ class Member:
 
     @property
     def avoided(self) -> list[Vector]:
-        """What the other arm has reserved, (2,) in metres each."""
+        """Places (2,), metres, that the other arm has reserved."""
         return [spot for other, spot in self.team.reserved.items() if other != self.arm]
 
     def enter_middle(self) -> Iterator[Vector]:

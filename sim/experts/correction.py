@@ -1,29 +1,19 @@
-"""Getting there exactly: errors are measured and summed up until they are gone."""
+"""Integral control of an object's pose: measured errors are summed up until they vanish."""
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
-GAIN = 0.05  # Of what is measured to be missing, per control period.
-NEAR = (
-    0.012,
-    0.15,
-)  # Metres and radians beyond which nothing is corrected, because the arm is still on its way.
+GAIN = 0.05  # Share of the measured error that is corrected per control period.
+# Metres and radians beyond which errors are ignored, because the arm is still on its way.
+NEAR = (0.012, 0.15)
 
 
 def rotation_vector(rotation: Matrix) -> Vector:
     """Returns axis times angle (3,) of a rotation (3, 3) by less than half a turn."""
-    skew = (
-        np.array(
-            [
-                rotation[2, 1] - rotation[1, 2],
-                rotation[0, 2] - rotation[2, 0],
-                rotation[1, 0] - rotation[0, 1],
-            ]
-        )
-        / 2
-    )
+    difference = rotation - rotation.T
+    skew = np.array([difference[2, 1], difference[0, 2], difference[1, 0]]) / 2
     sine = np.linalg.norm(skew)
     return skew if sine < 1e-9 else skew / sine * np.arctan2(sine, (np.trace(rotation) - 1) / 2)
 
@@ -34,11 +24,10 @@ def twist(transform: Matrix) -> Vector:
 
 
 class Correction:
-    """What must be added to a target so that a thing gets there, in spite of friction and weight: its error, summed up.
+    """The correction of a target that makes an object reach it, in spite of friction and weight.
 
     Attributes:
-        transform: (4, 4), to be multiplied to the target from the right, before the thing's own
-            pose.
+        transform: (4, 4), right factor of the target, before the object's own pose.
     """
 
     def __init__(self) -> None:
@@ -46,7 +35,7 @@ class Correction:
         self.transform = np.eye(4)
 
     def update(self, error: Vector) -> None:
-        """Takes note of an error (6,), metres and a rotation vector, unless the arm is still far off."""
+        """Adds an error (6,), metres and a rotation vector, unless the arm is still far off."""
         if np.linalg.norm(error[:3]) < NEAR[0] and np.linalg.norm(error[3:]) < NEAR[1]:
             self._sum = np.clip(self._sum - GAIN * error, -np.repeat(NEAR, 3), np.repeat(NEAR, 3))
             angle = float(np.linalg.norm(self._sum[3:]))

@@ -1,4 +1,4 @@
-"""Experts that put a bowl or a glass into the rack: pinch the rim, carry it level, release it close to the rack."""
+"""Experts that put a bowl or a glass into the rack, and what they share with the plate's expert."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -11,28 +11,21 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, Grasp, backed, raised
+from stringline.sim.experts.grasps import UP, Grasp, backed, raised, rim_grasps
 from stringline.sim.experts.motion import between
-from stringline.sim.experts.rims import rim_grasps
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 TaskT = TypeVar("TaskT", bound=DishTask)
 ARM = "right"  # The bay is on its side.
-PACES = (
-    0.9,
-    2.1,
-    # Long ways take what the joints' limits ask for; only slower paces show in the length of an
-    # episode.
-)
 ATTEMPTS = 6
-LIFT_M = 0.1  # The foot of a dish that hangs a little askew passes above the wall.
-ABOVE_M = 0.075  # It comes down from that far above where it is let go.
-DROP_M = 0.004  # It is let go that far above the rack's floor.
+LIFT_M = 0.1  # Enough for the foot of an oblique dish to pass above the wall.
+ABOVE_M = 0.075  # Height above its goal from which a dish comes down.
+DROP_M = 0.004  # Height above the rack's floor, or the table, at the release.
 RETREAT_M = 0.08
-ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
-TURNS_DEG = range(-90, 91, 30)  # A round dish may be turned on the way, so that the arm reaches.
+ROOM_M = 0.03  # Gap between rim and wall or tines, for a finger and the error of the grip.
+TURNS_DEG = range(-90, 91, 30)  # Turns of the round dish on its way, for reachability.
 SPOTS = 6
 # Balls that cover the gripper: x, y, z in its frame and radius, metres. Fingers at an opening of
 # 0.7; palm, camera and wrist.
@@ -50,25 +43,20 @@ HAND = np.array(
     ]
 )
 WHOLE = np.concatenate([FINGERS, HAND])
-SPARE_M = 0.01
+SPARE_M = 0.01  # Smallest gap between gripper and rack.
 
 
 class StandInBayExpert(ScriptedExpert[TaskT]):
-    """The right arm takes the dish by its rim and stands it in the bay; what was dropped is taken again.
+    """Takes the dish by its rim with the right arm, and stands it in the bay.
 
-    Grasp, spot in the bay and turn are drawn among those in reach, so approach directions and goals
-    vary.
-
-    Args:
-        paces: See `ScriptedExpert`.
+    Grasp, spot in the bay and turn are drawn among those in reach. A dropped dish is taken again.
     """
 
-    def __init__(self, paces: tuple[float, float] = PACES) -> None:
-        super().__init__(paces)
+    paces = (0.9, 2.1)
 
     @abstractmethod
     def grasps(self, task: TaskT) -> Sequence[Grasp]:
-        """Returns the ways to take the dish."""
+        """Returns the grasps of the dish."""
 
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""
@@ -76,18 +64,13 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
 
     def _try(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         if not skills.scene.holds(ARM, task.dish):
-            yield from skills.pick(
-                ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1
-            )
+            grasp = self._grasp(task, skills)
+            yield from skills.pick(ARM, task.dish, [grasp], lift=LIFT_M, attempts=1)
         if skills.scene.holds(ARM, task.dish):
             yield from _stand_down(task, skills)
 
     def _grasp(self, task: TaskT, skills: Skills) -> Grasp:
-        """Draws a grasp from which some spot in the bay is in reach.
-
-        Raises:
-            OutOfReachError: There is none.
-        """
+        """Draws a grasp from which some spot in the bay is in reach."""
         T_base_dish = skills.scene.pose(task.dish)
         grasps = self.grasps(task)
         for index in skills.rng.permutation(len(grasps)):
@@ -106,18 +89,20 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
             ):
                 return grasp
         raise OutOfReachError(
-            f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack."
+            f"None of {len(grasps)} grasps lets the {ARM} arm put {task.dish.name} onto the rack."
         )
 
 
 def until_on_rack(
     task: DishTask, skills: Skills, attempt: Callable[[], Iterator[Vector]]
 ) -> Iterator[Vector]:
-    """Repeats attempts until the dish is where it belongs.
+    """Repeats attempts until the dish is in place.
+
+    An attempt that meets a target out of reach is not the end: after it, another grasp or spot may
+    be in reach.
 
     Raises:
-        OutOfReachError: The last one met a target out of reach. After the others, another grasp or
-            spot may be in reach.
+        OutOfReachError: The last attempt met a target out of reach.
     """
     for number in range(ATTEMPTS):
         try:
@@ -130,11 +115,11 @@ def until_on_rack(
 
 
 def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool:
-    """Says whether parts of a gripper at a pose (4, 4) in the rack's frame stay beside the rack or above its wall and tines.
+    """Returns whether parts of a gripper keep off the rack, beside it or above its wall and tines.
 
     Args:
-        task: Whose rack.
-        T_rack_gripper: (4, 4).
+        task: The task, for its rack.
+        T_rack_gripper: (4, 4), pose of the gripper.
         parts: (N, 4), balls as in `HAND`.
     """
     points = parts[:, :3] @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
@@ -145,10 +130,10 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool
 
 
 def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
-    """Brings the dish that is held over the bay on a line, so that no link dips into the rack, lowers it and lets go.
+    """Brings the held dish over the bay, lowers and releases it.
 
-    Where no spot is in reach for the dish as it is held, it is set back onto the table, to be taken
-    in another way.
+    It moves on straight lines, so that no link dips into the rack. If no spot is in reach for the
+    dish as it is held, it is set back onto the table, to be taken in another way.
     """
     T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_dish is None:
@@ -163,7 +148,7 @@ def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
 
 
 def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
-    """Lowers the dish that an arm holds until it is just above the table, and lets go."""
+    """Lowers the dish that an arm holds until it is just above the table, and releases it."""
     yield from skills.rise(
         arm, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish))
     )
@@ -171,7 +156,7 @@ def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> 
 
 
 def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
-    """Opens a gripper once it is at rest, and backs off."""
+    """Opens a gripper, once it is at rest, and backs off."""
     yield from skills.wait(SETTLING)
     yield from skills.grip(arm, opening, OPENING)
     yield from skills.back_off(arm, RETREAT_M)
@@ -180,7 +165,7 @@ def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
 def _spot(
     task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]
 ) -> Matrix | None:
-    """Draws where in the bay to let go, `T_rack_dish` (4, 4), in reach after the way `taken`; None where nothing is."""
+    """Draws a pose `T_rack_dish` (4, 4) in the bay, in reach after the way `taken`, or None."""
     room = _rim(task) + ROOM_M
     low, high = task.rack.bay
     T_rack_base = inverse(skills.scene.pose(task.rack))
@@ -199,15 +184,14 @@ def _spot(
                 continue
             start = taken[-1] if taken else skills.scene.gripper(ARM)
             # The joints are computed both for the ends of the lines and along them.
-            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(
-                ARM, *taken, *along(start, *ways)
-            ):
+            lines = along(start, *ways)
+            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *lines):
                 return T_rack_dish
     return None
 
 
 def _way_in(task: DishTask, T_rack_dish: Matrix) -> list[tuple[float, float, float]]:
-    """Returns how far from its goal the dish is in front of the rack, above the goal, and at it: never across the tines."""
+    """Returns shifts of the dish from its goal: in front of the rack, above the goal, at it."""
     back = float(task.rack.half[0]) + _rim(task) + ROOM_M - float(T_rack_dish[0, 3])
     return [(back, 0.0, ABOVE_M), (0.0, 0.0, ABOVE_M), (0.0, 0.0, 0.0)]
 
@@ -219,23 +203,23 @@ def _rim(task: DishTask) -> float:
 def in_rack(
     task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: tuple[float, float, float]
 ) -> Matrix:
-    """Returns the pose (4, 4) in the base frame of a dish at `T_rack_dish`, shifted by metres along the rack's axes."""
+    """Returns `T_base_dish` of a dish, shifted from `T_rack_dish` along the rack's axes, metres."""
     return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_dish)
 
 
 def along(*poses: Matrix) -> list[Matrix]:
-    """Returns poses (4, 4) in steps of an eighth along the lines from the first pose to the second and so on."""
+    """Returns poses (4, 4) in steps of an eighth along the lines between successive poses."""
     shares = np.linspace(0.125, 1.0, 8)
     return [between(start, goal, share) for start, goal in pairwise(poses) for share in shares]
 
 
 class BowlOnRackExpert(StandInBayExpert[BowlOnRack]):
-    """The right arm pinches the bowl's slanted wall along its slope, 60 degrees and steeper, from any side in reach."""
+    """Pinches the bowl's slanted wall along its slope, from any side in reach."""
 
     task_class = BowlOnRack
 
     def grasps(self, task: BowlOnRack) -> Sequence[Grasp]:
-        """Returns the ways to take the bowl by its rim."""
+        """Returns the grasps of the bowl by its rim."""
         radius = task.bowl.rim_radius + 1.5 * task.bowl.thickness
         return rim_grasps(
             radius,
@@ -247,12 +231,12 @@ class BowlOnRackExpert(StandInBayExpert[BowlOnRack]):
 
 
 class GlassOnRackExpert(StandInBayExpert[GlassOnRack]):
-    """The right arm pinches the glass's wall at the rim, steeply, from any side in reach."""
+    """Pinches the glass's wall at the rim, steeply, from any side in reach."""
 
     task_class = GlassOnRack
 
     def grasps(self, task: GlassOnRack) -> Sequence[Grasp]:
-        """Returns the ways to take the glass by its rim."""
+        """Returns the grasps of the glass by its rim."""
         radius = (task.glass.diameter - task.glass.thickness) / 2
         return rim_grasps(
             radius,

@@ -1,4 +1,4 @@
-"""Bringing a held thing exactly somewhere, and keeping the gripper off what is there."""
+"""Exact positioning of a held peg, and checks that arm and gripper collide with nothing."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,9 +15,9 @@ from stringline.sim.tasks.success import in_frame
 
 ARM = "right"
 CORRECTIONS = 6
-PLAY = 0.001  # Metres that a corner may be off, sideways.
-# Metres that the commanded gripper may be off the measured one before the commands start anew from
-# that.
+PLAY = 0.001  # Largest sideways error of a corner, metres.
+# Largest distance between the commanded and the measured gripper, metres; beyond it commands start
+# anew from the measured one.
 WINDUP = 0.03
 # Outer corners of open pads and fingers in the frame of the gripper, metres.
 TIPS = np.array(
@@ -27,8 +27,8 @@ TIPS = np.array(
         for x, z in ((0.0154, 0.0125), (0.0154, -0.0125), (-0.0038, 0.017), (-0.0038, -0.011))
     ]
 )
-# Capsules of the arm that must keep off things: all but the foot, the shoulder, and the fingers,
-# whose tips are known better.
+# Capsules of the arm that must not collide: all but the foot, the shoulder, and the fingers, whose
+# tips are known better.
 WATCHED = [
     index
     for index, mount in enumerate(ALOHA.capsule_mounts)
@@ -42,9 +42,10 @@ WRIST = next(
 
 
 def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iterator[Vector]:
-    """Moves the gripper's target by what the peg is off its goal (4, 4), whatever the steady errors of the joints are.
+    """Moves the gripper's target by the peg's measured error from its goal (4, 4).
 
-    Where that is out of reach, as after a slip, nothing moves.
+    Steady errors of the joints do not matter. If the new target is out of reach, as after a slip,
+    nothing moves.
     """
     commanded = ALOHA.forward_kinematics(skills.motion.q)[ARM]
     measured = skills.scene.gripper(ARM)
@@ -55,19 +56,17 @@ def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iter
 
 
 def align(skills: Skills, peg: Peg, T_base_goal: Matrix) -> Iterator[Vector]:
-    """Moves the peg until its corners are where they should be, sideways to a millimetre."""
+    """Moves the peg until its corners are at their goal, sideways to a millimetre."""
     for _ in range(CORRECTIONS):
         yield from nudge(skills, peg, T_base_goal, 0.35)
         yield from skills.wait(SETTLING)
-        if (
-            not skills.scene.holds(ARM, peg)
-            or sideways_error(skills.scene.pose(peg), T_base_goal, peg) < PLAY
-        ):
+        error = sideways_error(skills.scene.pose(peg), T_base_goal, peg)
+        if not skills.scene.holds(ARM, peg) or error < PLAY:
             break
 
 
 def sideways_error(T_base_peg: Matrix, T_base_goal: Matrix, peg: Peg) -> float:
-    """Returns how far the corner that is farthest off is off its place along x or y, metres."""
+    """Returns the largest error of a corner along x or y, metres."""
     corners, wanted = (in_frame(np.eye(4), T, peg.corners) for T in (T_base_peg, T_base_goal))
     return float(np.abs(corners - wanted)[:, :2].max())
 
@@ -78,12 +77,12 @@ def lowest_tip(T_base_gripper: Matrix) -> float:
 
 
 def tip_depth(T_base_gripper: Matrix) -> float:
-    """Returns how far the open fingers reach below the gripper's frame, metres; only its rotation matters."""
+    """Returns the depth of the open fingers below the gripper's frame, metres."""
     return float(-(TIPS @ T_base_gripper[2, :3]).min())
 
 
 def steady(way: Sequence[Vector], margin: float) -> bool:
-    """Says whether the arm's wrist stays bent to one side, by a margin in rad, at all joints (14,) of a way.
+    """Returns whether the wrist stays bent to one side, by a margin in rad, at all joints (14,).
 
     A straight wrist is singular: forearm and gripper then turn about one axis, and small moves need
     wide turns of both.
@@ -95,14 +94,14 @@ def steady(way: Sequence[Vector], margin: float) -> bool:
 def swings_clear(
     q_from: Vector, q_to: Vector, points: Matrix, T_base_block: Matrix, size: ArrayLike
 ) -> bool:
-    """Says whether points that move with the gripper keep 15 mm off a block while the joints go straight to others.
+    """Returns whether points of the gripper keep 15 mm off a block on a straight way of the joints.
 
     Args:
-        q_from: Joints (14,) at the beginning.
-        q_to: Joints (14,) at the end.
-        points: (n, 3), in the frame of the gripper, metres.
-        T_base_block: (4, 4), of the block, which stands on its origin.
-        size: (3,) full lengths of the block, metres.
+        q_from: (14,), joints at the start.
+        q_to: (14,), joints at the end.
+        points: (n, 3), points in the gripper's frame, metres.
+        T_base_block: (4, 4), pose of the block, which stands on its origin.
+        size: (3,), lengths of the block, metres.
     """
     reach = np.asarray(size) / (2.0, 2.0, 1.0) + SWING_CLEARANCE
     for share in np.linspace(0.0, 1.0, 9):
@@ -116,13 +115,13 @@ def swings_clear(
 def clear_of(
     q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)
 ) -> bool:
-    """Says whether the arm, without its fingers, keeps 4 mm off the table and off a block that stands on its origin.
+    """Returns whether the arm, without its fingers, keeps 4 mm off the table and a block.
 
     Args:
-        q: Joints (14,).
+        q: (14,), joints.
         table: Height of the table top, metres.
-        T_base_block: (4, 4), of the block, if there is one.
-        size: (3,) full lengths of the block, metres.
+        T_base_block: (4, 4), pose of the block, which stands on its origin, if there is one.
+        size: (3,), lengths of the block, metres.
     """
     capsules = [capsule for capsule in ALOHA.capsules(q) if capsule.arm == ARM]
     for capsule in (capsules[index] for index in WATCHED):

@@ -1,4 +1,4 @@
-"""What experts do that put all things from both sides into a container in the middle: each arm serves its side."""
+"""The base class of experts that put objects from both sides into a container in the middle."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -20,54 +20,40 @@ from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
-PACES = (
-    0.8,
-    2.0,
-    # Long ways take what the joints' limits ask for; only slower paces show in the length of an
-    # episode.
-)
-ATTEMPTS = 4  # Per thing.
-ROUNDS = 3  # What one arm lost on the other's side is that one's in the next round.
+ATTEMPTS = 4  # Per object.
+ROUNDS = 3  # An object lost on the other arm's side belongs to that arm in the next round.
 OVER_RIM_M = 0.03
-MIDDLE_M = 0.2  # Things nearer to the middle than that are taken by one arm at a time.
+MIDDLE_M = 0.2  # Objects nearer to the middle are taken by one arm at a time.
 FINGER_M = 0.023  # Thickness of a finger.
-BACKWARDS = (
-    -0.1
-)  # A gripper that leans more towards its own shoulder has its wrist in the other arm's way.
-DIP_M = 0.02  # How far a gripper may come down on its way over the container.
-BESIDE_M = (
-    0.26,
-    0.25,
-)  # Where an arm makes room for the other: from the middle, and above the table.
+# A gripper that leans more towards its own shoulder has its wrist in the other arm's way.
+BACKWARDS = -0.1
+DIP_M = 0.02  # Depth by which a gripper may come down on its way over the container.
+# Pose in which an arm makes room for the other: distance from the middle, height above the table.
+BESIDE_M = (0.26, 0.25)
 SIGNS = {"left": -1.0, "right": 1.0}
 
 
 class GatheringExpert(ScriptedExpert[TaskT]):
-    """Both arms work at the same time; only one of them is over the container.
+    """Each arm serves its side. Both work at the same time; only one of them is over the container.
 
-    What is not in place is taken again.
-
-    Which thing comes next, how it is taken and where it is let go are drawn among what is in reach.
-
-    Args:
-        paces: See `ScriptedExpert`.
+    Objects that are not in place are taken again. The next object, its grasp and its drop are drawn
+    among those in reach.
     """
 
-    def __init__(self, paces: tuple[float, float] = PACES) -> None:
-        super().__init__(paces)
+    paces = (0.8, 2.0)
 
     @abstractmethod
-    def grasps(self, task: TaskT, thing: Solid, T_base_thing: Matrix) -> Sequence[Grasp]:
-        """Returns the ways to take a thing as it lies."""
+    def grasps(self, task: TaskT, item: Solid, T_base_item: Matrix) -> Sequence[Grasp]:
+        """Returns the grasps of an object as it lies."""
 
     @abstractmethod
-    def drops(self, task: TaskT, thing: Solid, rotation: Matrix, member: Member) -> Sequence[Drop]:
-        """Returns where to let a thing go, the best places first, and none that the other arm has reserved.
+    def drops(self, task: TaskT, item: Solid, rotation: Matrix, member: Member) -> Sequence[Drop]:
+        """Returns places to release an object that the other arm has not reserved, the best first.
 
         Args:
-            task: What is done.
-            thing: What is held, or lies as it is going to be held.
-            rotation: (3, 3), of the gripper when it takes the thing.
+            task: The task.
+            item: The object, held or as it lies before it is grasped.
+            rotation: (3, 3), rotation of the gripper in the grasp.
             member: The arm.
         """
 
@@ -79,7 +65,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         """Yields joint targets (14,).
 
         Raises:
-            OutOfReachError: Something is out of reach of both arms.
+            OutOfReachError: An object is out of reach of both arms.
         """
         scene = skills.scene
         team = Teamwork()
@@ -103,74 +89,69 @@ class GatheringExpert(ScriptedExpert[TaskT]):
             raise OutOfReachError(f"Neither arm can put {', '.join(lost)} into the container.")
 
     def _serve(self, task: TaskT, member: Member) -> Iterator[Vector]:
-        """Puts everything away that is on an arm's side."""
+        """Puts the objects on an arm's side into the container."""
         arm = member.arm
         team = member.team
-        while (thing := self._next(task, member)) is not None:
-            team.taken[arm] = thing.prop.name
-            team.tries[thing.prop.name] += 1
-            with suppress(
-                OutOfReachError
-            ):  # It rolled or slipped away; where it is now it may be taken again.
-                yield from self._fetch(task, thing, member)
+        while (item := self._next(task, member)) is not None:
+            team.taken[arm] = item.prop.name
+            team.tries[item.prop.name] += 1
+            with suppress(OutOfReachError):  # It slipped away, and may be in reach again.
+                yield from self._fetch(task, item, member)
             yield from self._make_room(task, member)
             team.leave(arm)
 
-    def _fetch(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
-        """Takes a thing and puts it into the container.
-
-        Raises:
-            OutOfReachError: It moved out of reach on the way.
-        """
-        if abs(member.skills.scene.pose(thing.prop)[0, 3]) < MIDDLE_M:
+    def _fetch(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
+        """Takes an object and puts it into the container."""
+        if abs(member.skills.scene.pose(item.prop)[0, 3]) < MIDDLE_M:
             yield from member.enter_middle()
-        yield from self._take(task, thing, member)
-        if member.skills.scene.holds(member.arm, thing.prop):
+        yield from self._take(task, item, member)
+        if member.skills.scene.holds(member.arm, item.prop):
             yield from member.enter_middle()
-            yield from self._put(task, thing, member)
+            yield from self._put(task, item, member)
 
     def _next(self, task: TaskT, member: Member) -> Solid | None:
-        """Draws what an arm takes next: on its side, or on the other one where that arm cannot take it."""
+        """Draws the next object: on the arm's side, or one that the other arm cannot take."""
         scene = member.skills.scene
         team = member.team
         mine = list[Solid]()
-        for thing in task.things:
-            name = thing.prop.name
+        for item in task.objects:
+            name = item.prop.name
             left, right = ARMS
-            own, other = (left, right) if scene.pose(thing.prop)[0, 3] < 0 else (right, left)
+            own, other = (left, right) if scene.pose(item.prop)[0, 3] < 0 else (right, left)
             server = own if (own, name) not in team.refused else other
             waiting = name not in team.taken.values() and team.tries[name] < ATTEMPTS
-            if waiting and server == member.arm and (server, name) not in team.refused:
-                mine += [] if task.inside(scene.env.physics, thing) else [thing]
+            possible = server == member.arm and (server, name) not in team.refused
+            if waiting and possible and not task.inside(scene.env.physics, item):
+                mine.append(item)
         return mine[member.skills.rng.integers(len(mine))] if mine else None
 
-    def _take(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
-        grasp = self._grasp(task, thing, member)
+    def _take(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
+        grasp = self._grasp(task, item, member)
         if grasp is None:
-            member.team.refused.add((member.arm, thing.prop.name))
+            member.team.refused.add((member.arm, item.prop.name))
             return
-        yield from member.skills.pick(
-            member.arm, thing.prop, [grasp], lift=self._clearance(task), attempts=1
-        )
+        lift = self._clearance(task)
+        yield from member.skills.pick(member.arm, item.prop, [grasp], lift=lift, attempts=1)
 
-    def _grasp(self, task: TaskT, thing: Solid, member: Member) -> Grasp | None:
-        """Draws a grasp from which there is a way into the container, and reserves the place there."""
+    def _grasp(self, task: TaskT, item: Solid, member: Member) -> Grasp | None:
+        """Draws a grasp with a reachable drop, and reserves the drop's place."""
         arm = member.arm
         skills = member.skills
-        T_base_thing = member.skills.scene.pose(thing.prop)
-        grasps = self.grasps(task, thing, T_base_thing)
+        T_base_item = member.skills.scene.pose(item.prop)
+        grasps = self.grasps(task, item, T_base_item)
         drawn = [grasps[int(index)] for index in skills.rng.permutation(len(grasps))]
-        # Grasps whose fingers come down on something else are the last resort.
-        drawn.sort(
-            key=lambda grasp: (
-                not _free(task, thing, skills, T_base_thing @ grasp.T_prop_gripper, grasp.opening)
-            )
-        )
+
+        def blocked(grasp: Grasp) -> bool:
+            at = T_base_item @ grasp.T_prop_gripper
+            return not _free(task, item, skills, at, grasp.opening)
+
+        # Grasps whose fingers come down on another object are the last resort.
+        drawn.sort(key=blocked)
         for grasp in drawn:
-            at = T_base_thing @ grasp.T_prop_gripper
+            at = T_base_item @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, self._clearance(task)))
             if not _backwards(arm, at) and skills.in_reach(arm, *way):
-                drop = self._drop(task, thing, at, member, way)
+                drop = self._drop(task, item, at, member, way)
                 if drop is not None:
                     member.team.reserved[arm] = drop.spot
                     return grasp
@@ -179,58 +160,54 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def _drop(
         self,
         task: TaskT,
-        thing: Solid,
+        item: Solid,
         T_base_gripper: Matrix,
         member: Member,
         way: Sequence[Matrix] = (),
     ) -> Drop | None:
-        """Returns the first place to let go that is in reach after a way, with the thing as it lies in the gripper."""
-        held = inverse(T_base_gripper) @ member.skills.scene.pose(thing.prop)
-        for drop in self.drops(task, thing, T_base_gripper[:3, :3], member):
+        """Returns the first drop in reach after the poses `way`, for the object as it is held."""
+        held = inverse(T_base_gripper) @ member.skills.scene.pose(item.prop)
+        for drop in self.drops(task, item, T_base_gripper[:3, :3], member):
             heights = (self._clearance(task), drop.bottom)
-            over, at = (drop.gripper(thing, held, task.table_height + height) for height in heights)
+            over, at = (drop.gripper(item, held, task.table_height + height) for height in heights)
             if not _backwards(member.arm, at) and self._passable(member, (*way, over, at)):
                 return drop
         return None
 
     def _passable(self, member: Member, poses: Sequence[Matrix]) -> bool:
-        """Says whether an arm can go through poses, and does not dip on its long way to the last but one, over the container.
+        """Returns whether an arm can go through poses and does not dip before the last but one.
 
-        The way is straight for the joints; where they have to turn far, the gripper may come down
-        to the table in between.
+        That way leads over the container. It is straight in joint space; where joints turn far, the
+        gripper may come down to the table in between.
         """
         joints = [member.skills.motion.q]
         try:
-            for target in poses:
-                joints.append(
-                    self._kinematics.solve({member.arm: target}, joints[-1], tolerance=TOLERANCE)
-                )
+            for pose in poses:
+                target = {member.arm: pose}
+                joints.append(self._kinematics.solve(target, joints[-1], tolerance=TOLERANCE))
         except OutOfReachError:
             return False
         start = joints[-3]
         over = joints[-2]
-        between = [
-            ALOHA.forward_kinematics(start + share * (over - start))[member.arm]
-            for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-        ]
-        heights = [T[2, 3] for T in between]
+        way = [start + share * (over - start) for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)]
+        heights = [ALOHA.forward_kinematics(q)[member.arm][2, 3] for q in way]
         return bool(min(heights) > min(heights[0], heights[-1]) - DIP_M)
 
-    def _put(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
-        """Lets what an arm holds go in the container; puts it back where there is no way."""
+    def _put(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
+        """Releases the held object in the container; puts it back if no drop is in reach."""
         arm = member.arm
         skills = member.skills
         clearance = self._clearance(task)
-        drop = self._drop(task, thing, skills.scene.gripper(arm), member)
+        drop = self._drop(task, item, skills.scene.gripper(arm), member)
         if drop is None:
             yield from skills.rise(arm, -clearance, seconds=0.8)
             yield from skills.grip(arm, 1.0, OPENING)
             return
         over, into = (
-            _following(task, thing, member, drop, height) for height in (clearance, drop.bottom)
+            _following(task, item, member, drop, height) for height in (clearance, drop.bottom)
         )
         yield from skills.go(1.1, {arm: Move(over)})
-        if not skills.scene.holds(arm, thing.prop):
+        if not skills.scene.holds(arm, item.prop):
             return
         yield from skills.go(0.6, {arm: Move(into, straight=True)})
         yield from skills.wait(SETTLING)
@@ -240,8 +217,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def _make_room(self, task: TaskT, member: Member) -> Iterator[Vector]:
         """Moves an arm out of the other's way, its gripper leaning towards the middle.
 
-        It always gets there with the same joints: from how they are turned after some drops little
-        is in reach.
+        The joints there are always the same: from the joints after some drops little is in reach.
         """
         arm = member.arm
         motion = member.skills.motion
@@ -257,34 +233,33 @@ class GatheringExpert(ScriptedExpert[TaskT]):
 
 
 def _following(
-    task: GatheringTask, thing: Solid, member: Member, drop: Drop, height: float
+    task: GatheringTask, item: Solid, member: Member, drop: Drop, height: float
 ) -> Callable[[], Matrix]:
-    """Returns where the gripper has to be so that what it holds is over the drop, as it is measured to lie in it."""
+    """Returns a target of the gripper with the object, as it is held, over the drop."""
     scene = member.skills.scene
     arm = member.arm
-    held = scene.in_gripper(arm, thing.prop)
+    held = scene.in_gripper(arm, item.prop)
 
     def target() -> Matrix:
         nonlocal held
-        if scene.holds(arm, thing.prop):
-            held = scene.in_gripper(arm, thing.prop)
-        return drop.gripper(thing, held, task.table_height + height)
+        if scene.holds(arm, item.prop):
+            held = scene.in_gripper(arm, item.prop)
+        return drop.gripper(item, held, task.table_height + height)
 
     return target
 
 
 def _free(
-    task: GatheringTask, thing: Solid, skills: Skills, T_base_gripper: Matrix, opening: float
+    task: GatheringTask, item: Solid, skills: Skills, T_base_gripper: Matrix, opening: float
 ) -> bool:
-    """Says whether the fingers come down beside all other things."""
+    """Returns whether the fingers come down beside all other objects."""
     away = opening * GAP_M / 2 + FINGER_M / 2
     fingers = T_base_gripper[:3, 3] + np.array([[away], [-away]]) * T_base_gripper[:3, 1]
-    for other in task.things:
-        if other is not thing:
+    for other in task.objects:
+        if other is not item:
             T = skills.scene.pose(other.prop)
-            between = np.linalg.norm(
-                fingers[:, None] - (other.points @ T[:3, :3].T + T[:3, 3]), axis=-1
-            )
+            points = other.points @ T[:3, :3].T + T[:3, 3]
+            between = np.linalg.norm(fingers[:, None] - points, axis=-1)
             if (between - other.radii < FINGER_M).any():
                 return False
     return True

@@ -1,4 +1,4 @@
-"""Where a gripper takes a thing: poses of the gripper in the frame of the thing."""
+"""Grasps: poses of the gripper in the frame of the object that it takes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ OPEN = 1.0
 
 @dataclass(frozen=True)
 class Grasp:
-    """One way to take a thing.
+    """One way to take an object.
 
     Attributes:
-        T_prop_gripper: (4, 4), the gripper in the frame of the thing when its pads close.
-        closed: The opening that is commanded to hold it, 0 to 1: below what it is thick, so that
-            the drive pushes.
-        opening: The opening with which the gripper comes.
-        hover: How far back along where it points the gripper waits first, metres.
+        T_prop_gripper: (4, 4), the gripper in the object's frame when its pads close.
+        closed: Commanded opening of the closed gripper, 0 to 1: less than the object's width, so
+            that the drive pushes.
+        opening: Opening of the approaching gripper.
+        hover: Distance of the pre-grasp pose, backwards along the gripper's x axis, metres.
     """
 
     T_prop_gripper: Matrix
@@ -35,9 +35,9 @@ def gripper_pose(position: ArrayLike, forwards: ArrayLike, across: ArrayLike) ->
     """Returns the pose (4, 4) of a gripper.
 
     Args:
-        position: (3,), of the middle between the pads.
-        forwards: (3,), where the gripper points (its x axis); any length.
-        across: (3,), roughly the direction in which the pads close (its y axis, or minus that).
+        position: (3,), middle between the pads, metres.
+        forwards: (3,), direction in which the gripper points (its x axis), of any length.
+        across: (3,), approximate direction in which the pads close (its y axis or the opposite).
     """
     x = np.asarray(forwards, dtype=np.float64) / np.linalg.norm(forwards)
     y = np.asarray(across, dtype=np.float64)
@@ -46,8 +46,21 @@ def gripper_pose(position: ArrayLike, forwards: ArrayLike, across: ArrayLike) ->
     return pose(np.asarray(position, dtype=np.float64), np.stack([x, y, np.cross(x, y)], axis=1))
 
 
+def downwards(position: ArrayLike, across: ArrayLike, lean_deg: float) -> Matrix:
+    """Returns the pose (4, 4) of a gripper that points down.
+
+    Args:
+        position: (3,), middle between the pads, metres.
+        across: (3,), level direction in which the pads close.
+        lean_deg: Angle by which the gripper leans forwards, at right angles to `across`.
+    """
+    level = np.cross(UP, np.asarray(across) / np.linalg.norm(across))
+    lean = np.radians(lean_deg)
+    return gripper_pose(position, np.sin(lean) * level - np.cos(lean) * UP, across)
+
+
 def backed(T_base_gripper: Matrix, distance: float) -> Matrix:
-    """Returns the pose moved backwards along where the gripper points, by metres."""
+    """Returns the pose moved backwards along the gripper's x axis, by metres."""
     return T_base_gripper @ pose((-distance, 0.0, 0.0))
 
 
@@ -59,10 +72,44 @@ def raised(T_base_gripper: Matrix, height: float) -> Matrix:
 
 
 def both_ways(grasps: Iterable[Grasp]) -> list[Grasp]:
-    """Returns each grasp and the same with the gripper turned by half a turn about where it points."""
+    """Returns each grasp, and each with the gripper turned by half a turn about its x axis."""
     turned = np.diag([1.0, -1.0, -1.0, 1.0])
     return [
         Grasp(T, grasp.closed, grasp.opening, grasp.hover)
         for grasp in grasps
         for T in (grasp.T_prop_gripper, grasp.T_prop_gripper @ turned)
     ]
+
+
+def rim_grasps(
+    radius: float,
+    height: float,
+    *,
+    azimuths_deg: Iterable[float],
+    pitches_deg: Iterable[float],
+    depth: float = 0.0,
+    opening: float = 0.7,
+    hover: float = 0.07,
+) -> list[Grasp]:
+    """Returns grasps of a round object by its rim: one finger inside, one outside, from any side.
+
+    Args:
+        radius: Radius of the middle of the wall at the rim, metres.
+        height: Height of the rim in the object's frame, metres.
+        azimuths_deg: Positions on the rim, about the object's z axis.
+        pitches_deg: Angles by which the gripper points down; 90 is straight down.
+        depth: Distance by which the middle between the pads is beyond the rim, metres.
+        opening: Opening of the approaching gripper.
+        hover: Distance of the pre-grasp pose, metres.
+    """
+    found = []
+    for azimuth in np.radians(list(azimuths_deg)):
+        radial = np.array([np.cos(azimuth), np.sin(azimuth), 0.0])
+        for pitch in np.radians(list(pitches_deg)):
+            forwards = -np.cos(pitch) * radial - np.sin(pitch) * UP
+            across = np.cos(pitch) * UP - np.sin(pitch) * radial
+            at = radius * radial + height * UP + depth * forwards
+            # The gripper may be turned by half a turn: its pads are alike.
+            for sign in (1.0, -1.0):
+                found.append(Grasp(gripper_pose(at, forwards, sign * across), 0.0, opening, hover))
+    return found

@@ -1,11 +1,4 @@
-"""Experts that hand over the banana and the pen.
-
-The right gripper comes straight down over one third of the banana, turned with it and wide open.
-Both grippers meet level over the middle of the table, with the banana upright; the left one takes
-the upper third, and lays the banana low into the bowl.
-
-`HandOverBananaExpert` does the same in one way, always at the same pace.
-"""
+"""Experts that hand over the banana and the pen."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,32 +9,35 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.grasps import UP, Grasp
+from stringline.sim.experts.grasps import FORWARDS, OPEN, UP, Grasp, backed
 from stringline.sim.experts.hand_over_base import HandOverExpert
 from stringline.sim.experts.motion import Motion, Move
-from stringline.sim.experts.skills import Skills
+from stringline.sim.experts.scene import Scene
+from stringline.sim.experts.skills import CLOSING, Skills
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 
-GRASP_ALONG = (
-    0.042  # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
-)
-GRASP_SHORT = (
-    0.006  # The pads' middle stays that far short of the axis, so that the tips keep off the table.
-)
-# At 0.2 the drive pushes with about 25 N against the 36 mm between the pads.
-OPEN = 1.0
+# Metres from the banana's middle: the right gripper takes it at +, the left one at -.
+GRASP_ALONG = 0.042
+# The pads' middle stops that far short of the axis, metres, so that the tips keep off the table.
+GRASP_SHORT = 0.006
+# Opening at which the drive pushes with about 25 N against the 36 mm between the pads.
 CLOSED = 0.2
-# Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's
-# timing is no better.
-CLOSING = 0.6
-FORWARDS = np.array([1.0, 0.0, 0.0])
+BANANA_ABOVE_FLOOR = (
+    0.008  # Height of the banana's underside above the bowl at the release, metres.
+)
+PEN_ABOVE_FLOOR = 0.006  # Height of the pen's lower end above the holder's floor at the release.
 
 
 class HandOverBananaExpert:
-    """Plans as it goes: targets are read from the world until the banana is in the gripper.
+    """Hands the banana over in one way, at one pace.
+
+    The right gripper comes straight down over one third of the banana, aligned with it and wide
+    open. Both grippers meet level over the middle of the table, with the banana upright; the left
+    one takes the upper third, and lays the banana low into the bowl. Targets are read from the
+    world until the banana is in the gripper.
 
     Args:
-        motion_speed: Above 1 faster, below 1 slower.
+        motion_speed: Factor of the speed of all motions.
     """
 
     def __init__(self, motion_speed: float = 1.0) -> None:
@@ -64,7 +60,7 @@ class HandOverBananaExpert:
             )
         motion = Motion(ALOHA, self._kinematics, env.contract.control_hz)
         self._last = motion.q.copy()
-        self._plan = self._script(_Scene(env, env.task), motion, rng)
+        self._plan = self._script(_BananaTargets(env, env.task), motion, rng)
 
     def act(self, env: TaskEnvironment) -> Vector:
         """Returns the next joint targets (14,); after the end of the script the last ones."""
@@ -72,136 +68,113 @@ class HandOverBananaExpert:
         return self._last
 
     def _script(
-        self, scene: "_Scene", motion: Motion, rng: np.random.Generator
+        self, targets: "_BananaTargets", motion: Motion, rng: np.random.Generator
     ) -> Iterator[Vector]:
-        height = scene.task.table_height
         # Over a high table they meet closer to it, because the arms do not reach much higher.
-        meeting = np.array([0.0, 0.0, 0.27 + 0.3 * height]) + rng.uniform(-1, 1, 3) * (
-            0.02,
-            0.03,
-            0.02,
-        )
+        meeting = np.array([0.0, 0.0, 0.27 + 0.3 * targets.table])
+        meeting = meeting + rng.uniform(-1, 1, 3) * (0.02, 0.03, 0.02)
         hover = rng.uniform(0.08, 0.11)
         back = rng.uniform(0.08, 0.11)
         T_right_meeting = _gripper(meeting - GRASP_ALONG * UP, -FORWARDS, UP)
-        yield from self._pick(scene, motion, hover)
-        yield from self._meet(scene, motion, T_right_meeting, back)
-        yield from self._lay_down(scene, motion, T_right_meeting, hover)
+        yield from self._pick(targets, motion, hover)
+        yield from self._meet(targets, motion, T_right_meeting, back)
+        yield from self._lay_down(targets, motion, T_right_meeting, hover)
 
-    def _pick(self, scene: "_Scene", motion: Motion, hover: float) -> Iterator[Vector]:
+    def _pick(self, targets: "_BananaTargets", motion: Motion, hover: float) -> Iterator[Vector]:
         motion.grip("right", OPEN)
-        above = Move(lambda: _backed(scene.grasp_from_above(), hover))
+        above = Move(lambda: backed(targets.from_above(), hover))
         yield from motion.go(1.1 * self._slow, {"right": above})
-        yield from motion.go(
-            0.5 * self._slow, {"right": Move(scene.grasp_from_above, straight=True)}
-        )
+        yield from motion.go(0.5 * self._slow, {"right": Move(targets.from_above, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("right", CLOSED)
         yield from motion.hold(CLOSING * self._slow)
 
     def _meet(
-        self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, back: float
+        self, targets: "_BananaTargets", motion: Motion, T_right_meeting: Matrix, back: float
     ) -> Iterator[Vector]:
         T_left_expected = _gripper(T_right_meeting[:3, 3] + 2 * GRASP_ALONG * UP, FORWARDS, UP)
-        T_lifted = scene.gripper("right")
+        T_lifted = targets.gripper("right")
         T_lifted[2, 3] += 0.06
         motion.grip("left", OPEN)
         yield from motion.go(0.36 * self._slow, {"right": Move(lambda: T_lifted, straight=True)})
         moves = {
             "right": Move(lambda: T_right_meeting),
-            "left": Move(lambda: _backed(T_left_expected, back)),
+            "left": Move(lambda: backed(T_left_expected, back)),
         }
         yield from motion.go(1.0 * self._slow, moves)
         yield from motion.hold(0.1 * self._slow)
-        yield from motion.go(0.5 * self._slow, {"left": Move(scene.grasp_level, straight=True)})
+        yield from motion.go(0.5 * self._slow, {"left": Move(targets.level, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("left", CLOSED)
         yield from motion.hold(CLOSING * self._slow)
 
     def _lay_down(
-        self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, hover: float
+        self, targets: "_BananaTargets", motion: Motion, T_right_meeting: Matrix, hover: float
     ) -> Iterator[Vector]:
         motion.grip("right", OPEN)
         yield from motion.hold(0.24 * self._slow)
-        T_down = scene.over_bowl()
+        T_down = targets.over_bowl()
         T_above = T_down.copy()
         T_above[2, 3] += hover
-        away = Move(lambda: _backed(T_right_meeting, 0.16), straight=True)
+        away = Move(lambda: backed(T_right_meeting, 0.16), straight=True)
         yield from motion.go(1.0 * self._slow, {"left": Move(lambda: T_above), "right": away})
         yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_down, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("left", OPEN)
         yield from motion.hold(0.3 * self._slow)
         T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
-        yield from motion.go(
-            0.6 * self._slow,
-            {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)},
-        )
+        leave = {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)}
+        yield from motion.go(0.6 * self._slow, leave)
 
 
-class _Scene:
-    """Where the expert's targets are, read from the world."""
+class _BananaTargets(Scene):
+    """Targets of the grippers, read from the world."""
 
     def __init__(self, env: TaskEnvironment, task: HandOverBanana) -> None:
-        self._env = env
-        self.task = task
+        super().__init__(env, task)
+        self._banana = task.banana
+        self._bowl = task.bowl
 
-    def gripper(self, arm: str) -> Matrix:
-        """Returns the measured pose (4, 4) of a gripper."""
-        return ALOHA.forward_kinematics(self.task.robot.positions(self._env.physics))[arm]
-
-    def grasp_from_above(self) -> Matrix:
-        """Returns the right gripper's pose over its third: pointing down, z along the banana and away from the robot."""
+    def from_above(self) -> Matrix:
+        """Returns the right gripper's pose over its third: pointing down, z along the banana."""
         point, direction = self._third(GRASP_ALONG)
-        return _backed(_gripper(point, -UP, -direction), GRASP_SHORT)
+        return backed(_gripper(point, -UP, -direction), GRASP_SHORT)
 
-    def grasp_level(self) -> Matrix:
-        """Returns the left gripper's pose pointing away from its robot at its third, turned with the banana."""
+    def level(self) -> Matrix:
+        """Returns the left gripper's pose at its third, pointing away from its robot."""
         point, direction = self._third(-GRASP_ALONG)
-        return _backed(_gripper(point, FORWARDS, -direction), GRASP_SHORT)
+        return backed(_gripper(point, FORWARDS, -direction), GRASP_SHORT)
 
     def over_bowl(self) -> Matrix:
-        """Returns the left gripper's pose in which the banana that it holds lies along x, just above the bowl's floor."""
-        physics = self._env.physics
-        banana = self.task.banana
-        bowl = self.task.bowl
-        T_gripper_banana = inverse(self.gripper("left")) @ self.task.pose(physics, banana)
-        middle = self.task.pose(physics, bowl)[:3, 3] + UP * (
-            bowl.thickness + banana.radius + 0.008
-        )
+        """Returns the left gripper's pose with the banana along x, just above the bowl's floor."""
+        T_gripper_banana = self.in_gripper("left", self._banana)
+        height = self._bowl.thickness + self._banana.radius + BANANA_ABOVE_FLOOR
         flat = np.stack([[0.0, -1.0, 0.0], -FORWARDS, -UP], axis=1)
+        middle = self.pose(self._bowl)[:3, 3] + UP * height
         return pose(middle, flat) @ inverse(T_gripper_banana)
 
     def _third(self, along: float) -> tuple[Vector, Vector]:
-        banana = self.task.banana
-        T_base_banana = self.task.pose(self._env.physics, banana)
-        point = T_base_banana[:3, :3] @ banana.axis_point(np.array(along)) + T_base_banana[:3, 3]
-        return point, T_base_banana[:3, :3] @ banana.axis_direction(along)
+        T_base_banana = self.pose(self._banana)
+        point = self._banana.axis_point(np.array(along))
+        direction = T_base_banana[:3, :3] @ self._banana.axis_direction(along)
+        return T_base_banana[:3, :3] @ point + T_base_banana[:3, 3], direction
 
 
 def _gripper(position: Vector, forwards: Vector, third_axis: Vector) -> Matrix:
-    """Returns a gripper's pose from its position, where it points, and roughly where its z axis points."""
+    """Returns a gripper's pose from its position, its x axis and its approximate z axis."""
     z = third_axis - (third_axis @ forwards) * forwards
     z = z / np.linalg.norm(z)
     return pose(position, np.stack([forwards, np.cross(z, forwards), z], axis=1))
 
 
-def _backed(T_base_gripper: Matrix, distance: float) -> Matrix:
-    """Returns the pose moved backwards along where the gripper points."""
-    return T_base_gripper @ pose((-distance, 0.0, 0.0))
-
-
-BANANA_ABOVE_FLOOR = 0.008  # The banana's underside, when it is let go.
-
-
 class VariedHandOverBananaExpert(HandOverExpert[HandOverBanana]):
-    """Either gripper takes one third of the banana, across its bend; the left one lays it low into the bowl."""
+    """Hands the banana over; either gripper takes one third of it, across its bend."""
 
     task_class = HandOverBanana
     right_along = (0.034, 0.05)
     left_along = (0.034, 0.05)
     above = 0.1
-    closed = 0.2
+    closed = CLOSED
     leans_deg = (-25.0, 0.0, 25.0)
     pitches_deg = (-25.0, -10.0, 5.0)
     sides_deg = (0.0,)
@@ -211,32 +184,26 @@ class VariedHandOverBananaExpert(HandOverExpert[HandOverBanana]):
         return task.banana.axis_point(np.array(along)), task.banana.axis_direction(along)
 
     def normals(self, task: HandOverBanana) -> Sequence[Vector]:
-        """Returns both directions across its bend: it lies flat."""
+        """Returns both directions across the banana's bend: it lies flat."""
         return [UP, -UP]
 
     def thickness(self, task: HandOverBanana) -> float:
-        """Returns its radius."""
+        """Returns the banana's radius."""
         return task.banana.radius
 
     def goal(self, task: HandOverBanana, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
-        """Returns the banana flat just above the middle of the bowl, the left gripper above it, turned by any angle."""
-        bowl = task.bowl
-        banana = task.banana
-        spot = skills.scene.pose(bowl)[:3, 3] + UP * (
-            bowl.thickness + banana.radius + BANANA_ABOVE_FLOOR
-        )
+        """Returns a pose of the banana, flat just above the bowl, below the left gripper."""
+        height = task.bowl.thickness + task.banana.radius + BANANA_ABOVE_FLOOR
+        spot = skills.scene.pose(task.bowl)[:3, 3] + UP * height
         turn = rotation_about(UP, skills.rng.uniform(-np.pi, np.pi))
-        if receive.T_prop_gripper[2, 0] > 0:  # It comes from the side that has to be below.
+        if receive.T_prop_gripper[2, 0] > 0:  # The gripper would come from below.
             turn = turn @ np.diag([1.0, -1.0, -1.0])
-        centre = banana.points[:, :2].mean(axis=0)
+        centre = task.banana.points[:, :2].mean(axis=0)
         return pose(spot - turn @ np.array([*centre, 0.0]), turn)
 
 
-PEN_ABOVE_FLOOR = 0.006  # The pen's lower end, when it is let go.
-
-
 class HandOverPenExpert(HandOverExpert[HandOverPen]):
-    """Both grippers take the pen close to its middle, by its flats."""
+    """Hands the pen over; both grippers take it close to its middle, by its flats."""
 
     task_class = HandOverPen
     right_along = (0.022, 0.034)
@@ -252,18 +219,17 @@ class HandOverPenExpert(HandOverExpert[HandOverPen]):
         return np.array([0.0, along, 0.0]), np.array([0.0, 1.0, 0.0])
 
     def normals(self, task: HandOverPen) -> Sequence[Vector]:
-        """Returns the normals of its six flats."""
+        """Returns the normals of the pen's six flats."""
         return [rotation_about((0.0, 1.0, 0.0), angle) @ UP for angle in np.arange(6) * np.pi / 3]
 
     def thickness(self, task: HandOverPen) -> float:
-        """Returns half its width across the flats."""
+        """Returns half the pen's width across the flats."""
         return task.pen.radius
 
     def goal(self, task: HandOverPen, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
-        """Returns the pen upright in the middle of the holder, turned so that the left gripper points away from its arm."""
-        spot = skills.scene.pose(task.holder)[:3, 3] + UP * (
-            task.holder.thickness + task.pen.length / 2 + PEN_ABOVE_FLOOR
-        )
+        """Returns a pose of the pen, upright in the holder, the left gripper pointing outwards."""
+        height = task.holder.thickness + task.pen.length / 2 + PEN_ABOVE_FLOOR
+        spot = skills.scene.pose(task.holder)[:3, 3] + UP * height
         away = spot[:2] - ROOTS["left"][:2, 3]
         yaw = np.arctan2(away[1], away[0]) + skills.rng.uniform(-0.6, 0.6)
         ahead = receive.T_prop_gripper[:3, 0] - (receive.T_prop_gripper[:3, 0] @ upwards) * upwards

@@ -10,21 +10,20 @@ from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
 Target = Callable[[], Matrix]
-RETARGET = 5e-4  # Metres or radians that a target must move before the joints are computed again.
-TOLERANCE = (
-    2e-5  # Metres or radians; what is left of an error shows as jitter of the accelerations.
-)
-GRIPPER_SPEED = 1.9  # Openings per second, a little below what the servo can do.
+# Metres or radians; smaller movements of a target do not change the solution for the joints.
+RETARGET = 5e-4
+TOLERANCE = 2e-5  # Metres or radians; larger errors cause jitter of the accelerations.
+GRIPPER_SPEED = 1.9  # Openings per second, a little below the servo's limit.
 
 
 @dataclass(frozen=True)
 class Move:
-    """Where an arm goes in one phase.
+    """The motion of an arm in one phase.
 
     Attributes:
-        target: Returns `T_base_gripper` (4, 4); asked at every step, so it may follow a thing.
-        straight: Whether the gripper follows a line (short ways near things) or the joints one
-            (long ways).
+        target: Returns `T_base_gripper` (4, 4); called at every step, so it may follow an object.
+        straight: Whether the way is straight for the gripper (short ways near objects) or in joint
+            space (long ways).
     """
 
     target: Target
@@ -39,12 +38,15 @@ class Motion:
     phases are stretched until both limits hold.
 
     Args:
-        embodiment: The body.
-        kinematics: Of that body.
+        embodiment: Description of the arms.
+        kinematics: Inverse kinematics of the arms.
         control_hz: Joint targets per second.
-        top_speed: Of any hinge, rad/s; where some may turn faster than others, of the fastest, the
-            others less by that ratio.
-        top_acceleration: The same, rad/s^2.
+        top_speed: Speed limit of the fastest revolute joint, rad/s; the limits of the others are
+            lower by the ratio of their velocity limits.
+        top_acceleration: Acceleration limit, scaled in the same way, rad/s^2.
+
+    Attributes:
+        q: (J,), current joint targets.
     """
 
     def __init__(
@@ -66,17 +68,17 @@ class Motion:
         self._wanted = {arm: self.q[place] for arm, place in embodiment.grippers.items()}
 
     def grip(self, arm: str, opening: float) -> None:
-        """Lets a gripper go to an opening from now on, at its own speed."""
+        """Sets the target opening of a gripper, which moves there at its own speed."""
         self._wanted[arm] = opening
 
     def hold(self, seconds: float) -> Iterator[Vector]:
-        """Yields joint targets (J,) that stay, while grippers move."""
+        """Yields constant joint targets (J,), while grippers move."""
         for _ in range(round(seconds * self._control_hz)):
             self._move_grippers()
             yield self.q.copy()
 
     def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
-        """Yields joint targets (J,) that reach the moves' targets in that time, or later where the limits ask for it."""
+        """Yields joint targets (J,) that reach the targets in that time, or as limits allow."""
         tracks = {
             arm: _Track(self._embodiment, self._kinematics, arm, move, self.q)
             for arm, move in moves.items()
@@ -89,7 +91,7 @@ class Motion:
             yield self.q.copy()
 
     def go_home(self, seconds: float, arms: Sequence[str]) -> Iterator[Vector]:
-        """Yields joint targets (J,) that bring arms to where they start, hinge by hinge: from any pose, without kinematics."""
+        """Yields joint targets (J,) that bring arms home from any pose, without kinematics."""
         hinges = np.concatenate([self._embodiment.hinges[arm] for arm in arms])
         start = self.q[hinges]
         way = (self._embodiment.home - self.q)[hinges]
@@ -99,7 +101,7 @@ class Motion:
             yield self.q.copy()
 
     def _shares(self, seconds: float, distance: float) -> Iterator[float]:
-        """Yields the share of the way after each step, for hinges that turn by up to that distance in rad, see `_slowness`."""
+        """Yields the share of the way after each step; the distance is scaled by `_slowness`."""
         seconds = max(
             seconds,
             1.875 * distance / self._top_speed,
@@ -111,20 +113,19 @@ class Motion:
             yield u**3 * (10 - 15 * u + 6 * u**2)
 
     def step(self, arm: str, T_base_gripper: Matrix) -> Vector:
-        """Returns the joint targets (J,) of the next control period, with one arm there at once: for paths in small steps.
+        """Returns the next joint targets (J,), with one arm at a pose (4, 4): for small steps.
 
         Raises:
-            OutOfReachError: The pose (4, 4) is out of reach.
+            OutOfReachError: The pose is out of reach.
         """
         hinges = self._embodiment.hinges[arm]
-        self.q[hinges] = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)[
-            hinges
-        ]
+        q = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)
+        self.q[hinges] = q[hinges]
         self._move_grippers()
         return self.q.copy()
 
     def turn(self, seconds: float, goals: Mapping[str, Vector]) -> Iterator[Vector]:
-        """Yields joint targets (J,) that take arms to joints (J,) of which their own hinges count, timed as `go` does."""
+        """Yields joint targets (J,) that take each arm to its goal (J,), timed as in `go`."""
         start = self.q.copy()
         ways = {arm: (goal - start)[self._embodiment.hinges[arm]] for arm, goal in goals.items()}
         slowness = {arm: self._slowness[self._embodiment.hinges[arm]] for arm in ways}
@@ -144,7 +145,7 @@ class Motion:
 
 
 class _Track:
-    """One arm's way through one phase."""
+    """The way of one arm in one phase."""
 
     def __init__(
         self, embodiment: Embodiment, kinematics: InverseKinematics, arm: str, move: Move, q: Vector
@@ -160,11 +161,11 @@ class _Track:
         self._goal = self._solve(self._T_goal, q)
 
     def distance(self, slowness: Vector) -> float:
-        """Returns the longest way of a hinge, rad, where the way of slower ones counts more (J,)."""
+        """Returns the longest way of a revolute joint, rad, scaled by the joints' slowness (J,)."""
         return float((np.abs(self._goal - self._start) * slowness)[self._hinges].max())
 
     def at(self, share: float) -> Vector:
-        """Returns the arm's hinges after that share of the way, 0 to 1."""
+        """Returns the arm's revolute joints after a share of the way, 0 to 1."""
         T_goal = self._move.target()
         if np.abs(T_goal - self._T_goal).max() > RETARGET:
             self._T_goal = T_goal
@@ -179,7 +180,7 @@ class _Track:
 
 
 def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
-    """Returns the pose (4, 4) after a share (0 to 1) of the way: position on the line, turned about one fixed axis."""
+    """Returns the pose (4, 4) after a share of a straight way with a fixed axis of rotation."""
     turn = start[:3, :3].T @ goal[:3, :3]
     angle = float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
     rotation = start[:3, :3]
@@ -190,7 +191,7 @@ def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
 
 
 def _slowness(embodiment: Embodiment) -> Vector:
-    """Returns how many times slower than the fastest hinge each joint (J,) may turn; 1 for grippers."""
+    """Returns the largest velocity limit over that of each joint (J,); 1 for grippers."""
     hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
     limits = embodiment.velocity_limits
     return np.where(hinge, limits[hinge].max() / limits, 1.0)

@@ -1,7 +1,7 @@
-"""A scripted expert that stands the mug on the plate: it pinches the mug's wall, for the mug is wider than the gripper opens.
+"""The expert that stands the mug on the plate.
 
-Where no arm reaches both, the arm at the mug stands it in the middle of the table, and the other
-one takes it from there.
+It pinches the mug's wall, since the mug is wider than the gripper opens. Where no arm reaches both,
+the arm at the mug stands it in the middle of the table, and the other one takes it from there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ from stringline.sim.experts.skills import Skills
 from stringline.sim.props.dishes import Mug
 from stringline.sim.tasks.mug_task import MugOnPlate, gap
 
-DEPTH_M = 0.013  # The pads' middle is that far below the rim.
-OPENING = 0.5  # Of the gripper around the wall: the inner finger has to fit into the mug.
+DEPTH_M = 0.013  # Depth of the pads' middle below the rim.
+OPENING = 0.5  # Opening of the gripper around the wall: the inner finger has to fit into the mug.
 FREE_OF_HANDLE = np.radians(36.0)
 TILTS_DEG = (0.0, 15.0, 30.0)
 LYING_TILTS_DEG = (25.0, 35.0, 45.0)
@@ -41,7 +41,7 @@ OUTLINE = np.array(
 
 @dataclass(frozen=True)
 class _Way:
-    """How an arm takes the mug, and the pose (4, 4) in which it lets it go."""
+    """A grasp of the mug by an arm, and the pose (4, 4) in which it is released."""
 
     arm: str
     grasp: Grasp
@@ -49,16 +49,14 @@ class _Way:
 
 
 class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
-    """Varies where around the mug and how steeply the wall is pinched, how the mug is turned, and where it changes hands."""
+    """Brings the mug to the plate; grasp, yaw and the place of a hand-over vary."""
 
     task_class = MugOnPlate
 
     def script(self, task: MugOnPlate, skills: Skills) -> Iterator[Vector]:
-        """Brings the mug to the plate in one or two legs, and again from wherever it has fallen."""
+        """Brings the mug to the plate in one or two steps, again from wherever it has fallen."""
         for _ in range(ROUNDS):
-            with suppress(
-                OutOfReachError
-            ):  # It moved in the gripper, and no longer gets where it was planned to go.
+            with suppress(OutOfReachError):  # It moved in the gripper; its goal is out of reach.
                 yield from _bring(task, skills, _plan(task, skills))
             if task.reached(skills.scene.env.physics):
                 break
@@ -67,30 +65,24 @@ class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
 
 
 def wall_grasps(mug: Mug, tilts_deg: Iterable[float]) -> list[Grasp]:
-    """Returns ways to pinch a mug's wall, free of its handle; the gripper leans along the wall by the tilts, in degrees."""
+    """Returns grasps of a mug's wall, clear of its handle, leaning along the wall by the tilts."""
     grasps = []
     middle = mug.radius - mug.thickness / 2
-    for angle, tilt in product(
-        np.linspace(FREE_OF_HANDLE, 2 * np.pi - FREE_OF_HANDLE, 18), np.radians(list(tilts_deg))
-    ):
+    angles = np.linspace(FREE_OF_HANDLE, 2 * np.pi - FREE_OF_HANDLE, 18)
+    for angle, tilt in product(angles, np.radians(list(tilts_deg))):
         outwards = np.array([np.cos(angle), np.sin(angle), 0.0])
         for along in (np.cross(UP, outwards), -np.cross(UP, outwards)):
             if tilt and outwards[0] > -0.2 and along[0] < 0:
-                continue  # It would come and leave through the handle.
+                continue  # It would pass through the handle.
             point = middle * outwards + (mug.height - DEPTH_M) * UP
             forwards = np.sin(tilt) * along - np.cos(tilt) * UP
-            grasps.append(
-                Grasp(gripper_pose(point, forwards, outwards), closed=0.0, opening=OPENING)
-            )
+            T_mug_gripper = gripper_pose(point, forwards, outwards)
+            grasps.append(Grasp(T_mug_gripper, closed=0.0, opening=OPENING))
     return both_ways(grasps)
 
 
 def _plan(task: MugOnPlate, skills: Skills) -> _Way:
-    """Returns the way to the plate, or to a place from which the other arm gets it there.
-
-    Raises:
-        OutOfReachError: There is none.
-    """
+    """Returns the way to the plate, or to a place from which the other arm can bring it there."""
     for arm in ARMS:
         if _carries(task, skills, arm):
             return _onwards(task, skills, arm)
@@ -114,35 +106,29 @@ def _plan(task: MugOnPlate, skills: Skills) -> _Way:
 
 
 def _bring(task: MugOnPlate, skills: Skills, way: _Way) -> Iterator[Vector]:
-    """Goes a way; ends early where the mug is lost."""
+    """Follows a way; ends early if the mug is lost."""
     if not _carries(task, skills, way.arm):
         yield from skills.pick(way.arm, task.mug, [way.grasp], lift=LIFT_M, attempts=1)
     while _carries(task, skills, way.arm):
-        yield from skills.place(
-            way.arm,
-            task.mug,
-            lambda: way.T_base_mug,
-            above=LIFT_M,
-            release=OPENING,
-            retreat=RETREAT_M,
-        )
+        release = {"above": LIFT_M, "release": OPENING, "retreat": RETREAT_M}
+        yield from skills.place(way.arm, task.mug, lambda: way.T_base_mug, **release)
     yield from skills.wait(0.6)
 
 
 def _carries(task: MugOnPlate, skills: Skills, arm: str) -> bool:
-    """Says whether an arm has lifted the mug; after a slip a single pad may touch the wall at a time."""
-    touching = task.touching(skills.scene.env.physics)
+    """Returns whether an arm has lifted the mug, perhaps with one pad only after a slip."""
+    contacts = task.contact_state(skills.scene.env.physics)
     others = ("table", task.plate.name)
-    return touching.by_arm(arm, task.mug.name) and not any(
-        touching.between(other, task.mug.name) for other in others
+    return contacts.by_arm(arm, task.mug.name) and not any(
+        contacts.between(other, task.mug.name) for other in others
     )
 
 
 def _onwards(task: MugOnPlate, skills: Skills, arm: str) -> _Way:
-    """Returns where an arm can put down the mug that it holds: on the plate, or at a free place.
+    """Returns a way for the held mug to the plate, or to a free place.
 
     Raises:
-        OutOfReachError: Nowhere; then the gripper opens.
+        OutOfReachError: No place is in reach; the gripper opens.
     """
     held = Grasp(inverse(skills.scene.in_gripper(arm, task.mug)), closed=0.0)
     for spot in (_goal(task, skills), *_free_spots(task, skills)):
@@ -152,7 +138,7 @@ def _onwards(task: MugOnPlate, skills: Skills, arm: str) -> _Way:
             if skills.in_reach(arm, raised(leave, LIFT_M), leave, backed(leave, RETREAT_M)):
                 return _Way(arm, held, T_goal)
     skills.motion.grip(arm, 1.0)
-    raise OutOfReachError(f"The {arm} arm gets the mug nowhere as it holds it.")
+    raise OutOfReachError(f"The {arm} arm cannot put the mug down as it holds it.")
 
 
 def _goal(task: MugOnPlate, skills: Skills) -> Vector:
@@ -162,7 +148,7 @@ def _goal(task: MugOnPlate, skills: Skills) -> Vector:
 def _find(
     task: MugOnPlate, skills: Skills, arm: str, T_base_mug: Matrix, spot: Vector
 ) -> _Way | None:
-    """Returns a way for an arm to bring the mug from a pose to a spot (3,), drawn at random from those in reach."""
+    """Draws a reachable way for an arm to bring the mug from a pose to a spot (3,), or None."""
     stands = T_base_mug[2, 2] > 0.9
     grasps = [
         grasp
@@ -176,10 +162,9 @@ def _find(
         leave = T_goal @ grasp.T_prop_gripper
         if not _natural(arm, leave, spot[2]):
             continue
-        there = backed(take, grasp.hover), take, raised(take, LIFT_M)
-        if skills.in_reach(
-            arm, *there, raised(leave, LIFT_M + SPARE_M), leave, backed(leave, RETREAT_M)
-        ):
+        taking = (backed(take, grasp.hover), take, raised(take, LIFT_M))
+        leaving = (raised(leave, LIFT_M + SPARE_M), leave, backed(leave, RETREAT_M))
+        if skills.in_reach(arm, *taking, *leaving):
             return _Way(arm, grasp, T_goal)
     return None
 
@@ -187,7 +172,7 @@ def _find(
 def _turned(
     arm: str, T_base_mug: Matrix, spot: Vector, rng: np.random.Generator, *, stands: bool
 ) -> Matrix:
-    """Returns a standing mug's pose at a spot: turned with the arm, give or take; from lying any."""
+    """Returns a standing mug's pose at a spot: turned as the arm turns; after lying, by any yaw."""
     if not stands:
         return pose(spot, rotation_about(UP, rng.uniform(-np.pi, np.pi)))
     foot = ROOTS[arm][:2, 3]
@@ -199,7 +184,7 @@ def _turned(
 
 
 def _natural(arm: str, T_base_gripper: Matrix, ground: float) -> bool:
-    """Says whether a gripper points down and not back at its own arm, and keeps off the ground at that height."""
+    """Returns whether a gripper points down, not back at its arm, and keeps off the ground."""
     forwards = T_base_gripper[:3, 0]
     outwards = T_base_gripper[:2, 3] - ROOTS[arm][:2, 3]
     lowest = (OUTLINE @ T_base_gripper[:3, :3].T + T_base_gripper[:3, 3])[:, 2].min()
@@ -209,16 +194,14 @@ def _natural(arm: str, T_base_gripper: Matrix, ground: float) -> bool:
 
 
 def _free_spots(task: MugOnPlate, skills: Skills) -> list[Vector]:
-    """Returns spots (3,) in the middle of the table where the mug can stand, those with most room first, give or take."""
+    """Returns spots (3,) on the table, those with much room first, partly at random."""
     others = [prop for prop in task.props.values() if prop is not task.mug]
     covered = np.concatenate([task.footprint(prop, skills.scene.pose(prop)) for prop in others])
     size = task.mug.radius + task.mug.handle
     spots = [(x, y) for x in np.linspace(-0.12, 0.12, 9) for y in np.linspace(-0.22, 0.12, 18)]
-    room = [
-        min(gap(np.array([(x, y, size)]), covered), 0.04)
-        + skills.rng.uniform(0, 0.015)
-        - 0.2 * abs(x)
-        for x, y in spots
-    ]
+    room = []
+    for x, y in spots:
+        free = min(gap(np.array([(x, y, size)]), covered), 0.04)
+        room.append(free + skills.rng.uniform(0, 0.015) - 0.2 * abs(x))
     order = [index for index in np.argsort(room)[::-1] if room[index] > 0.0][:12]
     return [np.array([*spots[index], skills.scene.table + DROP_M]) for index in order]

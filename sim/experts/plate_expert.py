@@ -1,8 +1,8 @@
-"""A scripted expert that stands the plate in a slot of the rack.
+"""The expert that stands the plate in a slot of the rack.
 
 The left arm comes in low, one finger below the plate's rim and one above, pads along the rim's
 slope. It lifts the plate, turns it on edge in front of the rack, brings it over a slot, lowers it
-between the tines and lets go.
+between the tines and releases it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,26 +26,23 @@ from stringline.sim.experts.dish_experts import (
     set_back,
     until_on_rack,
 )
-from stringline.sim.experts.grasps import UP, Grasp, backed, raised
+from stringline.sim.experts.grasps import UP, Grasp, backed, raised, rim_grasps
 from stringline.sim.experts.motion import Move
-from stringline.sim.experts.rims import rim_grasps
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import CLOSING, SETTLING, Skills
 from stringline.sim.tasks.dish_tasks import PlateOnRack
 
 ARM = "left"  # The slots are on its side.
-PACES = (0.9, 2.0)
-OPENED = 0.4  # A gap of 23 mm: a wider one would put the lower finger into the table.
-ABOVE_RIM_M = 0.003  # The gripper comes that much above the rim's middle, for the same reason,
-SHORT_M = 0.002  # and stops that far short of it.
+OPENED = 0.4  # A gap of 23 mm; with a wider one the lower finger would touch the table.
+ABOVE_RIM_M = 0.003  # Height of the gripper above the rim's middle, for the same reason.
+SHORT_M = 0.002  # Distance at which it stops short of the rim.
 HOVER_M = 0.05
 LIFT_M = 0.10
 DROP_M = 0.003
 OVER_TINES_M = 0.02
 IN_FRONT_M = 0.12
-ELEVATIONS_DEG = range(
-    0, 76, 15
-)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
+# Positions of the grip on the plate on edge: 0 at its front, 90 at its top.
+ELEVATIONS_DEG = range(0, 76, 15)
 
 
 @dataclass(frozen=True)
@@ -53,10 +50,10 @@ class Slot:
     """One way to stand the plate, in the rack's frame.
 
     Attributes:
-        y: Of the slot's middle, metres.
-        x: Of the plate's middle, metres.
-        facing: 1 where its upper face looks along y, -1 where it looks the other way.
-        elevation: How high on the plate the grip is, rad; 0 at its front, pi/2 at its top.
+        y: Position of the slot's middle, metres.
+        x: Position of the plate's middle, metres.
+        facing: 1 if the plate's upper face looks along y, -1 for the opposite.
+        elevation: Position of the grip on the plate, rad; 0 at its front, pi/2 at its top.
     """
 
     y: float
@@ -66,16 +63,10 @@ class Slot:
 
 
 class PlateOnRackExpert(ScriptedExpert[PlateOnRack]):
-    """Takes the plate from any side in reach; slot, facing and where the grip ends up are drawn among those in reach.
-
-    Args:
-        paces: See `ScriptedExpert`.
-    """
+    """Takes the plate from any side; slot, facing and grip are drawn among those in reach."""
 
     task_class = PlateOnRack
-
-    def __init__(self, paces: tuple[float, float] = PACES) -> None:
-        super().__init__(paces)
+    paces = (0.9, 2.0)
 
     def script(self, task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""
@@ -91,7 +82,7 @@ def _try(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
 
 
 def _take(task: PlateOnRack, skills: Skills, grasp: Grasp) -> Iterator[Vector]:
-    """Closes the gripper on the rim; by how much the drives miss is measured on the way, for there are only 3 mm to spare."""
+    """Grasps the rim; the drives' error is measured on the way and corrected, as 3 mm are free."""
     at = skills.scene.pose(task.dish) @ grasp.T_prop_gripper
     skills.motion.grip(ARM, OPENED)
     yield from skills.go(1.0, {ARM: Move(lambda: backed(at, HOVER_M))})
@@ -119,11 +110,7 @@ def _grasps(task: PlateOnRack) -> list[Grasp]:
 
 
 def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
-    """Draws a grasp from which some slot is in reach.
-
-    Raises:
-        OutOfReachError: There is none.
-    """
+    """Draws a grasp from which some slot is in reach."""
     T_base_plate = skills.scene.pose(task.dish)
     T_base_rack = skills.scene.pose(task.rack)
     grasps = _grasps(task)
@@ -137,14 +124,14 @@ def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
         if _choose_slot(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
             return grasp
     raise OutOfReachError(
-        f"None of {len(grasps)} ways for the {ARM} arm to stand {task.dish.name} in the rack."
+        f"None of {len(grasps)} grasps lets the {ARM} arm stand {task.dish.name} in the rack."
     )
 
 
 def _choose_slot(
     task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, taken: Sequence[Matrix]
 ) -> Matrix | None:
-    """Draws where to let go, `T_rack_plate` (4, 4), in reach after the way `taken`; None where nothing is."""
+    """Draws a pose `T_rack_plate` (4, 4) in a slot, in reach after the way `taken`, or None."""
     radial = -inverse(T_gripper_plate)[:3, 0] * (1, 1, 0)
     slots = [
         Slot(y, skills.rng.uniform(-0.02, 0.02), facing, np.radians(elevation))
@@ -163,9 +150,8 @@ def _choose_slot(
         ways.append(backed(ways[-1], RETREAT_M))
         if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
             continue
-        if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(
-            ARM, *taken, *along(start, *ways)
-        ):
+        lines = along(start, *ways)
+        if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *lines):
             return T_rack_plate
     return None
 
@@ -174,9 +160,9 @@ def standing(task: PlateOnRack, slot: Slot, radial: Vector) -> Matrix:
     """Returns the pose `T_rack_plate` (4, 4) of the plate on edge, just above the rack's floor.
 
     Args:
-        task: Whose plate and rack.
-        slot: Where.
-        radial: (3,), of the grip in the plate's frame, a unit vector.
+        task: The task, for its plate and rack.
+        slot: The slot and the plate's attitude.
+        radial: (3,), unit vector from the plate's middle to the grip, in the plate's frame.
     """
     grip = np.array([np.cos(slot.elevation), 0.0, np.sin(slot.elevation)])
     face = np.array([0.0, slot.facing, 0.0])
@@ -185,30 +171,26 @@ def standing(task: PlateOnRack, slot: Slot, radial: Vector) -> Matrix:
     radius = float(np.hypot(*task.rim_points[0, :2]))
     # The origin is in the plane of the plate's foot; the middle of its thickness goes into the
     # middle of the slot.
-    middle = np.array(
-        [slot.x, slot.y - slot.facing * task.plate.height / 2, task.rack.floor + radius + DROP_M]
-    )
+    y = slot.y - slot.facing * task.plate.height / 2
+    middle = np.array([slot.x, y, task.rack.floor + radius + DROP_M])
     return pose(middle, wanted @ given.T)
 
 
 def _way_in(task: PlateOnRack) -> list[tuple[float, float, float]]:
-    """Returns how far from its goal the plate is in front of the rack, above the slot, and in it."""
+    """Returns shifts of the plate from its goal: in front of the rack, above the slot, in it."""
     above = task.rack.height - task.rack.floor + OVER_TINES_M
     return [(IN_FRONT_M, 0.0, above), (0.0, 0.0, above), (0.0, 0.0, 0.0)]
 
 
 def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
-    """Turns the plate that is held on edge, lowers it into a slot and lets go.
+    """Turns the held plate on edge, lowers it into a slot and releases it.
 
-    Where no slot is in reach for the plate as it is held, it is set back onto the table, to be
-    taken in another way.
-
-    Raises:
-        OutOfReachError: The plate slipped so far on the way that the slot is out of reach.
+    If no slot is in reach for the plate as it is held, it is set back onto the table, to be taken
+    in another way.
     """
     T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_plate is None and skills.in_reach(ARM, ALOHA.forward_kinematics(ALOHA.home)[ARM]):
-        # From where a stretched arm got stuck every way may be closed, though slots are in reach.
+        # From where a stretched arm got stuck no way may lead to slots that are in reach.
         yield from skills.go_home(ARM)
         T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_plate is None:

@@ -1,4 +1,4 @@
-"""What a scripted expert sees of the world: true poses, and what its grippers hold."""
+"""A scripted expert's view of the world: true poses and contacts."""
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, inverse
@@ -8,11 +8,11 @@ from stringline.sim.tasks.tabletop import TabletopTask
 
 
 class Scene:
-    """Reads a world.
+    """Reads the true state of a world.
 
     Args:
-        env: The world, of which an episode has begun.
-        task: The one that it runs.
+        env: The world, in a running episode.
+        task: The task of the world.
     """
 
     def __init__(self, env: TaskEnvironment, task: TabletopTask) -> None:
@@ -21,7 +21,7 @@ class Scene:
 
     @property
     def table(self) -> float:
-        """The height of the table top, metres."""
+        """Height of the table top, metres."""
         return self.task.table_height
 
     def joints(self) -> Vector:
@@ -41,11 +41,10 @@ class Scene:
         return inverse(self.gripper(arm)) @ self.pose(prop)
 
     def holds(self, arm: str, prop: Prop) -> bool:
-        """Says whether both pads of an arm touch a prop."""
-        return self.task.touching(self.env.physics).held(arm, prop.name)
+        """Returns whether both pads of an arm touch a prop."""
+        return self.task.contact_state(self.env.physics).held(arm, prop.name)
 
     def foot(self, arm: str) -> Vector:
-        """Returns where an arm stands (3,) in the base frame, metres."""
-        return next(
-            chain.T_base_root[:3, 3] for chain in self.task.embodiment.chains if chain.arm == arm
-        )
+        """Returns the position (3,) of an arm's foot in the base frame, metres."""
+        chains = self.task.embodiment.chains
+        return next(chain.T_base_root[:3, 3] for chain in chains if chain.arm == arm)

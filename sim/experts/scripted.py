@@ -1,8 +1,8 @@
-"""What scripted experts have in common: a script of skills that reads the true world as it goes."""
+"""The base class of scripted experts: a script of skills that reads the true state of the world."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -14,36 +14,38 @@ from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import Skills
 from stringline.sim.tasks.tabletop import TabletopTask
 
-PACES = (0.8, 1.35)
 TaskT = TypeVar("TaskT", bound=TabletopTask)
 
 
 class ScriptedExpert(ABC, Generic[TaskT]):
-    """Follows a script; each episode has its own pace, ways of grasping and ways through the air.
+    """Follows a script; grasps, motions and pace vary from episode to episode.
 
     Args:
-        paces: Each episode's phases last that many times their normal duration, drawn evenly from
-            this range. The same number twice: always that pace.
+        paces: Range of the factor by which the phases of an episode last longer than their nominal
+            duration; the factor is drawn uniformly. None: the range of the class.
 
     Attributes:
-        task_class: What it does; subclasses set it.
+        task_class: Class of the task; subclasses set it.
+        paces: Default range of the factor. Where the limits of the joints already stretch the long
+            motions of faster episodes, only a wide range varies the length of episodes.
     """
 
     task_class: type[TaskT]
+    paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
 
-    def __init__(self, paces: tuple[float, float] = PACES) -> None:
-        if not 0.5 <= paces[0] <= paces[1] <= 5:
+    def __init__(self, paces: tuple[float, float] | None = None) -> None:
+        self._paces = paces or self.paces
+        if not 0.5 <= self._paces[0] <= self._paces[1] <= 5:
             raise ValueError(
                 f"paces is {paces}; allowed: two numbers from 0.5 to 5, the smaller one first."
             )
-        self._paces = paces
-        self._body = self.task_class.cell.embodiment
-        self._kinematics = InverseKinematics(self._body)
+        self._embodiment = self.task_class.cell.embodiment
+        self._kinematics = InverseKinematics(self._embodiment)
         self._plan: Iterator[Vector] = iter(())
-        self._last = self._body.home.copy()
+        self._last = self._embodiment.home.copy()
 
     def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
-        """Begins an episode that `env` has just begun; `rng` is for variety.
+        """Begins an episode that `env` has just begun; `rng` makes episodes vary.
 
         Raises:
             ValueError: The environment runs another task.
@@ -56,22 +58,17 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         cell = self.task_class.cell
         hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
-        motion = Motion(self._body, self._kinematics, hz, **limits)
+        motion = Motion(self._embodiment, self._kinematics, hz, **limits)
         self._last = motion.q.copy()
-        skills = Skills(
-            Scene(env, env.task), motion, self._kinematics, rng, rng.uniform(*self._paces)
-        )
+        pace = rng.uniform(*self._paces)
+        skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, pace)
         self._plan = self.script(env.task, skills)
 
     def act(self, env: TaskEnvironment) -> Vector:
-        """Returns the next joint targets (J,); after the end of the script the last ones.
-
-        Raises:
-            OutOfReachError: A target is out of reach.
-        """
+        """Returns the next joint targets (J,); after the end of the script the last ones."""
         self._last = next(self._plan, self._last)
         return self._last
 
     @abstractmethod
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
-        """Yields joint targets (J,), one per control period; between two of them the world moves."""
+        """Yields joint targets (J,), one per control period; the world moves in between."""

@@ -1,4 +1,4 @@
-"""Picking, carrying and placing, in closed loop: what is held is measured, and what slipped is taken again."""
+"""Skills in closed loop: picking, carrying and placing, with measured grasps."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
@@ -22,16 +22,16 @@ Done = Generator[Vector, None, bool]
 
 
 class Skills:
-    """What the arms can do.
+    """The motions that a script consists of.
 
-    Skills yield joint targets (J,); `yield from` returns whether they were done.
+    Skills yield joint targets (J,); `yield from` returns whether they succeeded.
 
     Args:
-        scene: What is seen.
-        motion: Turns poses into joint targets.
-        kinematics: Says what is in reach.
-        rng: Source of variety.
-        pace: How many times their normal duration phases last.
+        scene: The true state of the world.
+        motion: Planner of joint targets.
+        kinematics: Inverse kinematics of the arms.
+        rng: Source of randomness.
+        pace: Factor by which phases last longer than their nominal duration.
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class Skills:
         yield from self.motion.go(seconds * self.pace, moves)
 
     def wait(self, seconds: float) -> Iterator[Vector]:
-        """Stays, while grippers move."""
+        """Waits at rest, while grippers move."""
         yield from self.motion.hold(seconds * self.pace)
 
     def grip(self, arm: str, opening: float, seconds: float) -> Iterator[Vector]:
-        """Moves a gripper to an opening, and waits for it; not faster than the drive, whatever the pace."""
+        """Moves a gripper to an opening and waits for it, at least as long as the drive needs."""
         self.motion.grip(arm, opening)
         yield from self.motion.hold(seconds * max(self.pace, 1.0))
 
     def go_home(self, *arms: str, seconds: float = 0.8) -> Iterator[Vector]:
-        """Moves arms to where they start."""
+        """Moves arms to their home pose."""
         yield from self.motion.go_home(seconds * self.pace, arms)
 
     def in_reach(self, arm: str, *targets: Matrix) -> bool:
-        """Says whether an arm can go through gripper poses (4, 4) one after the other, from where it is, as `go` would."""
+        """Returns whether an arm can go through successive gripper poses (4, 4) from here."""
         return self.joints_along(arm, *targets) is not None
 
     def joints_along(self, arm: str, *targets: Matrix) -> list[Vector] | None:
-        """Returns the joints (J,) at gripper poses (4, 4) that follow one another from where it is; None if one is too far."""
+        """Returns the joints (J,) at successive gripper poses (4, 4); None: out of reach."""
         q = self.motion.q
         found = list[Vector]()
         try:
@@ -82,7 +82,7 @@ class Skills:
         return found
 
     def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
-        """Returns one of the grasps that are in reach with the way to them, drawn at random; None where none is."""
+        """Draws a grasp that is in reach with the way to it; None if there is none."""
         T_base_prop = self.scene.pose(prop)
         for index in self.rng.permutation(len(grasps)):
             grasp: Grasp = grasps[int(index)]
@@ -100,7 +100,14 @@ class Skills:
         lift: float = 0.08,
         attempts: int = 3,
     ) -> Done:
-        """Takes a thing and lifts it by metres; tries again, perhaps in another way, when it is not held then.
+        """Grasps an object and lifts it, in several attempts; returns whether it is held.
+
+        Args:
+            arm: Name of the arm.
+            prop: The object.
+            grasps: Grasps to draw from.
+            lift: Height of the lift, metres.
+            attempts: Number of attempts, each with a grasp of its own.
 
         Raises:
             OutOfReachError: No grasp is in reach.
@@ -110,8 +117,8 @@ class Skills:
             if grasp is None:
                 where = np.round(self.scene.pose(prop)[:3, 3], 3).tolist()
                 raise OutOfReachError(
-                    f"None of {len(grasps)} ways for the {arm} arm to take {prop.name} at {where} "
-                    f"m."
+                    f"None of {len(grasps)} grasps of {prop.name} at {where} m is in reach of the "
+                    f"{arm} arm."
                 )
             yield from self._take(arm, prop, grasp)
             yield from self.rise(arm, lift)
@@ -129,15 +136,15 @@ class Skills:
         release: float = 1.0,
         retreat: float = 0.09,
     ) -> Done:
-        """Brings what an arm holds to a pose, lets go and backs off; ends early where it is lost on the way.
+        """Brings a held object to a pose, releases it and backs off; ends early if it is lost.
 
         Args:
-            arm: That holds it.
-            prop: What is held.
-            goal: Returns `T_base_prop` (4, 4) when it is let go; asked at every step.
-            above: From how far above the goal it comes down, metres.
-            release: The opening that lets go.
-            retreat: How far the gripper backs off, metres.
+            arm: The arm that holds it.
+            prop: The object.
+            goal: Returns `T_base_prop` (4, 4) of the release; called at every step.
+            above: Height above the goal from which the object comes down, metres.
+            release: Opening that releases the object.
+            retreat: Distance by which the gripper backs off, metres.
         """
         yield from self.carry(arm, prop, lambda: raised(goal(), above), seconds=1.1)
         if not self.scene.holds(arm, prop):
@@ -159,10 +166,9 @@ class Skills:
         seconds: float = 1.0,
         straight: bool = False,
     ) -> Iterator[Vector]:
-        """Moves what an arm holds to a pose `T_base_prop` (4, 4), as it is measured to lie in the gripper.
+        """Moves a held object to a pose `T_base_prop` (4, 4), by its measured pose in the gripper.
 
-        Where it slips it is brought to the goal all the same; where it is lost, the gripper goes
-        where it was going.
+        Slips are corrected on the way. If the object is lost, the gripper goes on to its target.
         """
         T_prop_gripper = inverse(self.scene.in_gripper(arm, prop))
 
@@ -180,7 +186,7 @@ class Skills:
         yield from self.go(seconds, {arm: Move(lambda: T_up, straight=True)})
 
     def back_off(self, arm: str, distance: float = 0.09, seconds: float = 0.5) -> Iterator[Vector]:
-        """Moves a gripper backwards along where it points, by metres."""
+        """Moves a gripper backwards along its x axis, by metres."""
         T_away = backed(self.scene.gripper(arm), distance)
         yield from self.go(seconds, {arm: Move(lambda: T_away, straight=True)})
 

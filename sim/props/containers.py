@@ -1,297 +1,203 @@
-"""Containers: pen holder, dish rack, storage bin and tray."""
+"""Containers: pen holder, dish rack, storage bin and tray. Each stands on its origin, with z up."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix
-from stringline.sim.props.handheld import FLAT
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Prop
-from stringline.sim.props.vessel import Colour, add_ring, add_round_floor
+from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Colour, Prop
+from stringline.sim.props.vessel import SEGMENTS, add_ring, add_round_floor
 
 VIOLET: Colour = (0.55, 0.30, 0.80, 1.0)
+STEEL: Colour = (0.48, 0.52, 0.58, 1.0)
+WHITE: Colour = (0.95, 0.95, 0.93, 1.0)
+GREY: Colour = (0.62, 0.66, 0.70, 1.0)
+DARK_GREY: Colour = (0.42, 0.46, 0.50, 1.0)
+TRAY_RIM: Colour = (0.93, 0.93, 0.95, 1.0)
+TRAY_FLOOR: Colour = (0.30, 0.33, 0.38, 1.0)
+# The links of arms collide with scenery and not with props; the rack stops them as the table does.
+RACK_CONTACT = {**CONTACT, "contype": PROP | SCENERY}
+RACK_WALL_M = 0.005
+CONTACT_SLACK_M = 0.001  # Depth by which objects in contact sink into each other.
 
 
 class Holder(Prop):
-    """Stands on its origin, with z up.
+    """A pen holder, as large as aloha_sim's (a utensil holder, scaled by 0.6).
 
-    By default as large as aloha_sim's (a utensil holder, times 0.6).
+    Attributes:
+        radius: Outer radius, metres.
+        inner_radius: Inner radius, metres.
+        height: Height of the rim, metres.
+        thickness: Thickness of floor and wall, metres.
     """
 
-    def _build(
-        self,
-        name: str = "holder",
-        *,
-        diameter: float = 0.09,
-        height: float = 0.107,
-        thickness: float = 0.005,
-        mass: float = 0.17,
-        segments: int = 20,
-        floor_boxes: int = 2,
-        colour: Colour = VIOLET,
-    ) -> None:
-        """Builds it.
+    radius = 0.045
+    height = 0.107
+    thickness = 0.005
+    inner_radius = float(radius * np.cos(np.pi / SEGMENTS) - thickness)
+
+    def _build(self, *, floor_boxes: int = 2) -> None:
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            diameter: Outside, metres.
-            height: Of the rim.
-            thickness: Of floor and wall.
-            mass: Of the whole, kg; half of it in the floor, so that it stands firmly.
-            segments: Number of wall pieces.
-            floor_boxes: See `add_round_floor`; one is enough where nothing thin is put in, and
-                costs less.
-            colour: RGBA.
+            floor_boxes: See `add_round_floor`; one is enough where nothing thin is put in, and is
+                cheaper.
         """
-        self._begin(name, float(np.hypot(diameter / 2, height)))
-        self.radius = diameter / 2
-        self.height = height
-        self.thickness = thickness
-        self.inner_radius = float(self.radius * np.cos(np.pi / segments) - thickness)
+        mass = 0.17 / 2  # Of the floor, for stability, and of the wall.
+        self._begin("holder", float(np.hypot(self.radius, self.height)))
         add_round_floor(
             self.body,
             radius=self.radius,
-            thickness=thickness,
-            mass=mass / 2,
-            colour=colour,
+            thickness=self.thickness,
+            mass=mass,
+            colour=VIOLET,
             boxes=floor_boxes,
         )
         add_ring(
             self.body,
             radii=(self.inner_radius, self.inner_radius),
-            heights=(thickness / 2, height),
-            thickness=thickness,
-            mass=mass / 2,
-            colour=colour,
-            segments=segments,
+            heights=(self.thickness / 2, self.height),
+            thickness=self.thickness,
+            mass=mass,
+            colour=VIOLET,
         )
-
-
-STEEL = (0.48, 0.52, 0.58, 1.0)
-WHITE = (0.95, 0.95, 0.93, 1.0)
-WALL_M = 0.005
-# Arms' links meet scenery but no props; a rack is in their way like the table.
-SOLID = {**CONTACT, "contype": PROP | SCENERY}
 
 
 class Rack(Prop):
-    """Stands on its origin, with z up: depth along x, length along y; tines where y < 0, a bay for bowls and glasses above.
+    """A dish rack with depth along x and length along y: tines at y < 0, a free bay beside them.
 
-    Its outline is that of aloha_sim's (GSO Rubbermaid drainer, 345 x 448 x 126 mm, 2.3 kg), its
-    inside is ours: rows of tines along x, a plate's width apart along y.
+    Its outline is that of aloha_sim's (GSO Rubbermaid drainer, 345 x 448 x 126 mm, 2.3 kg). Its
+    inside is ours: rows of tines along x, as far apart along y as a plate needs.
 
     Attributes:
         half: (2,), half the outline along x and y, metres.
-        height: Of the tines' tips.
-        floor: Height of the floor's upper face.
-        wall: Height of the wall's upper edge.
-        rows: (R,), y of the rows of tines, ascending.
-        bay: ((x, y) low, (x, y) high) of the free floor.
+        height: Height of the tines' tips, metres.
+        floor: Height of the floor's upper face, metres.
+        wall: Height of the wall's upper edge, metres.
+        rows: (R,), y of the rows of tines, ascending, metres.
+        slots: (R - 1,), y of the middles between neighbouring rows, metres.
+        bay: ((x, y) low, (x, y) high) of the free floor, metres.
     """
 
-    def _build(
-        self,
-        name: str = "rack",
-        *,
-        size: tuple[float, float, float] = (0.345, 0.448, 0.126),
-        floor: float = 0.022,
-        wall: float = 0.055,
-        row_distance: float = 0.048,
-        tines: tuple[float, ...] = (-0.075, 0.0, 0.075),
-        tine_radius: float = 0.0035,
-        mass: float = 2.3,
-        colour: Colour = STEEL,
-        tine_colour: Colour = WHITE,
-    ) -> None:
-        """Builds it.
+    half = np.array((0.345, 0.448)) / 2
+    height = 0.126
+    floor = 0.022
+    wall = 0.055
+    tine_radius = 0.0035
+    tines = (-0.075, 0.0, 0.075)  # Along x in each row.
+    rows = -0.016 - 0.048 * np.arange(4, -1, -1.0)
+    slots = (rows[:-1] + rows[1:]) / 2
+    bay = np.array([[RACK_WALL_M - half[0], rows[-1] + 0.01], half - RACK_WALL_M])
 
-        Args:
-            name: Of the model.
-            size: Along x, y and z, metres.
-            floor: Height of the floor's upper face.
-            wall: Height of the wall.
-            row_distance: Between two rows of tines.
-            tines: Where along x they stand in each row.
-            tine_radius: Of one tine.
-            mass: Of the whole, kg; it is in the floor.
-            colour: RGBA of the tray.
-            tine_colour: RGBA of the tines.
-        """
-        self._begin(name, float(np.linalg.norm(size)) / 2)
-        self.half = np.array(size[:2]) / 2
-        self.height = size[2]
-        self.floor = floor
-        self.wall = wall
-        self.row_distance = row_distance
-        self.tine_radius = tine_radius
-        self.rows = -0.016 - row_distance * np.arange(4, -1, -1.0)
-        self.bay = np.array([[WALL_M - self.half[0], self.rows[-1] + 0.01], self.half - WALL_M])
+    def _build(self) -> None:
+        self._begin("rack", float(np.linalg.norm((0.345, 0.448, self.height))) / 2)
         x, y = self.half
-        self._box((0, 0, floor / 2), (x, y, floor / 2), mass, colour)
-        middle = (floor + wall) / 2
-        tall = (wall - floor) / 2
+        wall = RACK_WALL_M / 2
+        # The floor has all of the mass.
+        self._add((0, 0, self.floor / 2), (x, y, self.floor / 2), 2.3, STEEL)
+        middle = (self.floor + self.wall) / 2
+        tall = (self.wall - self.floor) / 2
         for sign in (-1, 1):
-            self._box((sign * (x - WALL_M / 2), 0, middle), (WALL_M / 2, y, tall), 0, tine_colour)
-            self._box((0, sign * (y - WALL_M / 2), middle), (x, WALL_M / 2, tall), 0, tine_colour)
+            self._add((sign * (x - wall), 0, middle), (wall, y, tall), 0, WHITE)
+            self._add((0, sign * (y - wall), middle), (x, wall, tall), 0, WHITE)
+        tine = {"type": "capsule", "size": (self.tine_radius,), "mass": 0, "rgba": WHITE}
         for row in self.rows:
-            for along in tines:
-                ends = (along, row, floor, along, row, self.height - tine_radius)
-                self.body.add(
-                    "geom",
-                    type="capsule",
-                    fromto=ends,
-                    size=(tine_radius,),
-                    mass=0,
-                    rgba=tine_colour,
-                    **SOLID,
-                )
+            for along in self.tines:
+                ends = (along, row, self.floor, along, row, self.height - self.tine_radius)
+                self.body.add("geom", fromto=ends, **tine, **RACK_CONTACT)
 
-    @property
-    def slots(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """The middles (R - 1,) between neighbouring rows along y, metres."""
-        return (self.rows[:-1] + self.rows[1:]) / 2
-
-    def _box(
-        self,
-        centre: tuple[float, float, float],
-        half: tuple[float, float, float],
-        mass: float,
-        colour: Colour,
+    def _add(
+        self, centre: Sequence[float], half: Sequence[float], mass: float, colour: Colour
     ) -> None:
-        self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **SOLID)
-
-
-GREY: Colour = (0.62, 0.66, 0.70, 1.0)
-INSIDE: Colour = (0.42, 0.46, 0.50, 1.0)
+        self._add_box(centre, half, mass, colour, RACK_CONTACT)
 
 
 class Bin(Prop):
-    """Stands on its origin, with z up.
+    """A rectangular bin.
 
     Attributes:
-        inner: (2,), half of its lengths inside along x and y, metres.
-        height: Of the rim, metres.
-        thickness: Of floor and walls, metres.
-        outline: (N, 3), points on the foot of its walls outside, at most 3 cm apart, metres.
+        inner: (2,), half of its inner lengths along x and y, metres.
+        height: Height of the rim, metres.
+        thickness: Thickness of floor and walls, metres.
+        outline: (N, 3), points on the outer foot of its walls, at most 3 cm apart, metres.
     """
 
-    def _build(
-        self,
-        name: str = "bin",
-        *,
-        inner: tuple[float, float] = (0.16, 0.29),
-        height: float = 0.1,
-        thickness: float = 0.005,
-        mass: float = 0.8,
-    ) -> None:
-        """Builds it.
+    thickness = 0.005
+
+    def _build(self, *, inner: tuple[float, float] = (0.16, 0.29), height: float = 0.1) -> None:
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            inner: Lengths inside along x and y, metres.
-            height: Of the rim, metres.
-            thickness: Of floor and walls, metres.
-            mass: Of the whole, kg; half of it in the floor.
+            inner: Inner lengths along x and y, metres.
+            height: Height of the rim, metres.
         """
+        mass = 0.8
         self.inner = np.array(inner) / 2
         self.height = height
-        self.thickness = thickness
         x, y = self.inner
-        wall = thickness / 2
-        self._begin(name, float(np.hypot(x, y)) + thickness)
-        outer = self.inner + thickness
-        middle = (height + thickness) / 2
-        self._add((0, 0, wall), (*outer, wall), mass / 2, INSIDE)
+        wall = self.thickness / 2
+        self._begin("bin", float(np.hypot(x, y)) + self.thickness)
+        outer = self.inner + self.thickness
+        middle = (height + self.thickness) / 2
+        tall = middle - self.thickness
+        self._add((0, 0, wall), (*outer, wall), mass / 2, DARK_GREY)
         for sign in (-1, 1):
-            self._add(
-                (sign * (x + wall), 0, middle), (wall, outer[1], middle - thickness), mass / 8, GREY
-            )
-            self._add((0, sign * (y + wall), middle), (x, wall, middle - thickness), mass / 8, GREY)
-        around = np.array(
-            [
-                (u, v)
-                for u in np.linspace(-1, 1, 9)
-                for v in np.linspace(-1, 1, 11)
-                if max(abs(u), abs(v)) == 1
-            ]
-        )
+            self._add((sign * (x + wall), 0, middle), (wall, outer[1], tall), mass / 8, GREY)
+            self._add((0, sign * (y + wall), middle), (x, wall, tall), mass / 8, GREY)
+        grid = [(u, v) for u in np.linspace(-1, 1, 9) for v in np.linspace(-1, 1, 11)]
+        around = np.array([(u, v) for u, v in grid if max(abs(u), abs(v)) == 1])
         self.outline = np.column_stack([around * outer, np.zeros(len(around))])
 
     def contains(self, points: Matrix) -> bool:
-        """Says whether points (N, 3) in its frame, metres, are between its walls, above its floor and below its rim."""
-        slack = 0.001  # What contacts give way.
-        within = (np.abs(points[:, :2]) < self.inner + slack).all()
-        return bool(
-            within
-            and (points[:, 2] > self.thickness - slack).all()
-            and (points[:, 2] < self.height).all()
-        )
+        """Returns whether points (N, 3) in the bin's frame, metres, are inside the bin."""
+        within = (np.abs(points[:, :2]) < self.inner + CONTACT_SLACK_M).all()
+        above = (points[:, 2] > self.thickness - CONTACT_SLACK_M).all()
+        return bool(within and above and (points[:, 2] < self.height).all())
 
     def _add(
-        self,
-        centre: tuple[float, float, float] | Vector,
-        half: tuple[float, ...],
-        mass: float,
-        colour: Colour,
+        self, centre: Sequence[float], half: Sequence[float], mass: float, colour: Colour
     ) -> None:
-        self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **FLAT)
-
-
-RIM: Colour = (0.93, 0.93, 0.95, 1.0)
-FLOOR: Colour = (0.30, 0.33, 0.38, 1.0)
+        self._add_box(centre, half, mass, colour, FLAT_CONTACT)
 
 
 class Tray(Prop):
-    """A square that stands on its origin, with z up.
+    """A square tray.
 
     Attributes:
-        inner: Half of its length inside, metres.
-        outer: The same outside.
-        height: Of the rim, metres.
-        thickness: Of floor and rim, metres.
+        inner: Half of its inner length, metres.
+        outer: Half of its outer length, metres.
+        thickness: Thickness of floor and rim, metres.
     """
 
-    def _build(
-        self,
-        name: str = "tray",
-        *,
-        length: float = 0.2,
-        height: float = 0.016,
-        thickness: float = 0.006,
-        mass: float = 1.0,
-    ) -> None:
-        """Builds it.
+    inner = 0.1
+    thickness = 0.006
+    outer = inner + thickness
 
-        Args:
-            name: Of the model.
-            length: Inside, metres.
-            height: Of the rim, metres.
-            thickness: Of floor and rim, metres.
-            mass: Of the whole, kg; four fifths of it in the floor.
-        """
-        self.inner = length / 2
-        self.outer = length / 2 + thickness
-        self.height = height
-        self.thickness = thickness
-        self._begin(name, float(np.hypot(self.outer, self.outer)))
-        half = thickness / 2
-        wall = (height - thickness) / 2
-        floor = {"pos": (0, 0, half), "size": (self.outer, self.outer, half)}
-        self.body.add("geom", type="box", mass=0.8 * mass, rgba=FLOOR, **floor, **FLAT_CONTACT)
+    def _build(self) -> None:
+        mass = 1.0
+        self._begin("tray", float(np.hypot(self.outer, self.outer)))
+        half = self.thickness / 2
+        tall = (0.016 - self.thickness) / 2  # The rim is 16 mm high.
+        floor = (self.outer, self.outer, half)
+        self._add_box((0, 0, half), floor, 0.8 * mass, TRAY_FLOOR, FLAT_CONTACT)
         middle = self.inner + half
+        height = self.thickness + tall
         for sign in (-1, 1):
             for centre, size in (
-                ((sign * middle, 0), (half, self.outer)),
-                ((0, sign * middle), (self.inner, half)),
+                ((sign * middle, 0, height), (half, self.outer, tall)),
+                ((0, sign * middle, height), (self.inner, half, tall)),
             ):
-                side = {"pos": (*centre, thickness + wall), "size": (*size, wall)}
-                self.body.add(
-                    "geom", type="box", mass=0.05 * mass, rgba=RIM, **side, **FLAT_CONTACT
-                )
+                self._add_box(centre, size, 0.05 * mass, TRAY_RIM, FLAT_CONTACT)
 
-    def holds(self, points: Matrix, radii: Matrix) -> bool:
-        """Says whether balls at points (N, 3) in its frame, of radii (N,), metres, lie on its floor within its rim."""
-        slack = 0.001  # What contacts give way.
-        within = (np.abs(points[:, :2]) + radii[:, None] < self.inner + slack).all()
+    def holds(self, points: Matrix, radii: Vector) -> bool:
+        """Returns whether an object lies on the tray's floor, within its rim.
+
+        Args:
+            points: (N, 3), centres of balls that cover the object, in the tray's frame, metres.
+            radii: (N,), radii of the balls, metres.
+        """
+        within = (np.abs(points[:, :2]) + radii[:, None] < self.inner + CONTACT_SLACK_M).all()
         bottom = float((points[:, 2] - radii).min()) - self.thickness
-        return bool(within and -slack < bottom < 0.004)
+        return bool(within and -CONTACT_SLACK_M < bottom < 0.004)

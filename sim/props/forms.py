@@ -1,6 +1,6 @@
-"""Forms of things to grasp, by a few parameters each: of which solids they consist, and where two pads can take them.
+"""Parametric forms of objects to grasp: their solids, and grasps by which two pads hold them.
 
-All lengths are metres. A form rests on the table with its z axis up.
+All lengths are in metres. A form rests on the table with its z axis up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,23 +16,21 @@ from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 
 X, Y, Z = np.eye(3)
 UPRIGHT = np.eye(3)
-WIDEST = 0.09  # What a gripper with a stroke of 110 mm takes with some room.
+WIDEST = 0.09  # Largest width to grasp; the gripper opens 110 mm.
 WALL_PIECES = 16
-AROUND = (
-    np.arange(6) * np.pi / 6
-)  # Directions from which round things are taken; the opposite ones are the same.
+AROUND = np.arange(6) * np.pi / 6  # Directions in which pads close on round parts.
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A solid that belongs to a form.
+    """A solid of a form.
 
     Attributes:
-        kind: As MuJoCo calls it.
+        kind: MuJoCo's name of the shape.
         size: Box: half its lengths. Cylinder and capsule: radius, and half the length along z.
             Sphere: radius.
-        position: Of its middle (3,).
-        turn: Rotation (3, 3).
+        position: (3,), its middle.
+        turn: (3, 3), its rotation.
     """
 
     kind: Literal["box", "cylinder", "capsule", "sphere"]
@@ -42,31 +40,30 @@ class Part:
 
     @property
     def volume(self) -> float:
-        """Cubic metres."""
+        """Volume, cubic metres."""
         if self.kind == "box":
             return float(8 * np.prod(self.size))
         radius = self.size[0]
-        half = self.size[1] if len(self.size) > 1 else 0.0
-        ball = 4 / 3 * np.pi * radius**3
-        return float(
-            ball
-            if self.kind == "sphere"
-            else 2 * np.pi * radius**2 * half + (ball if self.kind == "capsule" else 0.0)
-        )
+        sphere = 4 / 3 * np.pi * radius**3
+        if self.kind == "sphere":
+            return float(sphere)
+        cylinder = 2 * np.pi * radius**2 * self.size[1]
+        return float(cylinder + (sphere if self.kind == "capsule" else 0.0))
 
     def balls(self) -> tuple[Matrix, Vector]:
-        """Returns centres (N, 3) and radii (N,) of balls whose hull is the part; of a cylinder it is a prism with 16 sides."""
+        """Returns centres (N, 3) and radii (N,) of balls whose hull is the part.
+
+        A cylinder is approximated by a prism with 16 sides.
+        """
         if self.kind == "box":
-            points = np.array(
-                [(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
-            ) * np.array(self.size)
+            corners = [(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
+            points = np.array(corners) * np.array(self.size)
             radii = np.zeros(8)
         elif self.kind == "cylinder":
             angles = np.arange(16) * np.pi / 8
             rim = self.size[0] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-            points = np.concatenate(
-                [np.insert(rim, 2, sign * self.size[1], axis=1) for sign in (-1, 1)]
-            )
+            ends = [np.insert(rim, 2, sign * self.size[1], axis=1) for sign in (-1, 1)]
+            points = np.concatenate(ends)
             radii = np.zeros(32)
         else:
             half = self.size[1] if self.kind == "capsule" else 0.0
@@ -77,12 +74,12 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """Where two pads can take a form: from both sides of a point.
+    """An antipodal grasp of a form, by two pads on opposite sides of a point.
 
     Attributes:
-        point: (3,), the middle between the pads.
-        across: (3,), unit vector in which they close.
-        width: How far apart they are then.
+        point: (3,), middle between the pads.
+        across: (3,), unit vector of the direction in which they close.
+        width: Distance between the closed pads.
     """
 
     point: Vector
@@ -92,11 +89,11 @@ class Hold:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What a thing looks like, and how it can be held.
+    """The shape of an object, and how it can be held.
 
     Attributes:
-        parts: Solids.
-        holds: Ways to take it that are not in the way of its own parts.
+        parts: Its solids.
+        holds: Grasps in which the pads do not collide with its own parts.
     """
 
     parts: Sequence[Part]
@@ -104,7 +101,7 @@ class Form:
 
 
 def box(size: ArrayLike, position: ArrayLike = (0.0, 0.0, 0.0), turn: Matrix = UPRIGHT) -> Part:
-    """Returns a box with those lengths (3,)."""
+    """Returns a box with lengths (3,)."""
     x, y, z = np.asarray(size, float) / 2
     return Part("box", (float(x), float(y), float(z)), np.asarray(position, float), turn)
 
@@ -116,7 +113,7 @@ def rod(
     position: ArrayLike = (0.0, 0.0, 0.0),
     axis: ArrayLike = Z,
 ) -> Part:
-    """Returns a cylinder, or a capsule whose axis without its caps has that length, along an axis (3,)."""
+    """Returns a cylinder or a capsule, of that length without its caps, along an axis (3,)."""
     return Part(
         kind, (radius, length / 2), np.asarray(position, float), _turn_to(np.asarray(axis, float))
     )
@@ -148,13 +145,13 @@ def plan(
     bars: Iterable[tuple[float, float, float, float]],
     holds: Iterable[tuple[float, float, str]],
 ) -> Form:
-    """Bars that lie on the table and make a letter.
+    """Lying bars that form a letter.
 
     Args:
-        height: Of all bars.
-        bars: Middle x and y, and lengths along x and y of each.
-        holds: x and y of a point, and the axis in which the pads close around the bar there, `x` or
-            `y`.
+        height: Height of all bars.
+        bars: Middle x and y, and lengths along x and y, of each bar.
+        holds: For each grasp x and y of a point, and the axis along which the pads close on the bar
+            at that point, `x` or `y`.
     """
     listed = list(bars)
     parts = [box((length, width, height), (x, y, 0)) for x, y, length, width in listed]
@@ -162,40 +159,29 @@ def plan(
 
 
 def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
-    """A round bar that lies bent.
+    """A lying, bent round bar.
 
     Args:
-        radius: Of the bar.
+        radius: Radius of the bar.
         bend: Radius of its axis.
-        angle: That the axis spans, rad.
+        angle: Angle that the axis spans, rad.
         pieces: Number of capsules.
     """
     angles = np.linspace(-angle / 2, angle / 2, pieces + 1)
     points = bend * np.stack([1 - np.cos(angles), np.sin(angles), 0 * angles], axis=1)
-    parts = [
-        rod(
-            "capsule",
-            radius,
-            float(np.linalg.norm(b - a)),
-            (a + b) / 2,
-            (b - a) / np.linalg.norm(b - a),
-        )
-        for a, b in pairwise(points)
-    ]
-    held = angle * np.array([-0.25, 0.0, 0.25])
-    holds = [
-        Hold(
-            bend * np.array([1 - np.cos(a), np.sin(a), 0.0]),
-            np.array([np.cos(a), -np.sin(a), 0.0]),
-            2 * radius,
-        )
-        for a in held
-    ]
+    parts = []
+    for a, b in pairwise(points):
+        length = np.linalg.norm(b - a)
+        parts.append(rod("capsule", radius, float(length), (a + b) / 2, (b - a) / length))
+    holds = []
+    for a in angle * np.array([-0.25, 0.0, 0.25]):
+        point = bend * np.array([1 - np.cos(a), np.sin(a), 0.0])
+        holds.append(Hold(point, np.array([np.cos(a), -np.sin(a), 0.0]), 2 * radius))
     return Form(parts, holds)
 
 
 def tube(radius: float, height: float, wall: float, floor: float = 0.0) -> Form:
-    """A hollow upright cylinder of 16 wall pieces, with a floor of that thickness if there is one: a cup."""
+    """A hollow upright cylinder of 16 wall pieces; a cup if its floor has a thickness."""
     parts = []
     inner = radius - wall
     width = 2 * radius * np.tan(np.pi / WALL_PIECES)
@@ -213,7 +199,7 @@ def tube(radius: float, height: float, wall: float, floor: float = 0.0) -> Form:
 
 
 def frame(length: float, height: float, wall: float) -> Form:
-    """A hollow square of four walls, open above and below."""
+    """A hollow square of four walls, open at the top and the bottom."""
     middle = (length - wall) / 2
     inner = length - 2 * wall
     sides = [box((wall, length, height), (sign * middle, 0, 0)) for sign in (-1, 1)]
@@ -224,66 +210,48 @@ def frame(length: float, height: float, wall: float) -> Form:
 def arch(span: float, width: float, height: float, leg: float) -> Form:
     """A beam along x on two legs."""
     beam = box((span, width, leg), (0, 0, (height - leg) / 2))
-    feet = [
-        box((leg, width, height - leg), (sign * (span - leg) / 2, 0, -leg / 2)) for sign in (-1, 1)
-    ]
-    return Form(
-        [beam, *feet],
-        [
-            Hold(np.array([x, 0, (height - leg) / 2]), Y, width)
-            for x in (-0.3 * span, 0.0, 0.3 * span)
-        ],
-    )
+    size = (leg, width, height - leg)
+    feet = [box(size, (sign * (span - leg) / 2, 0, -leg / 2)) for sign in (-1, 1)]
+    points = [np.array([x, 0, (height - leg) / 2]) for x in (-0.3 * span, 0.0, 0.3 * span)]
+    return Form([beam, *feet], [Hold(point, Y, width) for point in points])
 
 
 def mallet(handle: float, radius: float, head: tuple[float, float]) -> Form:
-    """A round handle along x that lies, with a block at its end as high as the handle is thick; `head` is along x and y."""
+    """A lying round handle along x with a block at its end, as high as the handle.
+
+    Args:
+        handle: Length of the handle.
+        radius: Radius of the handle.
+        head: Lengths of the block along x and y.
+    """
     end = (handle + head[0]) / 2
     parts = [rod("cylinder", radius, handle, axis=X), box((*head, 2 * radius), (end, 0, 0))]
-    return Form(
-        parts,
-        [
-            *(Hold(x * handle * X, Y, 2 * radius) for x in (-0.25, 0.0, 0.2)),
-            Hold(end * X, Y, head[1]),
-        ],
-    )
-
-
-def dumbbell(radius: float, length: float, grip: float, weight: float) -> Form:
-    """Two discs of a radius and thickness `weight`, at the ends of a round bar of radius `grip` that lies along x."""
-    ends = [
-        rod("cylinder", radius, weight, (sign * (length - weight) / 2, 0, 0), X) for sign in (-1, 1)
-    ]
-    bar = rod("cylinder", grip, length - 2 * weight, axis=X)
-    return Form([bar, *ends], [Hold(np.zeros(3), Y, 2 * grip)])
+    holds = [Hold(x * handle * X, Y, 2 * radius) for x in (-0.25, 0.0, 0.2)]
+    return Form(parts, [*holds, Hold(end * X, Y, head[1])])
 
 
 def bottle(radius: float, height: float, neck: float, neck_height: float) -> Form:
-    """An upright cylinder with a thinner one on it; the origin is the middle of the whole."""
+    """An upright cylinder with a thinner one on top; the origin is the middle of both together."""
     body = rod("cylinder", radius, height - neck_height, (0, 0, -neck_height / 2))
     top = rod("cylinder", neck, neck_height, (0, 0, (height - neck_height) / 2))
-    spot = (0.0, 0.0, (height - neck_height) / 2)
-    return Form(
-        [body, top], [*rounds((0.0, 0.0, -neck_height / 2 + 0.01), radius), *rounds(spot, neck)]
-    )
+    low = (0.0, 0.0, -neck_height / 2 + 0.01)
+    high = (0.0, 0.0, (height - neck_height) / 2)
+    return Form([body, top], [*rounds(low, radius), *rounds(high, neck)])
 
 
 def faces(size: Sequence[float], middle: ArrayLike = (0.0, 0.0, 0.0)) -> Iterable[Hold]:
-    """Returns ways to take a cuboid with those lengths (3,) by two opposite faces, at its middle and beside it."""
+    """Yields grasps of a cuboid of lengths (3,) by opposite faces, at its middle and beside it."""
     for axis, width in enumerate(size):
         along = max((other for other in range(3) if other != axis), key=lambda other: size[other])
         shares = (-0.25, 0.0, 0.25) if size[along] > 0.06 else (0.0,)
         if width <= WIDEST:
             for share in shares:
-                yield Hold(
-                    np.asarray(middle, float) + share * size[along] * np.eye(3)[along],
-                    np.eye(3)[axis],
-                    width,
-                )
+                point = np.asarray(middle, float) + share * size[along] * np.eye(3)[along]
+                yield Hold(point, np.eye(3)[axis], width)
 
 
 def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Iterable[Hold]:
-    """Returns ways to take a round part from its sides."""
+    """Yields grasps of a round part from its sides."""
     for angle in np.asarray(angles, float):
         yield Hold(np.asarray(point, float), rotation_about(Z, angle) @ X, 2 * radius)
 
@@ -291,19 +259,17 @@ def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Itera
 def _around_bar(
     bars: Sequence[tuple[float, float, float, float]], x: float, y: float, axis: str
 ) -> Hold:
-    """Returns the hold of the bar that covers a point: its middle across, the point along."""
+    """Returns the grasp of the bar that covers a point, across the bar's middle."""
     for middle_x, middle_y, length, width in bars:
         if abs(x - middle_x) <= length / 2 and abs(y - middle_y) <= width / 2:
-            return (
-                Hold(np.array([middle_x, y, 0.0]), X, length)
-                if axis == "x"
-                else Hold(np.array([x, middle_y, 0.0]), Y, width)
-            )
+            if axis == "x":
+                return Hold(np.array([middle_x, y, 0.0]), X, length)
+            return Hold(np.array([x, middle_y, 0.0]), Y, width)
     raise ValueError(f"No bar covers ({x}, {y}) m; the bars are {list(bars)}.")
 
 
 def _turn_to(axis: Vector) -> Matrix:
-    """Returns a rotation (3, 3) that takes z to a unit vector (3,)."""
+    """Returns a rotation (3, 3) that maps z to a unit vector (3,)."""
     helper = X if abs(axis[0]) < 0.9 else Y
     first = np.cross(helper, axis)
     first /= np.linalg.norm(first)

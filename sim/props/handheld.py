@@ -1,245 +1,161 @@
-"""Objects to hold: banana, pen, fruits and snack boxes."""
+"""Objects that fit into a gripper: banana, pen, fruits and snack boxes."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.props.prop import CONTACT, Prop
-from stringline.sim.props.vessel import Colour
+from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, VISUAL, Colour, Prop
 
-YELLOW = (0.98, 0.83, 0.08, 1.0)
-BANANA_BROWN = (0.35, 0.22, 0.08, 1.0)
+YELLOW: Colour = (0.98, 0.83, 0.08, 1.0)
+BROWN: Colour = (0.35, 0.22, 0.08, 1.0)
+PEN_GREEN: Colour = (0.15, 0.72, 0.30, 1.0)
+INK: Colour = (0.08, 0.09, 0.10, 1.0)
+APPLE_RED: Colour = (0.82, 0.10, 0.10, 1.0)
+PEAR_GREEN: Colour = (0.45, 0.72, 0.15, 1.0)
+WHITE: Colour = (0.95, 0.95, 0.92, 1.0)
+BANANA_CAPSULES = 5
+PEN_LENGTH_M = 0.185
+SPACING_M = 0.03  # Largest distance between points on the edges of a box.
 
 
 class Banana(Prop):
-    """Lies along its y axis, bent in the xy plane with both ends towards +x; the origin is the middle of its axis."""
+    """A banana along the y axis, bent in the xy plane with both ends towards +x.
 
-    def _build(
-        self,
-        name: str = "banana",
-        *,
-        length: float = 0.18,
-        radius: float = 0.018,
-        bend_radius: float = 0.22,
-        mass: float = 0.08,
-        segments: int = 5,
-    ) -> None:
-        """Builds it.
+    The origin is the middle of its axis.
+
+    Attributes:
+        radius: Radius at the middle, metres; the ends have nine tenths of it.
+        bend_radius: Radius of the arc that the axis follows, metres.
+        half_arc: Arc length of the axis from its middle to an end, metres.
+        points: (N, 3), points of the axis, metres.
+    """
+
+    radius = 0.018
+    bend_radius = 0.22
+
+    def _build(self, *, length: float = 0.18) -> None:
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            length: End to end along y, metres.
-            radius: At the middle; the ends have nine tenths of it.
-            bend_radius: Of the arc that the axis follows.
-            mass: Of the whole, kg.
-            segments: Number of capsules.
+            length: Length from end to end along y, metres.
         """
-        self._begin(name, length / 2)
-        self.radius = radius
-        self.bend_radius = bend_radius
-        radii = radius * (1.0 - 0.1 * np.linspace(-1, 1, segments) ** 2)
-        self.half_arc = float(bend_radius * np.arcsin((length / 2 - radii[0]) / bend_radius))
-        self.points = self.axis_point(np.linspace(-self.half_arc, self.half_arc, segments + 1))
+        self._begin("banana", length / 2)
+        radii = self.radius * (1.0 - 0.1 * np.linspace(-1, 1, BANANA_CAPSULES) ** 2)
+        arc = np.arcsin((length / 2 - radii[0]) / self.bend_radius)
+        self.half_arc = float(self.bend_radius * arc)
+        ends = np.linspace(-self.half_arc, self.half_arc, BANANA_CAPSULES + 1)
+        self.points = self.axis_point(ends)
+        look = {"type": "capsule", "mass": 0.08 / BANANA_CAPSULES, "rgba": YELLOW}
         for start, end, size in zip(self.points[:-1], self.points[1:], radii, strict=True):
-            self.body.add(
-                "geom",
-                type="capsule",
-                fromto=(*start, *end),
-                size=(size,),
-                mass=mass / segments,
-                rgba=YELLOW,
-                **CONTACT,
-            )
-        tip = self.axis_point(np.array([self.half_arc + 0.006, self.half_arc + 0.014]))
-        self.body.add(
-            "geom",
-            type="capsule",
-            fromto=tip.ravel(),
-            size=(0.007,),
-            mass=0,
-            rgba=BANANA_BROWN,
-            contype=0,
-            conaffinity=0,
-        )
+            self.body.add("geom", fromto=(*start, *end), size=(size,), **look, **CONTACT)
+        tip = self.axis_point(np.array([self.half_arc + 0.006, self.half_arc + 0.014])).ravel()
+        self.body.add("geom", type="capsule", fromto=tip, size=(0.007,), rgba=BROWN, **VISUAL)
 
     def axis_point(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns points (..., 3) of the axis in the banana's frame at arc lengths (...) from the middle, in metres."""
+        """Returns points (..., 3) of the axis at arc lengths (...) from its middle, metres."""
         angle = np.asarray(along) / self.bend_radius
-        return np.stack(
-            [
-                self.bend_radius * (1 - np.cos(angle)),
-                self.bend_radius * np.sin(angle),
-                np.zeros_like(angle),
-            ],
-            axis=-1,
-        )
+        x = self.bend_radius * (1 - np.cos(angle))
+        return np.stack([x, self.bend_radius * np.sin(angle), np.zeros_like(angle)], axis=-1)
 
     def axis_direction(self, along: float) -> NDArray[np.float64]:
-        """Returns the unit tangent (3,) of the axis in the banana's frame, towards +y, at an arc length from the middle."""
+        """Returns the unit tangent (3,), towards +y, at an arc length from the axis' middle."""
         angle = along / self.bend_radius
         return np.array([np.sin(angle), np.cos(angle), 0.0])
 
 
-PEN_GREEN: Colour = (0.15, 0.72, 0.30, 1.0)
-INK: Colour = (0.08, 0.09, 0.10, 1.0)
-
-
 class Pen(Prop):
-    """Lies along its y axis on one of its flats, with the tip at +y; the origin is its middle.
+    """A hexagonal pen along the y axis that lies on a flat, with its tip at +y.
 
-    By default 18 x 185 x 15.5 mm as aloha_sim's: a regular hexagon of 15.5 mm across its flats has
+    As large as aloha_sim's, 18 x 185 x 15.5 mm: a regular hexagon of 15.5 mm across its flats has
     17.9 mm across its corners.
+
+    Attributes:
+        length: Length along y, metres.
+        radius: Half the width across the flats, metres.
+        points: (7, 3), points of its axis, metres.
     """
 
-    def _build(
-        self,
-        name: str = "pen",
-        *,
-        length: float = 0.185,
-        width: float = 0.0155,
-        mass: float = 0.02,
-        colour: Colour = PEN_GREEN,
-    ) -> None:
-        """Builds it.
+    length = PEN_LENGTH_M
+    radius = 0.00775
+    points = np.linspace(-1, 1, 7)[:, None] * (0.0, PEN_LENGTH_M / 2, 0.0)
 
-        Args:
-            name: Of the model.
-            length: Along y, metres.
-            width: Across the flats; it lies half of that above the table.
-            mass: Of the whole, kg.
-            colour: RGBA.
-        """
-        self._begin(name, length / 2)
-        self.length = length
-        self.radius = width / 2
-        self.points = np.linspace(-1, 1, 7)[:, None] * (0.0, length / 2, 0.0)
-        # A little narrower than the flats: else the other two boxes touch what it lies on as well.
-        half = (0.97 * width / 2 / np.sqrt(3), length / 2, width / 2)
+    def _build(self) -> None:
+        half_length = self.length / 2
+        self._begin("pen", half_length)
+        # A little narrower than the flats; otherwise the other two boxes would touch the table too.
+        half = (0.97 * self.radius / np.sqrt(3), half_length, self.radius)
+        look = {"type": "box", "size": half, "mass": 0.02 / 3, "rgba": PEN_GREEN}
         for angle in np.radians((0, 60, 120)):
             turn = (np.cos(angle / 2), 0, np.sin(angle / 2), 0)
-            self.body.add(
-                "geom", type="box", size=half, quat=turn, mass=mass / 3, rgba=colour, **CONTACT
-            )
-        drawn = {"mass": 0, "contype": 0, "conaffinity": 0, "rgba": INK}
-        ends = (0, length / 2 - 0.03, 0, 0, length / 2 - 0.0005, 0)
-        self.body.add("geom", type="cylinder", fromto=ends, size=(1.05 * self.radius,), **drawn)
-
-
-FRUIT_RED = (0.82, 0.10, 0.10, 1.0)
-FRUIT_GREEN = (0.45, 0.72, 0.15, 1.0)
-FRUIT_BROWN = (0.35, 0.22, 0.08, 1.0)
-_DRAWN: dict[str, object] = {"contype": 0, "conaffinity": 0, "mass": 0}
+            self.body.add("geom", quat=turn, **look, **CONTACT)
+        ends = (0, half_length - 0.03, 0, 0, half_length - 0.0005, 0)
+        tip = {"type": "cylinder", "fromto": ends, "size": (1.05 * self.radius,)}
+        self.body.add("geom", rgba=INK, **tip, **VISUAL)
 
 
 class Apple(Prop):
-    """A ball around its origin, with a stalk along z.
+    """A ball around the origin, with a stalk along z.
 
     Attributes:
-        points: (1, 3), the ball's centre, metres.
-        radii: (1,), metres.
+        points: (1, 3), centre of the ball, metres.
+        radii: (1,), radius of the ball, metres.
     """
 
-    def _build(self, name: str = "apple", *, radius: float = 0.025, mass: float = 0.08) -> None:
-        """Builds it.
+    points = np.zeros((1, 3))
+    radii = np.array([0.025])
 
-        Args:
-            name: Of the model.
-            radius: Metres.
-            mass: In kg.
-        """
-        self._begin(name, radius)
-        self.points = np.zeros((1, 3))
-        self.radii = np.array([radius])
-        self.body.add("geom", type="sphere", size=(radius,), mass=mass, rgba=FRUIT_RED, **CONTACT)
+    def _build(self) -> None:
+        radius = float(self.radii[0])
+        self._begin("apple", radius)
+        self.body.add("geom", type="sphere", size=(radius,), mass=0.08, rgba=APPLE_RED, **CONTACT)
         stalk = (0, 0, 0.9 * radius, 0.004, 0, 1.35 * radius)
-        self.body.add(
-            "geom", type="capsule", fromto=stalk, size=(0.0025,), rgba=FRUIT_BROWN, **_DRAWN
-        )
+        self.body.add("geom", type="capsule", fromto=stalk, size=(0.0025,), rgba=BROWN, **VISUAL)
 
 
 class Pear(Prop):
-    """Balls that get smaller along y: the thick one around its origin, the neck towards +y.
+    """Three balls along y: the thickest around the origin, the neck towards +y.
 
     Attributes:
-        points: (3, 3), the balls' centres, metres.
-        radii: (3,), metres.
-        tilt: How far its axis points down where it lies on a table, on its belly and its neck, rad.
+        points: (3, 3), centres of the balls, metres.
+        radii: (3,), radii of the balls, metres.
+        tilt: Angle by which the axis points down while the pear lies on a table, rad.
     """
 
-    def _build(
-        self,
-        name: str = "pear",
-        *,
-        along: tuple[float, float, float] = (0.0, 0.017, 0.033),
-        radii: tuple[float, float, float] = (0.025, 0.0195, 0.016),
-        mass: float = 0.08,
-    ) -> None:
-        """Builds it.
+    points = np.array([(0.0, along, 0.0) for along in (0.0, 0.017, 0.033)])
+    radii = np.array([0.025, 0.0195, 0.016])
+    tilt = float(np.arcsin((radii[0] - radii[-1]) / (points[-1, 1] - points[0, 1])))
 
-        Args:
-            name: Of the model.
-            along: Where on the y axis the balls are, metres.
-            radii: Of the balls, metres; the thickest first.
-            mass: Of the whole, kg.
-        """
-        self._begin(name, along[-1] + radii[-1])
-        self.points = np.zeros((len(along), 3))
-        self.radii = np.array(radii)
-        self.points[:, 1] = along
-        self.tilt = float(np.arcsin((radii[0] - radii[-1]) / (along[-1] - along[0])))
+    def _build(self) -> None:
+        top = float(self.points[-1, 1] + self.radii[-1])
+        self._begin("pear", top)
         shares = self.radii**3 / (self.radii**3).sum()
-        for point, radius, share in zip(self.points, radii, shares, strict=True):
-            self.body.add(
-                "geom",
-                type="sphere",
-                pos=point,
-                size=(radius,),
-                mass=mass * share,
-                rgba=FRUIT_GREEN,
-                **CONTACT,
-            )
-        top = along[-1] + radii[-1]
-        self.body.add(
-            "geom",
-            type="capsule",
-            fromto=(0, top, 0, 0, top + 0.01, 0),
-            size=(0.0025,),
-            rgba=FRUIT_BROWN,
-            **_DRAWN,
-        )
-
-
-WHITE: Colour = (0.95, 0.95, 0.92, 1.0)
-SPACING_M = 0.03
-FLAT = CONTACT | {
-    "condim": 4
-}  # What is flat does not roll, and its many contacts cost half as much without it.
+        look = {"type": "sphere", "rgba": PEAR_GREEN}
+        for point, radius, share in zip(self.points, self.radii, shares, strict=True):
+            self.body.add("geom", pos=point, size=(radius,), mass=0.08 * share, **look, **CONTACT)
+        stalk = (0, top, 0, 0, top + 0.01, 0)
+        self.body.add("geom", type="capsule", fromto=stalk, size=(0.0025,), rgba=BROWN, **VISUAL)
 
 
 class SnackBox(Prop):
-    """A cuboid around its origin, with a white band around it so that its turn can be seen.
+    """A cuboid around the origin, with a white band that shows its orientation.
 
     Attributes:
         half: (3,), half of its lengths along its axes, metres.
         points: (N, 3), its corners, and points at most 3 cm apart on its edges along x, metres.
     """
 
-    def _build(
-        self, name: str, *, size: tuple[float, float, float], colour: Colour, mass: float = 0.08
-    ) -> None:
-        """Builds it.
+    def _build(self, name: str, *, size: tuple[float, float, float], colour: Colour) -> None:
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            size: Its lengths along its axes, metres.
-            colour: RGBA.
-            mass: In kg.
+            name: Name of the prop.
+            size: Lengths along the axes, metres.
+            colour: Colour of the cuboid.
         """
         self.half = np.array(size) / 2
         self._begin(name, float(np.linalg.norm(self.half)))
         along = np.linspace(-1, 1, int(np.ceil(size[0] / SPACING_M)) + 1)
-        self.points = (
-            np.array([(x, y, z) for x in along for y in (-1, 1) for z in (-1, 1)]) * self.half
-        )
-        self.body.add("geom", type="box", size=self.half, mass=mass, rgba=colour, **FLAT)
+        edges = [(x, y, z) for x in along for y in (-1, 1) for z in (-1, 1)]
+        self.points = np.array(edges) * self.half
+        self._add_box((0, 0, 0), self.half, 0.08, colour, FLAT_CONTACT)
         band = self.half * (0.25, 1.0, 1.0) + (0.0, 0.0004, 0.0004)
-        self.body.add("geom", type="box", size=band, mass=0, rgba=WHITE, contype=0, conaffinity=0)
+        self.body.add("geom", type="box", size=band, rgba=WHITE, **VISUAL)

@@ -7,15 +7,32 @@ from itertools import groupby, pairwise, permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.mjcf_parts import DRAWN
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Prop
-from stringline.sim.props.vessel import Colour
+from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, VISUAL, Colour, Prop
 
 BLOCK_RED: Colour = (0.86, 0.16, 0.13, 1.0)
+BOARD_RED: Colour = (0.85, 0.12, 0.10, 1.0)
+YELLOW: Colour = (0.98, 0.83, 0.08, 1.0)
+BLUE: Colour = (0.10, 0.33, 0.85, 1.0)
+LIGHT: Colour = (0.55, 0.78, 1.0, 1.0)
+DARK: Colour = (0.02, 0.05, 0.16, 1.0)
+# Stiffer than other props: where parts fit to 2 mm, none may sink into another by a tenth of that.
+STIFF_CONTACT: dict[str, object] = {
+    **CONTACT,
+    "solref": (0.005, 1.5),
+    "solimp": (0.98, 0.998, 0.0005),
+}
+SOCKET_WIDTH_M = 0.044
+RIM_M = 0.01  # Length of the light rims of a socket.
+RAISED_M = 0.0003  # Thickness of the light rims and of the dark lining.
 
 
 class Block(Prop):
-    """Lies along its x axis; the origin is its middle."""
+    """A square bar along its x axis; the origin is its middle.
+
+    Attributes:
+        length: Length along x, metres.
+        width: Width and height, metres.
+    """
 
     def _build(
         self,
@@ -26,152 +43,114 @@ class Block(Prop):
         mass: float = 0.06,
         colour: Colour = BLOCK_RED,
     ) -> None:
-        """Builds it.
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            length: Along x, metres.
-            width: Width and height.
-            mass: In kg.
-            colour: RGBA.
+            name: Name of the prop.
+            length: Length along x, metres.
+            width: Width and height, metres.
+            mass: Mass, kg.
+            colour: Colour of the bar.
         """
         self._begin(name, length / 2)
         self.length = length
         self.width = width
-        self.body.add(
-            "geom",
-            type="box",
-            size=(length / 2, width / 2, width / 2),
-            mass=mass,
-            rgba=colour,
-            **FLAT_CONTACT,
-        )
-
-
-YELLOW: Colour = (0.98, 0.83, 0.08, 1.0)
-# Stiffer than other props: where parts fit to 2 mm, none may sink into another by a tenth of that.
-STIFF: dict[str, object] = {"solref": (0.005, 1.5), "solimp": (0.98, 0.998, 0.0005)}
+        half = (length / 2, width / 2, width / 2)
+        self._add_box((0, 0, 0), half, mass, colour, FLAT_CONTACT)
 
 
 class Peg(Prop):
-    """Its origin is its centre, its long side lies along x."""
+    """A cuboid with its long side along x; the origin is its centre.
 
-    def _build(
-        self,
-        name: str = "peg",
-        *,
-        size: tuple[float, float, float] = (0.2, 0.037, 0.037),
-        mass: float = 0.16,
-        colour: Colour = YELLOW,
-    ) -> None:
-        """Builds it.
-
-        Args:
-            name: Of the model.
-            size: Full lengths along x, y and z, metres.
-            mass: In kg; by default that of soft wood.
-            colour: RGBA.
-        """
-        self.half = np.array(size) / 2
-        self._begin(name, float(np.linalg.norm(self.half)))
-        self.corners = np.array(list(product((-1.0, 1.0), repeat=3))) * self.half
-        self.body.add(
-            "geom", type="box", size=self.half, mass=mass, rgba=colour, **{**CONTACT, **STIFF}
-        )
-
-    def symmetries(self) -> NDArray[np.float64]:
-        """Returns the rotations (n, 3, 3) that leave the box as it is; the first is none at all."""
-        turns = [
-            np.eye(3)[list(order)] * signs
-            for order in permutations(range(3))
-            for signs in product((1.0, -1.0), repeat=3)
-        ]
-        return np.array(
-            [
-                t
-                for t in turns
-                if np.linalg.det(t) > 0 and np.allclose(np.abs(t) @ self.half, self.half)
-            ]
-        )
-
-
-BLUE: Colour = (0.10, 0.33, 0.85, 1.0)
-LIGHT = (0.55, 0.78, 1.0, 1.0)
-DARK = (0.02, 0.05, 0.16, 1.0)
-# Length of the light rims, and how far they and the dark lining stand out, metres.
-RIM = 0.01
-VIDEO = 0.0003
-
-
-class Socket(Prop):
-    """Lies along its x axis; the origin is its middle.
-
-    Its default size is that of gym-aloha's socket.
+    Attributes:
+        half: (3,), half of its lengths, metres.
+        corners: (8, 3), metres.
     """
 
     def _build(
-        self,
-        name: str = "socket",
-        *,
-        length: float = 0.12,
-        bore: float = 0.036,
-        width: float = 0.044,
-        mass: float = 0.07,
-        colour: Colour = BLUE,
+        self, *, size: tuple[float, float, float] = (0.2, 0.037, 0.037), mass: float = 0.16
     ) -> None:
-        """Builds it.
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            length: Along x, metres.
-            bore: Width and height of the hole.
-            width: Width and height outside.
-            mass: Of the whole, kg.
-            colour: RGBA.
+            size: Lengths along x, y and z, metres.
+            mass: Mass, kg; the default is that of soft wood.
+        """
+        self.half = np.array(size) / 2
+        self._begin("peg", float(np.linalg.norm(self.half)))
+        self.corners = np.array(list(product((-1.0, 1.0), repeat=3))) * self.half
+        self._add_box((0, 0, 0), self.half, mass, YELLOW, STIFF_CONTACT)
+
+    def symmetries(self) -> NDArray[np.float64]:
+        """Returns the rotations (n, 3, 3) that map the cuboid to itself, the identity first."""
+        orders = permutations(range(3))
+        signs = list(product((1.0, -1.0), repeat=3))
+        turns = [np.eye(3)[list(order)] * sign for order in orders for sign in signs]
+        rotations = [turn for turn in turns if np.linalg.det(turn) > 0]
+        return np.array([T for T in rotations if np.allclose(np.abs(T) @ self.half, self.half)])
+
+
+class Socket(Prop):
+    """A square tube along its x axis; the origin is its middle.
+
+    Its default size is that of gym-aloha's socket.
+
+    Attributes:
+        length: Length along x, metres.
+        bore: Width and height of the hole, metres.
+        width: Outer width and height, metres.
+    """
+
+    width = SOCKET_WIDTH_M
+
+    def _build(self, *, length: float = 0.12, bore: float = 0.036, mass: float = 0.07) -> None:
+        """Builds the model.
+
+        Args:
+            length: Length along x, metres.
+            bore: Width and height of the hole, metres.
+            mass: Mass, kg.
 
         Raises:
-            ValueError: There is nothing left for the walls.
+            ValueError: The bore leaves nothing of the walls.
         """
-        if not 0 < bore < width:
+        if not 0 < bore < self.width:
             raise ValueError(
-                f"bore is {bore} m; allowed: above 0 and below the width of {width} m."
+                f"bore is {bore} m; allowed: above 0 and below the width of {self.width} m."
             )
-        self._begin(name, length / 2)
+        self._begin("socket", length / 2)
         self.length = length
         self.bore = bore
-        self.width = width
-        wall = (width - bore) / 4  # Half of its thickness.
+        wall = (self.width - bore) / 4  # Half of its thickness.
         for sign in (-1.0, 1.0):
             for turned in (False, True):
-                self._add_wall(
-                    sign * (bore / 2 + wall), wall, turned=turned, colour=colour, mass=mass / 4
-                )
+                self._add_wall(sign * (bore / 2 + wall), wall, turned=turned, mass=mass / 4)
 
-    def _add_wall(
-        self, across: float, wall: float, *, turned: bool, colour: Colour, mass: float
-    ) -> None:
-        """Adds the wall whose middle is that far from the axis, along z or along y, with what shows that it is a tube."""
+    def _add_wall(self, across: float, wall: float, *, turned: bool, mass: float) -> None:
+        """Adds a wall with a light rim at each end and a dark lining, which show that it is a tube.
+
+        Args:
+            across: Position of the wall's middle along z, or along y if it is turned, metres.
+            wall: Half the thickness, metres.
+            turned: Whether the wall is turned about x by a quarter.
+            mass: Mass, kg.
+        """
 
         def add(
-            along: float, out: float, half: tuple[float, float, float], rgba: Colour, **more: object
+            x: float, out: float, half: tuple[float, float, float], rgba: Colour, **more: object
         ) -> None:
-            place, size = (
-                ((along, out, 0.0), (half[0], half[2], half[1]))
-                if turned
-                else ((along, 0.0, out), half)
-            )
+            place = (x, out, 0.0) if turned else (x, 0.0, out)
+            size = (half[0], half[2], half[1]) if turned else half
             self.body.add("geom", type="box", pos=place, size=size, rgba=rgba, **more)
 
-        drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
         side = (self.bore if turned else self.width) / 2
         end = self.length / 2
-        add(0.0, across, (end, side, wall), colour, mass=mass, **FLAT_CONTACT)
-        add(0.0, across - wall * np.sign(across), (end - RIM, self.bore / 2, VIDEO), DARK, **drawn)
-        for along in (RIM / 2 - end, end - RIM / 2):
-            add(along, across, (RIM / 2 + VIDEO, side + VIDEO, wall + VIDEO), LIGHT, **drawn)
-
-
-BOARD_RED: Colour = (0.85, 0.12, 0.10, 1.0)
+        lining = (end - RIM_M, self.bore / 2, RAISED_M)
+        rim = (RIM_M / 2 + RAISED_M, side + RAISED_M, wall + RAISED_M)
+        add(0.0, across, (end, side, wall), BLUE, mass=mass, **FLAT_CONTACT)
+        add(0.0, across - wall * np.sign(across), lining, DARK, **VISUAL)
+        for x in (RIM_M / 2 - end, end - RIM_M / 2):
+            add(x, across, rim, LIGHT, **VISUAL)
 
 
 @dataclass(frozen=True)
@@ -179,9 +158,9 @@ class Pocket:
     """A rectangular hole from above.
 
     Attributes:
-        size: Along x and y of the board, metres.
-        depth: Below the board's top, metres.
-        centre: On the board's top, metres.
+        size: Lengths along x and y of the board, metres.
+        depth: Depth below the board's top, metres.
+        centre: Centre on the board's top, metres.
     """
 
     size: tuple[float, float]
@@ -189,37 +168,33 @@ class Pocket:
     centre: tuple[float, float] = (0.0, 0.0)
 
     def contains(self, x: float, y: float) -> bool:
-        """Says whether a point of the board's top lies over it."""
-        return (
-            abs(x - self.centre[0]) < self.size[0] / 2
-            and abs(y - self.centre[1]) < self.size[1] / 2
-        )
+        """Returns whether a point of the board's top is above the pocket."""
+        across = abs(y - self.centre[1]) < self.size[1] / 2
+        return abs(x - self.centre[0]) < self.size[0] / 2 and across
 
 
 class RecessedBoard(Prop):
-    """Stands on its origin, with z up; the first pocket is the recess that something is to fill.
+    """A board that stands on its origin, with z up; its first pocket is the recess to fill.
 
     Real boards are screwed to the table. This one is so heavy that it takes some 80 N to move it.
+
+    Attributes:
+        size: Lengths along x, y and z, metres.
+        height: Height of its top, metres.
+        recess: The first pocket.
     """
 
     def _build(
         self,
-        name: str = "board",
         *,
         size: tuple[float, float, float],
         pockets: Sequence[Pocket],
-        mass: float = 12.0,
-        colour: Colour = BOARD_RED,
     ) -> None:
-        """Builds it.
+        """Builds the model.
 
         Args:
-            name: Of the model.
-            size: Full lengths along x, y and z, metres.
-            pockets: At least one, and none through the whole board; where two overlap, the deeper
-                one counts.
-            mass: In kg.
-            colour: RGBA.
+            size: Lengths along x, y and z, metres.
+            pockets: One or more pockets; where two overlap, the deeper one counts.
 
         Raises:
             ValueError: There is no pocket, or one is as deep as the board is high.
@@ -230,13 +205,12 @@ class RecessedBoard(Prop):
                 f"The deepest pocket has {deepest} m; allowed: above 0 and below the board's "
                 f"height, {size[2]} m."
             )
-        self._begin(name, float(np.hypot(size[0], size[1]) / 2 + size[2]))
+        self._begin("board", float(np.hypot(size[0], size[1]) / 2 + size[2]))
         self.height = size[2]
         self.recess = pockets[0]
         self.size = size
-        self.colour = colour
         floor = size[2] - deepest
-        self._add((-size[0] / 2, -size[1] / 2, 0.0), (size[0] / 2, size[1] / 2, floor), mass)
+        self._add((-size[0] / 2, -size[1] / 2, 0.0), (size[0] / 2, size[1] / 2, floor), 12.0)
         for low, high, top in _blocks(size, pockets):
             if top > floor:
                 self._add((*low, floor), (*high, top), 0.0)
@@ -244,38 +218,33 @@ class RecessedBoard(Prop):
     def _add(self, low: Sequence[float], high: Sequence[float], mass: float) -> None:
         a = np.array(low)
         b = np.array(high)
-        # What lies deeper is drawn darker, since there are no shadows.
+        # Lower faces are darker, in place of shadows.
         light = 1.0 - 0.55 * np.sqrt(1.0 - high[2] / self.height)
-        rgba = (*(light * value for value in self.colour[:3]), self.colour[3])
-        self.body.add(
-            "geom",
-            type="box",
-            pos=(a + b) / 2,
-            size=(b - a) / 2,
-            mass=mass,
-            rgba=rgba,
-            **{**CONTACT, **STIFF},
-        )
+        rgba = (*(light * value for value in BOARD_RED[:3]), BOARD_RED[3])
+        self._add_box((a + b) / 2, (b - a) / 2, mass, rgba, STIFF_CONTACT)
+
+
+Corner = tuple[float, float]
 
 
 def _blocks(
     size: tuple[float, float, float], pockets: Sequence[Pocket]
-) -> Iterator[tuple[tuple[float, float], tuple[float, float], float]]:
-    """Yields low corner, high corner and top of blocks that fill the board around its pockets: strips along y, few and long."""
+) -> Iterator[tuple[Corner, Corner, float]]:
+    """Yields low corner, high corner and top of blocks that fill the board around its pockets.
+
+    The blocks are strips along y, few and long.
+    """
     cuts = []
     for axis in (0, 1):
-        edges = {
-            pocket.centre[axis] + sign * pocket.size[axis] / 2
-            for pocket in pockets
-            for sign in (-1, 1)
-        }
-        # Rounded, since two edges in one place must not leave a strip of no width between them.
-        cuts.append(sorted({round(edge, 6) for edge in edges | {-size[axis] / 2, size[axis] / 2}}))
+        edges = {-size[axis] / 2, size[axis] / 2}
+        for pocket in pockets:
+            edges |= {pocket.centre[axis] + sign * pocket.size[axis] / 2 for sign in (-1, 1)}
+        # Rounded, since two edges at one place must not leave a strip without width.
+        cuts.append(sorted({round(edge, 6) for edge in edges}))
 
     def top(x: float, y: float) -> float:
-        return size[2] - max(
-            (pocket.depth for pocket in pockets if pocket.contains(x, y)), default=0.0
-        )
+        depths = (pocket.depth for pocket in pockets if pocket.contains(x, y))
+        return size[2] - max(depths, default=0.0)
 
     for x in pairwise(cuts[0]):
         cells = [(y, top(sum(x) / 2, sum(y) / 2)) for y in pairwise(cuts[1])]

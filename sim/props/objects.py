@@ -1,4 +1,4 @@
-"""A thing of some form, to be grasped; and the things that the KUKA's tasks draw from."""
+"""Objects to grasp, one for each of 24 forms, from which the tasks of the KUKA cell draw."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,15 +8,12 @@ import numpy as np
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 from stringline.sim.props import forms
 from stringline.sim.props.forms import Form
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Prop
-from stringline.sim.props.vessel import Colour
+from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Colour, Prop
 
-# kg/m^3, as of wood; kg.
-DENSITY = 600.0
-LIGHTEST = 0.04
-HEAVIEST = 0.25
+DENSITY = 600.0  # kg/m^3, as of wood.
+LIGHTEST_KG = 0.04
+HEAVIEST_KG = 0.25
 
-# 24 forms: solid, round, bent, hollow and put together.
 FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
     {
         "cube": (forms.block(0.045, 0.045, 0.045), (0.85, 0.12, 0.10, 1.0)),
@@ -75,46 +72,39 @@ FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
 )
 
 
-class Thing(Prop):
-    """One of the forms, around its origin; it rests with its z axis up.
+class GraspObject(Prop):
+    """An object of one of the forms, around its origin; it rests with its z axis up.
 
     Attributes:
-        form: What it consists of, and where it can be held.
-        points: (N, 3), centres of balls whose hull it is, metres.
-        radii: (N,), of the balls.
+        form: Its solids and grasps.
+        points: (N, 3), centres of balls whose hull is the object, metres.
+        radii: (N,), radii of the balls, metres.
     """
 
     def _build(self, name: str) -> None:
-        """Builds the one of that name in `FORMS`."""
+        """Builds the object of a name in `FORMS`."""
         self.form, colour = FORMS[name]
         balls = [part.balls() for part in self.form.parts]
         self.points, self.radii = (np.concatenate(arrays) for arrays in zip(*balls, strict=True))
         self._begin(name, float((np.linalg.norm(self.points, axis=1) + self.radii).max()))
         volume = sum(part.volume for part in self.form.parts)
-        mass = float(np.clip(DENSITY * volume, LIGHTEST, HEAVIEST))
+        mass = float(np.clip(DENSITY * volume, LIGHTEST_KG, HEAVIEST_KG))
         for part in self.form.parts:
-            matter = {"mass": mass * part.volume / volume, "rgba": colour}
+            shape = {"type": part.kind, "size": part.size, "rgba": colour}
+            place = {"pos": part.position, "quat": quaternion(part.turn)}
             contact = FLAT_CONTACT if part.kind == "box" else CONTACT
-            turn = quaternion(part.turn)
-            self.body.add(
-                "geom",
-                type=part.kind,
-                size=part.size,
-                pos=part.position,
-                quat=turn,
-                **matter,
-                **contact,
-            )
+            mass_share = mass * part.volume / volume
+            self.body.add("geom", mass=mass_share, **shape, **place, **contact)
 
     @property
     def rest_height(self) -> float:
-        """How high its origin is above what it stands on, metres."""
+        """Height of the origin above the ground on which the object rests, metres."""
         return -float((self.points[:, 2] - self.radii).min())
 
-    def lowest(self, T_base_thing: Matrix) -> float:
+    def lowest(self, T_base_item: Matrix) -> float:
         """Returns the height of its lowest point in the base frame, metres."""
-        return float((self.points @ T_base_thing[2, :3] + T_base_thing[2, 3] - self.radii).min())
+        return float((self.points @ T_base_item[2, :3] + T_base_item[2, 3] - self.radii).min())
 
-    def highest(self, T_base_thing: Matrix) -> float:
+    def highest(self, T_base_item: Matrix) -> float:
         """Returns the height of its highest point in the base frame, metres."""
-        return float((self.points @ T_base_thing[2, :3] + T_base_thing[2, 3] + self.radii).max())
+        return float((self.points @ T_base_item[2, :3] + T_base_item[2, 3] + self.radii).max())

@@ -1,14 +1,19 @@
-"""What every prop is: an entity from primitives that stands free in an arena."""
+"""The base class of props: free-standing entities built from primitive shapes."""
 
 from dm_control import composer, mjcf
+from numpy.typing import ArrayLike
 
-from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
+from stringline.datasets.embodiments.mjcf_parts import DRAWN, PROP, SCENERY
 
-# Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets
-# round things come to rest.
+Colour = tuple[float, float, float, float]
+"""Red, green, blue and opacity, 0 to 1."""
+
+# Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). Rolling friction lets
+# round objects come to rest.
 FRICTION = (0.7, 0.02, 0.005)
-# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between
-# walls, stiffer and springier ones, and more sliding friction, make it rattle for ever.
+# Contacts with a time constant of five time steps and twice the critical damping: with stiffer
+# contacts, less damping or more sliding friction, an object that is wedged between walls rattles
+# without end.
 CONTACT: dict[str, object] = {
     "contype": PROP,
     "conaffinity": SCENERY | PROP,
@@ -17,29 +22,43 @@ CONTACT: dict[str, object] = {
     "solref": (0.01, 2),
     "solimp": (0.95, 0.99, 0.001),
 }
-# Of things with flat faces only: what cannot roll needs no friction against rolling, and costs half
-# the time.
+"""Contact parameters of shapes that may roll (MJCF attributes of a geom)."""
 FLAT_CONTACT: dict[str, object] = {**CONTACT, "condim": 4}
+"""Contact parameters of shapes with flat faces only, without rolling friction, at half the cost."""
+VISUAL: dict[str, object] = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
+"""Attributes of geoms that are drawn and neither collide nor weigh anything."""
 
 
 class Prop(composer.Entity):
-    """A thing to handle; subclasses add shapes to `body`.
+    """An object that a task places on the table; subclasses add shapes to `body` in `_build`.
 
     Attributes:
-        reach: Distance of its farthest point from its origin, metres.
-        body: Carries all shapes.
+        reach: Distance of the farthest point from the origin, metres.
+        body: The body of all shapes.
     """
 
     reach: float
 
     def _begin(self, name: str, reach: float) -> None:
+        """Makes the model, without shapes."""
         self._root = mjcf.RootElement(model=name)
         self.reach = reach
         self.body = self._root.worldbody.add("body", name="body")
 
+    def _add_box(
+        self,
+        centre: ArrayLike,
+        half: ArrayLike,
+        mass: float,
+        colour: ArrayLike,
+        contact: dict[str, object],
+    ) -> None:
+        """Adds a box by its centre (3,) and half its lengths (3,), metres."""
+        self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **contact)
+
     @property
     def name(self) -> str:
-        """Of the model, and of the group of its shapes in contacts."""
+        """Name of the model, of its segment, and of its shapes as a group in contacts."""
         return str(self._root.model)
 
     @property
@@ -49,5 +68,5 @@ class Prop(composer.Entity):
 
     @property
     def shapes(self) -> list[mjcf.Element]:
-        """All its shapes."""
+        """All geoms of the prop."""
         return list(self.body.find_all("geom"))

@@ -1,4 +1,4 @@
-"""A model of a stereo depth camera: what it makes of the true depth."""
+"""A model of a stereo depth camera."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 MILLIMETRES = 1000.0
-# What counts as an edge is `edge` times 0.6 + 0.5 |n|, n normal: holes at faint ones come and go.
+# The threshold of edges is `edge` times 0.6 + 0.5 |n|, n normal: holes at faint edges flicker.
 STEADY = 0.6
 FLICKER = 0.5
-ROUNDING_M = 0.002  # Second differences of depth in whole millimetres are that uncertain.
+ROUNDING_M = 0.002  # Uncertainty of second differences of depth in whole millimetres.
 
 Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class StereoSensor:
-    """Depth from disparity: noise that grows with the square of the depth, steps, holes, and a range.
+    """Depth from disparity: noise that grows with the square of depth, steps, holes, a range.
 
     A stereo camera measures disparity d = f b / z. Its error has a spread s that depends little on
     z, so that of depth is s z^2 / (f b) (Keselman et al., 2017, "Intel RealSense Stereoscopic Depth
@@ -28,23 +28,23 @@ class StereoSensor:
     Improvement for Intel RealSense Depth Camera D400 Series"), so depth comes in steps that grow
     with z^2 as well.
 
-    There is no depth, 0: nearer or farther than the range; where a surface is seen at a grazing
-    angle; and just behind the edges of nearer things, where only one of both imagers sees the
-    surface. An edge is where disparity, which is an affine function of the pixel on every plane, is
-    bent: where its second difference exceeds a share of it.
+    Depth is 0 outside of the range; where a surface is seen at a grazing angle; and just behind the
+    edges of nearer objects, where only one of both imagers sees the surface. Disparity is an affine
+    function of the pixel on every plane; an edge is where its second difference exceeds a share of
+    it.
 
-    How it was made: the forms are those of the sources. The numbers are round ones of our choice
-    for a camera such as RealSense D405 (1280 columns over 87 degrees, baseline 18 mm), not fitted
-    to a measurement: 1.7 mm at 0.5 m, 6.6 mm at 1 m.
+    The forms are those of the sources. The numbers are round ones of our choice for a camera such
+    as RealSense D405 (1280 columns over 87 degrees, baseline 18 mm), not fitted to a measurement:
+    1.7 mm at 0.5 m, 6.6 mm at 1 m.
 
     Attributes:
-        focal_px: f of the sensor's own imagers, pixels; those of the images may be coarser.
-        baseline_m: b, metres.
-        spread_px: s, pixels.
-        step_px: Between two disparities that it can tell apart, pixels.
-        nearest_m: What is nearer has no depth.
-        farthest_m: What is farther has none either.
-        grazing_deg: Between ray and normal; at larger angles there is no depth.
+        focal_px: Focal length f of the sensor's imagers, pixels; images may be coarser.
+        baseline_m: Baseline b, metres.
+        spread_px: Standard deviation s of disparity, pixels.
+        step_px: Resolution of disparity, pixels.
+        nearest_m: Smallest measured depth.
+        farthest_m: Largest measured depth.
+        grazing_deg: Largest angle between ray and normal with a measurement.
         edge: Second difference of disparity, as a share of disparity, from which on a pixel is
             hidden behind an edge.
     """
@@ -68,11 +68,11 @@ class StereoSensor:
         """Returns a measurement of the true depth.
 
         Args:
-            depth: (H, W), along the optical axis in millimetres; 0 where there is nothing.
-            intrinsics: (3, 3) of these images, pixels.
+            depth: (H, W), depth along the optical axis, millimetres; 0 where there is nothing.
+            intrinsics: (3, 3), of these images, pixels.
             rng: Source of randomness.
-            strength: Above 0, at most 1. Noise, steps and how far `grazing_deg` is from 90 are
-                multiplied by it, and `edge` is divided by it. The range is the same for all.
+            strength: Above 0, at most 1. Noise, steps and 90 degrees less `grazing_deg` are
+                multiplied by it, and `edge` is divided by it. The range does not change.
 
         Returns:
             (H, W), millimetres; 0 where there is no measurement.
@@ -97,19 +97,17 @@ class StereoSensor:
         lost |= disparity < fb / self.farthest_m
         lost |= disparity > fb / self.nearest_m
         seen &= ~lost
-        with np.errstate(
-            divide="ignore", invalid="ignore", over="ignore"
-        ):  # What comes of small disparities is not kept.
-            found: NDArray[np.uint16] = np.rint(fb * np.float32(MILLIMETRES) / disparity).astype(
-                np.uint16
-            )
+        # The values of small disparities are discarded.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            millimetres = np.rint(fb * np.float32(MILLIMETRES) / disparity)
+            found: NDArray[np.uint16] = millimetres.astype(np.uint16)
         found *= seen
         return found
 
     def _hidden(
         self, inverse: Map, across: "_Slopes", down: "_Slopes", flicker: Map, strength: float
     ) -> NDArray[np.bool_]:
-        """Says where (H, W) a pixel is farther than one beside it, across an edge; `flicker` (H, W) is of a normal law."""
+        """Returns where (H, W) a pixel is behind an edge; `flicker` (H, W) is normal noise."""
         least = np.abs(flicker)
         least *= np.float32(FLICKER * self.edge / strength)
         least += np.float32(STEADY * self.edge / strength)
@@ -122,7 +120,7 @@ class StereoSensor:
     def _grazing(
         self, inverse: Map, i_x: Map, i_y: Map, intrinsics: Map, strength: float
     ) -> NDArray[np.bool_]:
-        """Says where (H, W) a surface is seen at too flat an angle; overwrites `i_x` and `i_y`.
+        """Returns where (H, W) a surface is seen at a grazing angle; overwrites `i_x` and `i_y`.
 
         With i = 1 / z, affine in the pixel (x, y) from the principal point on a plane, the normal
         is along (f i_x, f i_y, i - x i_x - y i_y), and its product with the ray (x / f, y / f, 1)
@@ -148,7 +146,7 @@ class StereoSensor:
 
 @dataclass(frozen=True)
 class _Rays:
-    """Through the pixels of an image: x (W,) and y (H, 1) from the principal point, pixels, and |ray|^2 (H, W), z being 1."""
+    """Rays through the pixels: x (W,) and y (H, 1) in pixels, and |ray|^2 (H, W) for z = 1."""
 
     x: Map
     y: Map
@@ -157,7 +155,7 @@ class _Rays:
 
 @lru_cache(maxsize=8)
 def _rays(height: int, width: int, focal: float, middle_x: float, middle_y: float) -> _Rays:
-    """They are the same for all images of a camera."""
+    """Returns the rays of a camera, which are the same for all of its images."""
     x = np.arange(width, dtype=np.float32) + np.float32(0.5) - np.float32(middle_x)
     y = (np.arange(height, dtype=np.float32) + np.float32(0.5) - np.float32(middle_y))[:, None]
     return _Rays(x, y, (np.float32(1.0) + (x**2 + y**2) / np.float32(focal**2)).astype(np.float32))
@@ -165,10 +163,9 @@ def _rays(height: int, width: int, focal: float, middle_x: float, middle_y: floa
 
 @dataclass(frozen=True)
 class _Slopes:
-    """How pixels (H, W) differ from the one before and from the one after along an axis.
+    """Differences (H, W) of pixels to the pixel before and the pixel after along an axis.
 
-    At both ends of a row both are the only difference that there is; where there is a single pixel
-    they are 0.
+    At the ends of a row both are the only existing difference; of a single pixel they are 0.
     """
 
     before: Map
@@ -176,7 +173,7 @@ class _Slopes:
 
     @classmethod
     def of(cls, values: Map, axis: int) -> "_Slopes":
-        """Subtracts neighbours as they lie in memory, all rows at once: slices of rows would take longer."""
+        """Subtracts neighbours in memory order, which is faster than by slices of rows."""
         before = np.zeros(values.shape, dtype=np.float32)
         after = np.zeros(values.shape, dtype=np.float32)
         if values.shape[axis] > 1:
@@ -189,6 +186,6 @@ class _Slopes:
         return cls(before, after)
 
     def smaller(self) -> Map:
-        """Returns the smaller ones, in the place of `after`: beside an edge, those that lie on the pixel's own surface."""
+        """Returns the smaller differences, in place of `after`: at edges those of one surface."""
         np.copyto(self.after, self.before, where=np.abs(self.before) < np.abs(self.after))
         return self.after

@@ -1,9 +1,9 @@
-"""OpenGL contexts without a screen, and what to do where there is none.
+"""OpenGL contexts without a screen, and instructions for machines without OpenGL.
 
-OpenGL is first touched when the first image is asked for, in the process that asks. It does not
-survive a fork: the threads that draw stay behind, and the child would wait for them for ever. So a
-forked child gets an error instead. This module imports without MuJoCo, so that it can explain why
-MuJoCo does not import.
+OpenGL is initialised with the first image, in the process that draws it. It does not survive a
+fork: the driver's threads stay in the parent, and the child would wait for them without end, so a
+forked child gets an error. This module does not import MuJoCo, so that it can explain why the
+import of MuJoCo fails.
 """
 
 import importlib
@@ -13,39 +13,38 @@ from collections.abc import Callable
 from typing import Protocol
 
 NO_GRAPHICS = (
-    "No OpenGL for drawing images ({reason}). On a machine without a screen install EGL with Mesa "
-    "(Debian, Ubuntu: `apt install libegl1 libgl1 libgl1-mesa-dri`) and set MUJOCO_GL=egl; "
-    "on a desktop unset MUJOCO_GL. Without images, tasks still run: ask for no cameras."
+    "OpenGL, which draws the images, is not available ({reason}). On a machine without a screen "
+    "install EGL with Mesa (Debian, Ubuntu: `apt install libegl1 libgl1 libgl1-mesa-dri`) and set "
+    "MUJOCO_GL=egl; on a desktop unset MUJOCO_GL. Tasks run without OpenGL if cameras is empty."
 )
 FORKED = (
-    "Images are asked for in a process that was forked after images had been drawn; OpenGL does "
-    "not survive a fork. "
+    "This process was forked after images had been drawn, and OpenGL does not survive a fork. "
     "Start processes with spawn: multiprocessing.get_context('spawn'), AsyncVectorEnv(..., "
     "context='spawn')."
 )
 
 
 class GraphicsContext(Protocol):
-    """An OpenGL context, as MuJoCo's back ends offer it."""
+    """The interface of the OpenGL contexts of MuJoCo's back ends."""
 
     def make_current(self) -> None:
-        """Makes it the one that calls of this thread go to."""
+        """Makes the context the current one of this thread."""
 
     def free(self) -> None:
-        """Gives it back."""
+        """Frees the context."""
 
 
 class _Owner:
-    """The process in which OpenGL was first used, among this one and those that it was forked from."""
+    """The process in which OpenGL was first used: this one or an ancestor."""
 
     process: int | None = None
 
 
 def import_bindings() -> None:
-    """Imports MuJoCo's bindings; they load the driver that MUJOCO_GL names, and where it is missing they fail in odd ways.
+    """Imports MuJoCo's bindings, which load the driver that MUJOCO_GL names.
 
     Raises:
-        RuntimeError: It is missing; says what to install.
+        RuntimeError: The driver is missing; the message says what to install.
     """
     try:
         importlib.import_module("dm_control.mjcf")
@@ -56,11 +55,10 @@ def import_bindings() -> None:
 
 
 def open_graphics(width: int, height: int) -> GraphicsContext:
-    """Makes an OpenGL context: the one that MUJOCO_GL names, EGL where it names none and there is no screen.
+    """Makes an OpenGL context: the one that MUJOCO_GL names, by default EGL if there is no screen.
 
     Raises:
-        RuntimeError: There is none, and it says what to install; or this process was forked after
-            another had drawn.
+        RuntimeError: OpenGL is not available; or the process was forked after an image was drawn.
     """
     if forked():
         raise RuntimeError(FORKED)
@@ -68,23 +66,22 @@ def open_graphics(width: int, height: int) -> GraphicsContext:
     try:
         context = _back_end()(width, height)
         context.make_current()
-    except (
-        Exception
-    ) as error:  # Each back end fails in its own way, from AttributeError to OSError.
+    except Exception as error:  # Each back end fails differently, from AttributeError to OSError.
         raise _no_graphics(error) from error
     return context
 
 
 def forked() -> bool:
-    """Says whether OpenGL was used before this process was forked off, so that it must not be touched here."""
+    """Returns whether OpenGL was used before this process was forked, so that it cannot be used."""
     return _Owner.process not in (None, os.getpid())
 
 
-def lead_dm_control() -> None:
-    """Has dm_control draw by EGL where MUJOCO_GL names nothing and there is no screen; it would take GLFW, which needs one.
+def use_egl_in_dm_control() -> None:
+    """Makes dm_control render by EGL if MUJOCO_GL is not set and there is no screen.
 
-    Our own images need no such thing; worlds of others that draw by dm_control do. It chooses when
-    it is imported, which is long over: so its choice (in dm_control 1.0) is replaced.
+    dm_control would choose GLFW, which needs a screen. Our own images do not use dm_control's
+    renderer; those of third-party worlds do. dm_control 1.0 chooses at its import, which is over;
+    so its choice is replaced.
     """
     if os.environ.get("MUJOCO_GL") or _screen():
         return
@@ -111,9 +108,7 @@ def _back_end() -> Callable[[int, int], GraphicsContext]:
 
         context: Callable[[int, int], GraphicsContext] = mujoco.GLContext
         return context
-    from mujoco.egl import (
-        GLContext,
-    )  # Where EGL is missing, its import fails: it must not be a condition of importing this.
+    from mujoco.egl import GLContext  # The import fails where EGL is missing.
 
     headless: Callable[[int, int], GraphicsContext] = GLContext
     return headless

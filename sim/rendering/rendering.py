@@ -1,4 +1,4 @@
-"""Images, depth and segmentation of a MuJoCo world, without a screen and fast on a CPU."""
+"""Images, depth and segmentation of a MuJoCo world, without a screen, and fast on a CPU."""
 
 import atexit
 import copy
@@ -20,11 +20,11 @@ Rendering = Literal["fast", "pretty"]
 RENDERINGS: tuple[Rendering, ...] = ("fast", "pretty")
 
 DEPTH_UNIT_M = 0.001
-FARTHEST_M = 2.5  # A depth camera of this kind returns nothing beyond.
+FARTHEST_M = 2.5  # Range of the depth cameras.
 NEAR_M = 0.01
 FAR_M = 5.0
 SHADOW_PIXELS = 1024  # Rows and columns of the shadow map, which spans 2 x 2 m.
-SHADOW_HEIGHT_M = 2.0  # How far above the middle of the table the shadows' light stands.
+SHADOW_HEIGHT_M = 2.0  # Height of the light that casts shadows above the middle of the table.
 
 _DECOR = int(mujoco.mjtCatBit.mjCAT_DECOR)
 _SHADOW, _SEGMENT, _IDS = (
@@ -47,7 +47,7 @@ def set_flat_rendering(root: mjcf.RootElement, *, largest_image: int = 1024) -> 
 
     Args:
         root: The model, before it is compiled.
-        largest_image: Rows and columns that an image may have.
+        largest_image: Largest number of rows and columns of an image.
     """
     root.visual.quality.shadowsize = 0
     root.visual.quality.offsamples = 0
@@ -58,34 +58,32 @@ def set_flat_rendering(root: mjcf.RootElement, *, largest_image: int = 1024) -> 
     root.visual.map.zfar = FAR_M
     getattr(root.visual, "global").offwidth = largest_image
     getattr(root.visual, "global").offheight = largest_image
-    root.statistic.extent = 1.0  # Near and far are multiples of it.
+    root.statistic.extent = 1.0  # The unit of near and far.
     root.visual.headlight.ambient = (0.35, 0.35, 0.35)
     root.visual.headlight.diffuse = (0.3, 0.3, 0.3)
     root.visual.headlight.specular = (0.0, 0.0, 0.0)
 
 
 def intrinsics(height: int, width: int, fovy_deg: float) -> NDArray[np.float32]:
-    """Returns the pinhole matrix (3, 3) in pixels; the centre of the image is the principal point."""
+    """Returns the pinhole matrix (3, 3) in pixels; the principal point is the image's centre."""
     focal = height / 2 / np.tan(np.radians(fovy_deg) / 2)
     return np.array([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], dtype=np.float32)
 
 
 class Renderer:
-    """Draws one model. Make one per process and model, and keep it.
+    """Draws one model. Use one renderer per process and model.
 
     Args:
         model: The compiled model, see `set_flat_rendering`.
         height: Rows of the images.
         width: Columns of the images.
         rendering: `fast`, or `pretty` for videos: colours are the mean of 2 x 2 samples per pixel,
-            and some things cast shadows. Depth and segmentation are the same in both.
-        casters: (G,), which geoms of the model cast shadows under `pretty`; all where it is left
-            out.
-        segments: (G,), a number from 1 to 255 for each geom of the model, which `segmentation`
-            draws.
+            and some objects cast shadows. Depth and segmentation are the same in both.
+        casters: (G,), whether each geom casts shadows under `pretty`; None: all do.
+        segments: (G,), segment of each geom, 1 to 255, for `segmentation`.
 
     Raises:
-        ValueError: There is no such way of rendering, or the image has no pixels or too many.
+        ValueError: There is no such rendering mode, or the image's size is not allowed.
     """
 
     def __init__(
@@ -99,11 +97,11 @@ class Renderer:
         segments: NDArray[np.uint8] | None = None,
     ) -> None:
         if rendering not in RENDERINGS:
-            raise unknown_name("way of rendering", rendering, RENDERINGS)
+            raise unknown_name("rendering mode", rendering, RENDERINGS)
         most = model.vis.global_
         if not 0 < height <= most.offheight or not 0 < width <= most.offwidth:
             raise ValueError(
-                f"An image of {height}x{width} was asked for; allowed: 1x1 to "
+                f"The size of images is {height}x{width}; allowed: 1x1 to "
                 f"{most.offheight}x{most.offwidth}."
             )
         self._model = model
@@ -124,11 +122,10 @@ class Renderer:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED.value
 
     def update(self, data: mujoco.MjData) -> None:
-        """Takes over where everything is now.
+        """Updates the scene to the current state.
 
         Raises:
-            RuntimeError: There is no OpenGL, and it says what to install; or this process was
-                forked after it had drawn.
+            RuntimeError: OpenGL is not available; or this process was forked after the first image.
         """
         if self._graphics is None:
             self._open()
@@ -145,7 +142,7 @@ class Renderer:
             self._place_lights()
 
     def image(self, camera: int) -> tuple[Rgb, Depth]:
-        """Draws what the camera of that number saw at the last `update`.
+        """Draws the image of a camera, by its number, at the last `update`.
 
         Returns:
             Colours (H, W, 3) and depth (H, W) along the optical axis in millimetres, 0 where
@@ -160,8 +157,8 @@ class Renderer:
         return self._shaded(), _millimetres(self._depth[::-1])
 
     def segmentation(self, camera: int) -> Segments:
-        """Draws which segment each pixel (H, W) shows to that camera since the last `update`; 0 where there is nothing."""
-        assert self._segments is not None, "segments have to be given"
+        """Draws the segment of each pixel (H, W) of a camera at the last `update`; 0 is nothing."""
+        assert self._segments is not None, "segmentation needs segments"
         self._look_through(camera)
         self._scene.flags[_SEGMENT] = self._scene.flags[_IDS] = 1
         mujoco.mjr_render(self._rect, self._scene, self._context)
@@ -170,7 +167,7 @@ class Renderer:
         return self._rgb[::-1, :, 0].copy()
 
     def close(self) -> None:
-        """Gives the context back; the next `update` would make another."""
+        """Frees the context; the next `update` would make another."""
         if self._graphics is not None and not forked():
             self._graphics.make_current()
             self._context.free()
@@ -179,8 +176,8 @@ class Renderer:
 
     def _open(self) -> None:
         self._graphics = open_graphics(self._fine.width, self._fine.height)
-        # Registered after the driver's own end, so it comes before it: a context that outlives its
-        # driver complains at exit.
+        # Registered after the driver's own exit handler, hence called before it: a context that
+        # outlives its driver reports errors at exit.
         atexit.register(_close, weakref.ref(self))
         self._graphics.make_current()
         model = self._model
@@ -197,7 +194,7 @@ class Renderer:
             self._scene.flags[flag] = 0
 
     def _look_through(self, camera: int) -> None:
-        assert self._graphics is not None, "update comes first"
+        assert self._graphics is not None, "call update first"
         self._graphics.make_current()
         self._camera.fixedcamid = camera
         mujoco.mjv_updateCamera(self._model, self._data, self._camera, self._scene)
@@ -215,7 +212,7 @@ class Renderer:
         return mean[::-1]
 
     def _mark_geoms(self) -> None:
-        """Says what MuJoCo does not: the numbers to draw in segmentation, and what casts shadows (decoration casts none)."""
+        """Sets the numbers of segments, and marks geoms as decoration, which casts no shadows."""
         for geom in self._scene.geoms[: self._scene.ngeom]:
             if self._segments is not None:
                 geom.segid = int(self._segments[geom.objid]) - 1  # Drawn as one more.
@@ -223,12 +220,10 @@ class Renderer:
                 geom.category = _DECOR
 
     def _place_lights(self) -> None:
-        """Lets directional lights cast shadows from above the origin; where they stand says only what the shadow map spans."""
+        """Makes directional lights cast shadows; their position sets the shadow map's extent."""
         for light in self._scene.lights[: self._scene.nlight]:
-            if (
-                int(light.type) == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
-                and not light.headlight
-            ):
+            directional = int(light.type) == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+            if directional and not light.headlight:
                 light.castshadow = 1
                 light.pos = -SHADOW_HEIGHT_M * np.asarray(light.dir) / abs(light.dir[2])
 
@@ -240,14 +235,13 @@ def _close(reference: weakref.ref[Renderer]) -> None:
 
 
 def _millimetres(buffer: NDArray[np.float32]) -> Depth:
-    """Turns the depth buffer (H, W), 1 at the near plane and 0 at the far one, into millimetres.
+    """Converts the depth buffer (H, W), 1 at the near and 0 at the far plane, to millimetres.
 
     A perspective projection stores (near far / z - near) / (far - near), so z = near far / (near +
     buffer (far - near)).
     """
-    value = np.multiply(
-        buffer, FAR_M - NEAR_M, dtype=np.float64
-    )  # In place from here: new memory would take most of the time.
+    # In place from here on: new memory would take most of the time.
+    value = np.multiply(buffer, FAR_M - NEAR_M, dtype=np.float64)
     value += NEAR_M
     np.divide(NEAR_M * FAR_M, value, out=value)
     near = value <= FARTHEST_M

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stringline.sim.evaluation.trace import Trace
 from stringline.sim.statistics.intervals import Rate
 
-# Stand-ins that are replaced by the page's colours once the chart is drawn.
+# Placeholders, replaced by the page's colours in the finished chart.
 _TEXT = "#010203"
 _LINES = "#040506"
 _ACCENT = "#070809"
@@ -34,11 +34,11 @@ _MOST_POINTS = 400
 def rates_chart(
     rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rate]] | None = None
 ) -> str:
-    """Returns bars of success rates with their 95 % intervals, and below each, lighter, those of its stages.
+    """Returns a bar chart of success rates and, in lighter bars, of stages, with 95 % intervals.
 
     Args:
-        rates: By label, from top to bottom.
-        stages: By label, how many episodes got at least to each stage, by its name.
+        rates: Rates by label, from top to bottom.
+        stages: Rates of episodes that reached each stage, by label and stage.
     """
     rows = [
         row
@@ -60,7 +60,7 @@ def rates_chart(
     axes.set_yticks(places, [name.replace("_", " ").replace("$", r"\$") for name, _, _ in rows])
     axes.set_xlim(0, 1.0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-    _dress(axes, grid="x")
+    _style(axes, grid="x")
     return _svg(figure, "rates")
 
 
@@ -74,13 +74,13 @@ def training_chart(
     validations: Sequence[tuple[int, float]] = (),
     successes: Sequence[tuple[int, Rate]] = (),
 ) -> str:
-    """Returns the loss over the steps, and below it what else was found out meanwhile.
+    """Returns charts of losses, probes and success over the training steps.
 
     Args:
-        losses: (step, loss); many of them are averaged in groups.
-        probes: (step, value by name), each at most 1.
-        validations: (step, loss on what is not trained on), drawn beside the loss.
-        successes: (step, rate in simulation), drawn with their intervals.
+        losses: (step, loss); many values are averaged in groups.
+        probes: (step, metrics by name), each at most 1.
+        validations: (step, loss on held-out episodes), drawn beside the training loss.
+        successes: (step, success rate in simulation), drawn with their intervals.
     """
     panels: list[Callable[[Axes], None]] = [
         partial(_draw_losses, losses=losses, validations=validations)
@@ -91,7 +91,7 @@ def training_chart(
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for each, draw in zip(axes, panels, strict=True):
         draw(each)
-        _dress(each, grid="y")
+        _style(each, grid="y")
     axes[-1].set_xlabel("training step")
     figure.tight_layout()
     return _svg(figure, "training")
@@ -153,7 +153,7 @@ def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> Non
 
 
 def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.float64]:
-    """Returns how far the intervals reach below and above their rates, (2, n)."""
+    """Returns the distances of the intervals' ends from their rates, (2, n)."""
     ends = [
         (value - rate.low, rate.high - value) for value, rate in zip(values, rates, strict=True)
     ]
@@ -161,14 +161,14 @@ def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.flo
 
 
 def _grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
-    """Averages neighbours until few enough points are left."""
+    """Averages neighbours, so that at most `_MOST_POINTS` points are left."""
     groups = np.array_split(np.asarray(losses, np.float64), min(len(losses), _MOST_POINTS))
     return [float(group[:, 0].mean()) for group in groups], [
         float(group[:, 1].mean()) for group in groups
     ]
 
 
-def _dress(axes: Axes, grid: Literal["x", "y"]) -> None:
+def _style(axes: Axes, grid: Literal["x", "y"]) -> None:
     axes.grid(axis=grid, color=_LINES, linewidth=0.8)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
@@ -181,7 +181,7 @@ def _dress(axes: Axes, grid: Literal["x", "y"]) -> None:
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """Draws, strips what belongs to a file of its own, and makes identifiers unique on the page."""
+    """Returns the SVG without metadata and namespaces, with identifiers unique on the page."""
     figure.patch.set_visible(False)
     drawn = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
@@ -192,8 +192,8 @@ def _svg(figure: Figure, name: str) -> str:
     svg = re.sub(r'((?:id="|url\(#|href="#))', rf"\1{name}-", svg)
     svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg role="img" \1>', svg, count=1)
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
-    for stand_in, colour in _PAGE_COLOURS.items():
-        svg = svg.replace(stand_in, colour)
+    for placeholder, colour in _PAGE_COLOURS.items():
+        svg = svg.replace(placeholder, colour)
     return svg
 
 
@@ -201,18 +201,18 @@ _COLOURS = ("var(--accent)", "var(--second)", "var(--good)")
 
 
 def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
-    """Returns bands for stages, darker for later ones, and below them how far each gripper was told to open.
+    """Returns the timeline of an episode: bands of stages, and the commanded gripper openings.
 
-    Without grippers the largest commanded joint speed is drawn in their place; the large form shows
-    both, and the seconds.
+    Without grippers it shows the largest commanded joint speed instead; the large form shows both
+    and an axis of seconds.
 
     Args:
-        trace: Of an episode.
-        seconds: How long it took.
-        large: 360 by 104 units and not 150 by 26.
+        trace: Trace of the episode.
+        seconds: Duration of the episode.
+        large: Size of 360 by 104 units instead of 150 by 26.
     """
     width, height, end = (360, 104, max(seconds, 1e-6)) if large else (150, 26, max(seconds, 1e-6))
-    every = 1 if large else 3  # A table may have thousands of them.
+    every = 1 if large else 3  # A table may have thousands of timelines.
     x = np.clip(trace.time[::every] / end, 0, 1) * width
     openings, speed = ((18, 48), (56, 88)) if large else ((8, 25), (8, 25))
     parts = [_stages(trace, width, 6 if large else 5, end)]
@@ -245,7 +245,7 @@ def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
 
 
 def reached_text(trace: Trace) -> str:
-    """Returns when each stage was reached: `lifted 2.1 s, success 8.4 s`."""
+    """Returns the times of the stages: `lifted 2.1 s, success 8.4 s`."""
     return (
         ", ".join(f"{name.replace('_', ' ')} {time:.1f} s" for name, time in trace.stages.items())
         or "none"
@@ -253,15 +253,15 @@ def reached_text(trace: Trace) -> str:
 
 
 def _stages(trace: Trace, width: int, height: int, end: float) -> str:
-    begins = [0.0, *trace.stages.values()]
+    starts = [0.0, *trace.stages.values()]
     levels = [0, *(trace.names.index(name) for name in trace.stages)]
     shares = [0.12 + 0.83 * level / max(len(trace.names) - 1, 1) for level in levels]
-    bands = zip(begins, [*begins[1:], end], shares, strict=True)
+    bands = zip(starts, [*starts[1:], end], shares, strict=True)
     return "".join(
-        f'<rect x="{begin / end * width:.1f}" y="0" '
-        f'width="{max(until - begin, 0) / end * width:.1f}" height="{height}" '
+        f'<rect x="{start / end * width:.1f}" y="0" '
+        f'width="{max(until - start, 0) / end * width:.1f}" height="{height}" '
         f'fill="var(--accent)" fill-opacity="{share:.2f}"/>'
-        for begin, until, share in bands
+        for start, until, share in bands
     )
 
 
@@ -282,12 +282,11 @@ def _seconds(width: int, height: int, end: float) -> str:
 def _line(
     x: NDArray[np.float32], course: NDArray[np.float32], between: tuple[int, int], colour: str
 ) -> str:
-    """Returns a course over x, 0 at the lower edge and 1 at the upper one."""
+    """Returns a polyline of values 0 (lower edge) to 1 (upper edge) over x."""
     upper, lower = between
     y = lower - np.clip(course, 0, 1) * (lower - upper)
     keep = np.ones(len(x), bool)
-    keep[1:-1] = (np.diff(y[:-1]) != 0) | (
-        np.diff(y[1:]) != 0
-    )  # Where it is level its ends are enough.
+    # Of a horizontal part, only the ends are kept.
+    keep[1:-1] = (np.diff(y[:-1]) != 0) | (np.diff(y[1:]) != 0)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[keep], y[keep], strict=True))
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>'

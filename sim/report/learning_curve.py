@@ -1,4 +1,4 @@
-"""How a checkpoint's training went, where its history lies beside it."""
+"""The learning curve of a checkpoint, from the history of its run."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ HISTORY = "history.jsonl"
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """What a training wrote down.
+    """The metrics of a training run.
 
     Attributes:
         losses: (step, loss).
-        probes: (step, value by name).
-        validations: (step, loss) of the averaged weights on episodes that were held out.
-        successes: (step, success in simulation) while it went on.
+        probes: (step, metrics by name).
+        validations: (step, loss) of the averaged weights on held-out episodes.
+        successes: (step, success rate in simulation).
     """
 
     losses: tuple[tuple[int, float], ...] = ()
@@ -29,11 +29,7 @@ class LearningCurve:
 
 
 def learning_curve(checkpoint: Path) -> LearningCurve:
-    """Reads the history of a checkpoint, without changing it; an empty one where there is none.
-
-    Args:
-        checkpoint: Its folder. The training leaves the history in that folder's parent.
-    """
+    """Reads the history in the parent folder of a checkpoint; empty if it does not exist."""
     rows = list(_rows(checkpoint.resolve().parent / HISTORY))
     rates = [
         (row["step"], row["evaluation"]) for row in rows if "successes" in row.get("evaluation", ())
@@ -51,4 +47,4 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except json.JSONDecodeError:
-            return  # A crash, or a training that still writes, cut it short.
+            return  # The last line may be incomplete during training or after a crash.

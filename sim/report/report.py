@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with videos and charts inside, which needs nothing else to be read."""
+"""The report of a run: one self-contained HTML file with videos and charts."""
 
 import base64
 import logging
@@ -10,10 +10,10 @@ from pathlib import Path
 import jinja2
 
 from stringline.datasets.files.atomic import write_file
-from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
+from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.report.scene_cloud import SceneCloud
 from stringline.sim.statistics.intervals import Rate
 
@@ -25,13 +25,13 @@ _ROOM_FOR_A_NOTE = 300
 
 @dataclass(frozen=True)
 class Clip:
-    """A video with what became of its episode.
+    """A video with the result of its episode.
 
     Attributes:
-        path: An mp4 file; beside it may lie a trace, see `trace.py`.
-        result: The episode.
-        run: What acted, as in `Report.episodes`.
-        cloud: What the policy saw first, in space.
+        path: An mp4 file; a trace may be beside it, see `trace.py`.
+        result: Result of the episode.
+        run: Name of the run in `Report.episodes`.
+        cloud: First observation of the policy, as points.
     """
 
     path: Path
@@ -42,29 +42,28 @@ class Clip:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says.
+    """The content of a report.
 
     Attributes:
-        title: What was done, a few words.
-        headline: What came out, one or two sentences.
-        facts: What was run, on what, with which versions and seeds, by name.
-        rates: Success by who acted or by task, such as `expert`, `policy`, `policy through the
-            wire`.
-        failures: What could not be run at all, with the reason, by the same kind of name.
-        phases: Seconds that each part of the run took, by name.
-        episodes: The results behind the rates, where they are known one by one.
-        videos: The folder of the videos and traces of those episodes, where there is one.
-        replays: How to run those episodes again, where one command does.
-        clips: Videos to show, the first of them if not all fit.
+        title: Title of a few words.
+        headline: Outcome in one or two sentences.
+        facts: Checkpoint, seeds, machine, versions and other facts, by name.
+        rates: Success rates by run, such as `expert`, `policy` or the name of a task.
+        failures: Reasons of runs that failed, by run.
+        phases: Duration of each phase, seconds.
+        episodes: Results by run.
+        videos: Folder of videos and traces by run.
+        reruns: Command lines of those episodes, by the same names.
+        clips: Videos in order of preference.
         losses: (step, loss) of the training.
-        probes: (step, value by name) of the probe beside the loss.
-        validations: (step, loss) on what was not trained on.
-        successes: (step, success in simulation) while the training went on.
-        comparison: HTML to embed as it is, such as `Comparison.section()`.
-        commands: What to type to do it all again, in order.
-        notes: Sentences that a reader needs to read the numbers rightly.
-        kind: What rates and episodes are named by, such as `task`.
-        finished: When, UTC.
+        probes: (step, metrics by name) of the probe.
+        validations: (step, loss) on held-out episodes.
+        successes: (step, success rate in simulation) during training.
+        comparison: HTML to embed, such as `Comparison.section()`.
+        commands: Commands that repeat the whole run, in order.
+        notes: Sentences on the interpretation of the numbers.
+        kind: Kind of the names of runs, such as `task`.
+        finished: Time of the end, UTC.
     """
 
     title: str
@@ -75,7 +74,7 @@ class Report:
     phases: Mapping[str, float] = field(default_factory=dict)
     episodes: Mapping[str, Sequence[EpisodeResult]] = field(default_factory=dict)
     videos: Mapping[str, Path] = field(default_factory=dict)
-    replays: Mapping[str, Replay] = field(default_factory=dict)
+    reruns: Mapping[str, RerunCommand] = field(default_factory=dict)
     clips: Sequence[Clip] = ()
     losses: Sequence[tuple[int, float]] = ()
     probes: Sequence[tuple[int, Mapping[str, float]]] = ()
@@ -90,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _Row:
-    """An episode as the page shows it; SVG and reached stages are empty without a trace, the command without a `Replay`."""
+    """An episode on the page; without a trace or a command the fields are empty."""
 
     run: str
     result: EpisodeResult
@@ -117,7 +116,7 @@ def choose_clips(
     successes: int = 3,
     failures: int = 3,
 ) -> list[Clip]:
-    """Returns videos of the first successes and the first failures, those that exist, successes first."""
+    """Returns the existing videos of the first successes and the first failures."""
     wanted = [result for result in results if result.success][:successes]
     wanted += [result for result in results if not result.success][:failures]
     clips = [Clip(videos / f"{result.seed}.mp4", result, run) for result in wanted]
@@ -127,12 +126,12 @@ def choose_clips(
 def write_report(path: Path, report: Report) -> None:
     """Writes the report; the file appears when it is complete and has at most 50 MB.
 
-    Videos that do not fit are left out, the last ones first, and the page says so; if the rest
-    alone were too large, so are timelines.
+    The last videos are omitted if they do not fit, with a note on the page; if the rest alone is
+    too large, all videos and timelines are omitted.
 
     Raises:
         NoSpaceError: The disk is full.
-        ValueError: It would be too large even so.
+        ValueError: The report is too large without videos and timelines.
     """
     rows = [
         _row(report, run, result) for run, results in report.episodes.items() for result in results
@@ -143,7 +142,7 @@ def write_report(path: Path, report: Report) -> None:
     clips = report.clips
     if without_videos > LARGEST_BYTES - _ROOM_FOR_A_NOTE:
         logger.warning(
-            "The report has no room for videos, nor for the timelines of %d episodes.", len(rows)
+            "The report is too large for videos and for the timelines of %d episodes.", len(rows)
         )
         rows = [replace(row, timeline="") for row in rows]
         clips = ()
@@ -155,13 +154,13 @@ def write_report(path: Path, report: Report) -> None:
         )
     shown = list(_embedded(clips, report, LARGEST_BYTES - _ROOM_FOR_A_NOTE - without_videos))
     if len(shown) < len(report.clips):
-        logger.warning("The report has room for %d of %d videos.", len(shown), len(report.clips))
+        logger.warning("%d of %d videos fit into the report.", len(shown), len(report.clips))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, _page(report, rows, shown))
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as a reader says them: `0.8 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    """Returns a duration as text: `0.8 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -188,7 +187,7 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
         shown=shown,
         rows=rows,
         timelines=any(row.timeline for row in rows),
-        left_out=len(report.clips) - len(shown),
+        omitted=len(report.clips) - len(shown),
         largest_mb=LARGEST_BYTES // 10**6,
         outcomes={"success": "successes", "failure": "failures"},
         stages=list(
@@ -197,14 +196,14 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
             )
         ),
         summaries=summaries,
-        troubled=[row for row in rows if row.result.trouble or row.result.unstable],
+        incomplete=[row for row in rows if row.result.error or row.result.unstable],
         **_charts(report, stages),
     )
     return page.encode()
 
 
 def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[str, str]:
-    # Not at the start of every command: matplotlib takes half a second.
+    # matplotlib takes half a second, so it is not imported at the start of every command.
     from stringline.sim.report.charts import rates_chart, training_chart
 
     rates = rates_chart(report.rates, stages) if report.rates else ""
@@ -217,7 +216,7 @@ def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[st
 
 
 def _row(report: Report, run: str, result: EpisodeResult) -> _Row:
-    command = report.replays[run].command(result.seed) if run in report.replays else ""
+    command = report.reruns[run].command(result.seed) if run in report.reruns else ""
     folder = report.videos.get(run)
     trace = None if folder is None else read_trace(trace_of_video(folder / f"{result.seed}.mp4"))
     if trace is None:
@@ -231,7 +230,7 @@ def _row_of(clip: Clip, report: Report) -> _Row:
 
 
 def _embedded(clips: Sequence[Clip], report: Report, room: int) -> Iterator[_Shown]:
-    """Yields the videos with their data, as many as fit into `room` bytes."""
+    """Yields the videos with their data, up to `room` bytes."""
     for clip in clips:
         data = base64.b64encode(clip.path.read_bytes()).decode()
         room -= len(data)

@@ -1,4 +1,4 @@
-"""What a policy saw as points in space, with the attention of its arms, in the few bytes that a page can carry."""
+"""An observation as a point cloud with the attention of each arm, in compact form for a page."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ class SceneCloud:
     """One observation in space.
 
     Attributes:
-        points: (N, 3) metres in the base frame, where depth has some, at most 3000.
+        points: (N, 3) in the base frame, m, at most 3000 pixels with depth.
         colours: (N, 3) uint8.
         attention: Patches with the attention of each arm.
     """
@@ -33,10 +33,10 @@ class SceneCloud:
     attention: AttentionMap
 
     def to_json(self) -> str:
-        """Returns the cloud as JSON without any character that HTML minds.
+        """Returns the cloud as JSON without special characters of HTML.
 
-        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of
-        their arm (`most`; `all` is their sum), in base64.
+        Points are millimetres (int16) and colours bytes; weights are bytes, relative to the largest
+        weight of the arm (`most`; `all` is their sum). All arrays are in base64.
         """
         weights = self.attention.weights
         most = np.maximum(weights.max(axis=1, initial=0.0), 1e-9)
@@ -65,13 +65,15 @@ class SceneCloud:
 
 
 def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud | None:
-    """Returns what a policy makes of an observation; None for policies whose attention cannot be followed, such as remote ones.
+    """Returns the cloud of an observation; None for policies without known attention.
 
     Args:
-        policy: What looked.
-        observation: One of its contract.
+        policy: The policy; the attention of a remote policy, for example, is unknown.
+        observation: An observation of its contract.
     """
-    if not isinstance(policy, ChunkPolicy) or not isinstance(policy.memory, ObservationEncoder):
+    if not isinstance(policy, ChunkPolicy) or not isinstance(
+        policy.observation_encoder, ObservationEncoder
+    ):
         return None
     found = attention_map(policy, observation)
     return SceneCloud(*_dense(policy.contract, observation), found) if len(found.points) else None
@@ -80,7 +82,7 @@ def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud 
 def _dense(
     contract: Contract, observation: Mapping[str, Array]
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Returns some pixels of all cameras that have depth and undistorted geometry: points (N, 3) and colours (N, 3)."""
+    """Returns points (N, 3) and colours (N, 3) of pixels of undistorted cameras with depth."""
     placed = [
         _camera_points(camera, observation)
         for camera in contract.cameras
@@ -89,7 +91,7 @@ def _dense(
     if not placed:
         return np.zeros((0, 3), np.float32), np.zeros((0, 3), np.uint8)
     points, colours = (np.concatenate(parts) for parts in zip(*placed, strict=True))
-    # At random, for every so manieth one would lie in stripes.
+    # A random choice, because a regular one would show stripes.
     chosen = np.random.default_rng(0).permutation(len(points))[:_MOST_POINTS]
     return points[chosen].astype(np.float32), colours[chosen]
 
@@ -97,7 +99,7 @@ def _dense(
 def _camera_points(
     camera: Camera, observation: Mapping[str, Array]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Returns places (M, 3) in the base frame and colours (M, 3) of the pixels that have depth, by a pinhole's geometry."""
+    """Returns points (M, 3) in the base frame and colours (M, 3) of the pixels with depth."""
     depth = observation[f"depth/{camera.name}"] * camera.depth_unit_m
     rows, columns = np.nonzero((depth > 0) & (depth < _FARTHEST_M))
     K, T = (

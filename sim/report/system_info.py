@@ -1,4 +1,4 @@
-"""What a measurement ran on, without saying whose machine it was."""
+"""Hardware and package versions of a measurement, without the name of the machine."""
 
 import os
 import platform
@@ -8,8 +8,8 @@ from pathlib import Path
 PACKAGES = ("stringline", "numpy", "torch", "mujoco", "dm-control", "diffusers", "zarr")
 
 
-def machine_kind() -> str:
-    """Returns processor, cores, memory and system, such as `Xeon ..., 2 cores, 16 GiB, Linux x86_64`; never a host name."""
+def system_info() -> str:
+    """Returns processor, cores, memory and system: `Xeon ..., 2 cores, 16 GiB, Linux x86_64`."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -28,8 +28,8 @@ def _processor() -> str:
     return platform.processor() or "unknown processor"
 
 
-def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that decide results, those that are installed."""
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the installed packages that affect results."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,7 +1,7 @@
-"""Arms drawn with the meshes of MuJoCo Menagerie (Zakka et al., 2022), on our own bodies, which collide and move as before.
+"""Arms with the meshes of MuJoCo Menagerie (Zakka et al., 2022); collisions and motion stay ours.
 
-Where its models are: `MENAGERIE_ROOT`, a folder with `aloha` and `kuka_iiwa_14` in it, else the
-package `mujoco-menagerie`, which fetches them when they are first asked for.
+The models are read from `MENAGERIE_ROOT`, a folder with `aloha` and `kuka_iiwa_14` in it, or from
+the package `mujoco-menagerie`, which downloads them on first use.
 """
 
 import os
@@ -26,24 +26,25 @@ ROOT_VARIABLE = "MENAGERIE_ROOT"
 PACKAGE = "mujoco_menagerie"
 HOW = (
     "Set MENAGERIE_ROOT to a copy of github.com/google-deepmind/mujoco_menagerie, or pip install "
-    '"stringline[menagerie]", '
-    "which fetches the models that it is asked for."
+    '"stringline[menagerie]", which downloads the models on first use.'
 )
-POSES = 8  # Drawn ones, in which the places of bodies are compared.
+POSES = 8  # Number of drawn poses in which the bodies are compared.
 NEAR_M = 0.001
 NEAR_DEG = 0.1
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A model of Menagerie, and what of it is what of one of our arms, whose name stands for `{arm}`.
+    """A model of Menagerie, and its names for the parts of one of our arms.
+
+    In all names `{arm}` stands for the name of the arm.
 
     Attributes:
-        folder: Of the model.
-        file: In that folder.
-        bodies: Ours to theirs; the foot is the first.
-        joints: Ours to theirs.
-        own_frames: Of our bodies those whose frame sits in the body otherwise than theirs does.
+        folder: Folder of the model.
+        file: File in that folder.
+        bodies: Names of bodies, ours to theirs; the first is the foot.
+        joints: Names of joints, ours to theirs.
+        own_frames: Our bodies whose frames differ from theirs.
     """
 
     folder: str
@@ -53,18 +54,13 @@ class Counterpart:
     own_frames: tuple[str, ...] = ()
 
     def of(self, arm: str) -> "Counterpart":
-        """Returns it with the name of an arm in it."""
+        """Returns the counterpart of one arm, by its name."""
         bodies, joints = (
             {ours.format(arm=arm): theirs.format(arm=arm) for ours, theirs in names.items()}
             for names in (self.bodies, self.joints)
         )
-        return Counterpart(
-            self.folder,
-            self.file,
-            bodies,
-            joints,
-            tuple(name.format(arm=arm) for name in self.own_frames),
-        )
+        own_frames = tuple(name.format(arm=arm) for name in self.own_frames)
+        return Counterpart(self.folder, self.file, bodies, joints, own_frames)
 
 
 ALOHA_LINKS = (
@@ -115,22 +111,23 @@ COUNTERPARTS: Mapping[str, Counterpart] = {
 
 
 def put_on(robot: Robot) -> None:
-    """Hides what the bodies are drawn with that Menagerie has too, and draws its meshes in their places.
+    """Replaces the visible shapes of a robot by the meshes of Menagerie.
+
+    Parts that Menagerie does not have, such as the KUKA's gripper and stand, keep their shapes.
 
     Args:
-        robot: Before its world is compiled. What Menagerie does not have, such as the KUKA's
-            gripper and stand, stays.
+        robot: The robot, before its world is compiled.
 
     Raises:
-        ValueError: Menagerie has no such robot; its files are not there or cannot be read; or its
-            arms are others than ours.
+        ValueError: Menagerie has no such robot; its files are missing or cannot be read; or its
+            arms differ from ours.
     """
     name = robot.embodiment.name
     if name not in COUNTERPARTS:
         others = ", ".join(COUNTERPARTS)
         raise ValueError(
-            f"MuJoCo Menagerie has no robot {name!r} that we know of, but {others}. Leave "
-            f"robot.model away."
+            f"robot.model=menagerie has no meshes for the embodiment {name!r}; allowed: {others}. "
+            "Omit robot.model."
         )
     counterpart = COUNTERPARTS[name]
     published = PublishedModel.read(model_folder(counterpart) / counterpart.file)
@@ -139,63 +136,56 @@ def put_on(robot: Robot) -> None:
     for arm in robot.embodiment.arms:
         its = counterpart.of(arm)
         for body, T_ours_theirs in _places(ours, published, its).items():
-            _dress(
-                root.find("body", body), T_ours_theirs, published.visuals.get(its.bodies[body], ())
-            )
+            visuals = published.visuals.get(its.bodies[body], ())
+            _dress(root.find("body", body), T_ours_theirs, visuals)
 
 
 def model_folder(counterpart: Counterpart) -> Path:
-    """Returns where the files of a model are.
+    """Returns the folder of a model.
 
     Raises:
-        ValueError: They are not there, and it says what to do.
+        ValueError: The files are missing; the message says what to do.
     """
     root = os.environ.get(ROOT_VARIABLE)
     if not root and util.find_spec(PACKAGE) is None:
-        raise ValueError(f"The meshes of MuJoCo Menagerie are not there. {HOW}")
+        raise ValueError(f"The meshes of MuJoCo Menagerie are not installed. {HOW}")
     folder = Path(root) / counterpart.folder if root else _fetched(counterpart.folder)
     if not (folder / counterpart.file).is_file():
-        where = (
-            f"MENAGERIE_ROOT is {root!r}, but"
-            if root
-            else "The package mujoco-menagerie is there, but"
-        )
-        raise ValueError(f"{where} {folder} has no {counterpart.file}. {HOW}")
+        where = f"MENAGERIE_ROOT is {root!r}" if root else "mujoco-menagerie is installed"
+        raise ValueError(f"{where}, but {folder} has no {counterpart.file}. {HOW}")
     return folder
 
 
 def _fetched(folder: str) -> Path:
-    """Returns where the package keeps a model; the first time it fetches it."""
+    """Returns the package's folder of a model, and downloads it on first use."""
     package = import_module(PACKAGE)
     try:
         return Path(package.get(folder).path())
     except (package.MenagerieError, OSError) as error:
         raise ValueError(
-            f"mujoco-menagerie cannot fetch {folder}: {' '.join(str(error).split())}. {HOW}"
+            f"mujoco-menagerie cannot download {folder}: {' '.join(str(error).split())}. {HOW}"
         ) from error
 
 
 def _places(
     ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart
 ) -> dict[str, Matrix]:
-    """Returns where their bodies are in ours (4, 4), by our names, seen from the feet.
+    """Returns the poses (4, 4) of their bodies in ours, by our names, with the feet aligned.
 
     Raises:
-        ValueError: A body or a joint is missing; or in some pose of the joints a body is not where
-            ours is.
+        ValueError: A body or a joint is missing, or the bodies differ in some pose of the joints.
     """
     found = list(_poses(ours, published, counterpart))
     for places in found:
         for name, T in places.items():
-            metres, degrees = _apart(
-                found[0][name] if name in counterpart.own_frames else pose(), T
-            )
+            expected = found[0][name] if name in counterpart.own_frames else pose()
+            metres, degrees = _apart(expected, T)
             if metres > NEAR_M or degrees > NEAR_DEG:
-                away = f"{1000 * metres:.1f} mm and {degrees:.1f} degrees"
                 raise ValueError(
-                    f"{published.path} is of other arms than ours: its body "
-                    f"{counterpart.bodies[name]!r} is {away} away from "
-                    f"our {name!r}; allowed: {1000 * NEAR_M:g} mm and {NEAR_DEG:g} degrees."
+                    f"{published.path} describes other arms than ours: the pose of its body "
+                    f"{counterpart.bodies[name]!r} differs from our {name!r} by "
+                    f"{1000 * metres:.1f} mm and {degrees:.1f} degrees; allowed: "
+                    f"{1000 * NEAR_M:g} mm and {NEAR_DEG:g} degrees."
                 )
     return found[0]
 
@@ -203,17 +193,17 @@ def _places(
 def _poses(
     ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart
 ) -> Iterator[dict[str, Matrix]]:
-    """Yields where their bodies are in ours, in drawn poses of the joints."""
+    """Yields the poses of their bodies in ours, for drawn joints."""
     rng = np.random.default_rng(0)
     theirs = published.skeleton
     bodies = counterpart.bodies
     data = (mujoco.MjData(ours), mujoco.MjData(theirs))
+    their_bodies = [theirs.body(number).name for number in range(theirs.nbody)]
+    their_joints = [theirs.joint(number).name for number in range(theirs.njnt)]
     for name in bodies.values():
-        published.demand("body", name, [theirs.body(number).name for number in range(theirs.nbody)])
+        published.check_name("body", name, their_bodies)
     for name in counterpart.joints.values():
-        published.demand(
-            "joint", name, [theirs.joint(number).name for number in range(theirs.njnt)]
-        )
+        published.check_name("joint", name, their_joints)
     foot = next(iter(bodies))
     for _ in range(POSES):
         for mine, other in counterpart.joints.items():
@@ -234,43 +224,32 @@ def _pose(data: mujoco.MjData, body: str) -> Matrix:
 
 
 def _apart(a: Matrix, b: Matrix) -> tuple[float, float]:
-    """Returns how far two poses are from each other, in metres and degrees."""
+    """Returns the distance of two poses in metres and degrees."""
     turn = a[:3, :3].T @ b[:3, :3]
-    sine = (
-        np.linalg.norm([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
-        / 2
-    )
+    skew = turn - turn.T
+    sine = np.linalg.norm([skew[2, 1], skew[0, 2], skew[1, 0]]) / 2
     degrees = np.degrees(np.arctan2(sine, (np.trace(turn) - 1) / 2))
     return float(np.linalg.norm(a[:3, 3] - b[:3, 3])), float(degrees)
 
 
 def _dress(body: mjcf.Element, T_ours_theirs: Matrix, visuals: tuple[Visual, ...]) -> None:
-    """Draws meshes in place of a body's own shapes, which go on colliding."""
+    """Draws meshes in place of a body's own shapes, which still collide."""
     for shape in body.geom:
         if shape.group == DRAWN and shape.name != STAND:
             shape.group = HIDDEN
     for visual in visuals:
         T = T_ours_theirs @ visual.T_body_mesh
-        body.add(
-            "geom",
-            type="mesh",
-            mesh=_mesh(body.root, visual),
-            pos=T[:3, 3],
-            quat=quaternion(T[:3, :3]),
-            rgba=visual.colour,
-            mass=0,
-            contype=0,
-            conaffinity=0,
-            group=DRAWN,
-        )
+        drawn = {"mass": 0, "contype": 0, "conaffinity": 0, "group": DRAWN, "rgba": visual.colour}
+        place = {"pos": T[:3, 3], "quat": quaternion(T[:3, :3])}
+        body.add("geom", type="mesh", mesh=_mesh(body.root, visual), **place, **drawn)
 
 
 def _mesh(root: mjcf.RootElement, visual: Visual) -> mjcf.Element:
-    """Returns the mesh of a visual, which a model has once."""
+    """Returns the mesh of a visual, and adds it to the model on first use."""
     name = f"menagerie_{visual.mesh}"
     found = root.find("mesh", name)
     if found is not None:
         return found
     frame = {"scale": visual.scale, "refpos": visual.refpos, "refquat": visual.refquat}
-    # How its mass would be spread does not matter, and of a surface it can be told for sheets, too.
+    # Its inertia does not matter; that of a shell is defined for open surfaces, too.
     return root.asset.add("mesh", name=name, file=str(visual.file), inertia="shell", **frame)

@@ -1,4 +1,4 @@
-"""What is drawn of a robot model that others published as MJCF: its meshes, and the skeleton that moves them."""
+"""The visible meshes of a robot model that others published as MJCF, and their kinematics."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,8 @@ import numpy as np
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.transforms import Matrix, pose
 
-PLAIN = (
-    0.5,
-    0.5,
-    0.5,
-    1.0,
-)  # The colour that MuJoCo gives shapes which have none of their own: then the material's counts.
+# MuJoCo's colour for geoms without a colour of their own, which have that of their material.
+PLAIN = (0.5, 0.5, 0.5, 1.0)
 MARK = "drawn mesh"
 SPECK_M = 1e-3
 
@@ -28,13 +24,13 @@ class Visual:
     """A mesh that is drawn and does not collide.
 
     Attributes:
-        mesh: Its name, without slashes.
-        file: Of the mesh.
-        scale: Along its axes.
-        refpos: What of the file is its origin, metres.
-        refquat: How that is turned.
+        mesh: Name of the mesh, without slashes.
+        file: File of the mesh.
+        scale: Scale along its axes.
+        refpos: Origin in the file's coordinates, metres.
+        refquat: Rotation in the file's coordinates, wxyz.
         colour: Red, green, blue and opacity, 0 to 1.
-        T_body_mesh: (4, 4), where it is in its body.
+        T_body_mesh: (4, 4), its pose in its body.
     """
 
     mesh: str
@@ -48,12 +44,12 @@ class Visual:
 
 @dataclass(frozen=True, eq=False)
 class PublishedModel:
-    """A model of somebody else's.
+    """A model that others published.
 
     Attributes:
-        path: Of its file.
-        skeleton: Compiled without meshes; bodies and joints are all there.
-        visuals: By the name of the body. Textures are left out.
+        path: File of the model.
+        skeleton: The model compiled without meshes, with all bodies and joints.
+        visuals: Meshes by the name of their body, without textures.
     """
 
     path: Path
@@ -62,10 +58,10 @@ class PublishedModel:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a model; meshes are looked for and not read.
+        """Reads a model; the files of its meshes must exist and are not read.
 
         Raises:
-            ValueError: It cannot be read, or a mesh is missing.
+            ValueError: The model cannot be read, or a mesh is missing.
         """
         try:
             spec = mujoco.MjSpec.from_file(str(path))
@@ -79,13 +75,15 @@ class PublishedModel:
             skeleton = spec.compile()
         except ValueError as error:
             raise ValueError(
-                f"{path} cannot be read as a model of MuJoCo: {' '.join(str(error).split())}"
+                f"{path} cannot be read as a MuJoCo model: {' '.join(str(error).split())}"
             ) from error
         visuals: dict[str, tuple[Visual, ...]] = {}
         for number, (body, mesh, colour) in enumerate(drawn):
             described = meshes[mesh]
             if not described["file"].is_file():
-                raise ValueError(f"{path} is drawn with {described['file']}, which is not there.")
+                raise ValueError(
+                    f"{path} needs the mesh {described['file']}, which does not exist."
+                )
             geom = skeleton.geom(f"{MARK} {number}")
             visual = Visual(
                 mesh.replace("/", "_"),
@@ -96,8 +94,8 @@ class PublishedModel:
             visuals[body] = (*visuals.get(body, ()), visual)
         return cls(path, skeleton, visuals)
 
-    def demand(self, kind: str, name: str, names: Collection[str]) -> None:
-        """Does nothing if a name is among those of the model.
+    def check_name(self, kind: str, name: str, names: Collection[str]) -> None:
+        """Checks that a name is among those of the model.
 
         Raises:
             ValueError: It is not.
@@ -107,22 +105,19 @@ class PublishedModel:
 
 
 def _take_meshes(spec: Any) -> list[tuple[str, str, Numbers]]:
-    """Makes specks of all shapes that are meshes, in their places.
+    """Replaces all mesh geoms by small spheres in their places.
 
     Returns:
-        Body, mesh and colour of those that are drawn and do not collide; the speck of each bears
-        the mark and its number.
+        Body, mesh and colour of the visible meshes that do not collide, in the order of the numbers
+        in the names of their spheres.
     """
     drawn: list[tuple[str, str, Numbers]] = []
     for body in spec.bodies:
         for geom in body.geoms:
             if not geom.meshname:
                 continue
-            if (
-                geom.type == mujoco.mjtGeom.mjGEOM_MESH
-                and not geom.contype
-                and not geom.conaffinity
-            ):
+            is_mesh = geom.type == mujoco.mjtGeom.mjGEOM_MESH
+            if is_mesh and not geom.contype and not geom.conaffinity:
                 geom.name = f"{MARK} {len(drawn)}"
                 drawn.append((body.name, geom.meshname, _colour(spec, geom)))
             geom.type = mujoco.mjtGeom.mjGEOM_SPHERE
@@ -133,9 +128,8 @@ def _take_meshes(spec: Any) -> list[tuple[str, str, Numbers]]:
 
 def _colour(spec: Any, geom: Any) -> Numbers:
     bare = geom.material and np.allclose(geom.rgba, PLAIN)
-    return tuple(
-        float(value) for value in (spec.material(geom.material).rgba if bare else geom.rgba)
-    )
+    rgba = spec.material(geom.material).rgba if bare else geom.rgba
+    return tuple(float(value) for value in rgba)
 
 
 def _described(mesh: Any, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arms as a composer entity that speaks in the joints of their embodiment."""
+"""Arms as a composer entity, with positions and targets in the joints of their embodiment."""
 
 import numpy as np
 from dm_control import composer, mjcf
@@ -11,22 +11,22 @@ SIDES = ("left", "right")
 
 
 class Robot(composer.Robot):
-    """All arms with the world's cameras; positions, speeds and targets are (J,) vectors in the embodiment's order.
+    """All arms and the world's cameras; vectors (J,) are in the order of the embodiment.
 
     Attributes:
-        embodiment: The body.
+        embodiment: Description of the arms.
     """
 
     def _build(
         self, embodiment: Embodiment, model: mjcf.RootElement, fingers: FingerTravel
     ) -> None:
-        """Takes over a model.
+        """Wraps a model.
 
         Args:
-            embodiment: The body.
-            model: Of that body, with elements named like its joints; each gripper has slides
-                `left_finger`, `right_finger`.
-            fingers: Of each gripper.
+            embodiment: Description of the arms.
+            model: Model of the arms, whose elements have the names of their joints; each gripper
+                has slides `left_finger` and `right_finger`.
+            fingers: Travel of each gripper's fingers.
         """
         self.embodiment = embodiment
         self._root = model
@@ -49,7 +49,7 @@ class Robot(composer.Robot):
 
     @property
     def actuators(self) -> list[mjcf.Element]:
-        """In the order of the joints."""
+        """Actuators in the order of the joints."""
         return self._actuators
 
     def shapes(self, arm: str) -> list[mjcf.Element]:
@@ -57,7 +57,7 @@ class Robot(composer.Robot):
         return list(self._root.find("body", f"{arm}/base_link").find_all("geom"))
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Looks up where the joints are in the compiled model; doing so in each step would cost more than the physics."""
+        """Looks up the joints' indices; in each step that would cost more than the physics."""
         model = physics.model
         hinges, fingers = (
             np.array(physics.bind(joints).element_id) for joints in (self._hinges, self._fingers)
@@ -79,11 +79,11 @@ class Robot(composer.Robot):
         return self._joined(physics.data.qvel[self._hinge_v], self._openings_per_metre * fingers)
 
     def efforts(self, physics: mjcf.Physics) -> Vector:
-        """Returns what the drives exert (J,): Nm, and N of the grippers."""
+        """Returns the efforts of the drives (J,): Nm, and N of the grippers."""
         return np.array(physics.data.actuator_force[self._controls])
 
     def put(self, physics: mjcf.Physics, q: Vector) -> None:
-        """Moves the joints (J,) at once, with their targets."""
+        """Sets joints (J,) and their targets at once."""
         physics.data.qpos[self._hinge_q] = q[self._hinge_places]
         physics.data.qpos[self._finger_q] = np.repeat(
             self._travel.travel(q[self._gripper_places]), len(SIDES)
@@ -91,7 +91,7 @@ class Robot(composer.Robot):
         self.command(physics, q)
 
     def command(self, physics: mjcf.Physics, action: Vector) -> None:
-        """Sets the targets (J,): rad and openings; those beyond the joints' range are held at its end."""
+        """Sets the targets (J,), rad and openings, clipped to the joints' ranges."""
         target = np.clip(action, self.embodiment.lower, self.embodiment.upper)
         target[self._gripper_places] = self._travel.travel(target[self._gripper_places])
         physics.data.ctrl[self._controls] = target

@@ -1,7 +1,4 @@
-"""What the arms of a world are drawn with: our primitives, or meshes that others made.
-
-How they move is the same.
-"""
+"""The appearance of the arms: our primitives or published meshes. Both move in the same way."""
 
 from typing import Literal
 
@@ -12,13 +9,12 @@ from stringline.sim.robots.robot import Robot
 RobotModel = Literal["primitives", "menagerie"]
 ROBOT_MODELS: tuple[RobotModel, ...] = ("primitives", "menagerie")
 PRIMITIVES: RobotModel = "primitives"
-ROBOT_MODEL = (
-    "robot_model"  # By which results and recipes say it; where they do not, it was primitives.
-)
+# Key in results and recipes; where it is missing, the model was `primitives`.
+ROBOT_MODEL = "robot_model"
 
 
-def demand_robot_model(model: str) -> None:
-    """Does nothing if arms can be drawn with it.
+def check_robot_model(model: str) -> None:
+    """Checks the name of a robot model.
 
     Raises:
         ValueError: There is no such model.
@@ -28,16 +24,16 @@ def demand_robot_model(model: str) -> None:
 
 
 def dress(robot: Robot, model: RobotModel) -> None:
-    """Changes what arms are drawn with, before their world is compiled: bodies, joints and collisions stay as they are.
+    """Sets the appearance of arms before their world is compiled; collisions and motion stay.
 
     Args:
-        robot: Made of primitives.
-        model: `primitives` leaves it so, `menagerie` puts on the meshes of MuJoCo Menagerie.
+        robot: The arms, of primitives.
+        model: `primitives`, or `menagerie` for the meshes of MuJoCo Menagerie.
 
     Raises:
-        ValueError: There is no such model, or not of that body; its files are not there, or are of
-            other arms.
+        ValueError: There is no such model, or none of these arms; or its files are missing, or
+            describe other arms.
     """
-    demand_robot_model(model)
+    check_robot_model(model)
     if model == "menagerie":
         put_on(robot)

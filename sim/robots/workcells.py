@@ -1,4 +1,4 @@
-"""Robot cells: which arms stand at which table, and how fast experts move them."""
+"""Workcells: arms at a table, and the speed at which experts move them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,22 +16,22 @@ from stringline.sim.shifts.distractors import Zone
 
 @dataclass(frozen=True)
 class Workcell:
-    """Arms at a table, whose top is the plane z = 0 of the base frame where no other height is asked for.
+    """Arms at a table, whose top is by default the plane z = 0 of the base frame.
 
     Attributes:
-        embodiment: The arms, their grippers and the cameras.
-        model: Makes the MJCF of that body.
-        fingers: Of each gripper.
+        embodiment: Description of the arms, their grippers and the cameras.
+        model: Builds the MJCF model of the arms.
+        fingers: Travel of each gripper's fingers.
         table_centre: (x, y) in the base frame, metres.
         table_half: Half of the table's lengths along x and y, metres.
-        table_heights: The lowest and the highest that the table top can be, metres.
-        top_speed: Of the fastest hinge under an expert, rad/s; the others have less by the ratio of
-            their limits.
-        top_acceleration: The same, rad/s^2.
-        distractor_zones: Where distractors can stand: seen by the overhead camera, and out of the
-            arms' way.
-        depth_sensor: Whose faults depth has under `depth_noise`.
-        usual: Strengths of the shifts that every episode has unless its options say otherwise.
+        table_heights: Lowest and highest height of the table top, metres.
+        top_speed: Speed limit of an expert's fastest revolute joint, rad/s; the limits of the
+            others are lower by the ratio of their velocity limits.
+        top_acceleration: Acceleration limit, scaled in the same way, rad/s^2.
+        distractor_zones: Zones for distractors, seen by the overhead camera and out of the arms'
+            way.
+        depth_sensor: Model of the depth cameras under `depth_noise`.
+        usual: Default strengths of shifts, which options override.
     """
 
     embodiment: Embodiment
@@ -47,7 +47,7 @@ class Workcell:
     usual: Mapping[str, float] = field(default_factory=dict)
 
     def robot(self) -> Robot:
-        """Builds the arms."""
+        """Builds the simulated arms."""
         return Robot(self.embodiment, self.model(), self.fingers)
 
 

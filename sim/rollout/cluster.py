@@ -1,4 +1,4 @@
-"""Where simulated worlds run: as processes of this machine, or as actors on the machines of a Ray cluster."""
+"""Where simulated worlds run: processes of this machine, or actors of a Ray cluster."""
 
 import os
 from collections.abc import Iterator
@@ -10,36 +10,38 @@ from stringline.sim.rollout.messages import Command, MakeWorld, Message
 from stringline.sim.rollout.workers import Workers
 
 
-class WorkerFace(Protocol):
-    """Something that holds one world."""
+class WorkerHandle(Protocol):
+    """The connection to a worker, which holds one world."""
 
     def send(self, command: Command) -> None:
-        """Hands it a job, an errand, or an answer; it answers by a message."""
+        """Sends a job, a task or a plan; the worker answers with a message."""
 
 
-class Pool(Protocol):
-    """Some of them."""
+class WorkerPool(Protocol):
+    """The workers of a cluster."""
 
-    def messages(self) -> Iterator[tuple[WorkerFace, Message]]:
-        """Yields what they say: `Ready` first; after `Lost` comes the `Ready` of another one.
+    def messages(self) -> Iterator[tuple[WorkerHandle, Message]]:
+        """Yields the messages of all workers.
+
+        The first message of a worker is `WorkerReady`. After `WorkerLost` another worker starts.
 
         Raises:
-            RuntimeError: No more can be had.
-            Exception: What one of them met.
+            RuntimeError: No further worker can be started.
+            Exception: An error in a worker.
         """
         ...
 
 
 class Cluster(Protocol):
-    """Where to get them."""
+    """A source of workers."""
 
-    def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[Pool]:
-        """Starts workers; leaving the `with` block ends them.
+    def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[WorkerPool]:
+        """Starts workers; the end of the `with` block ends them.
 
         Args:
             make: Builds a world; it is pickled.
-            workers: How many; 0 takes one per processor.
-            most: More than that are of no use.
+            workers: Number of workers; 0 takes one per processor.
+            most: Largest useful number of workers.
         """
         ...
 
@@ -48,6 +50,6 @@ class Cluster(Protocol):
 class LocalCluster:
     """Processes of this machine."""
 
-    def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[Pool]:
+    def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[WorkerPool]:
         """Starts processes; see `Workers`."""
         return Workers(make, min(workers or os.cpu_count() or 1, most))

@@ -1,4 +1,4 @@
-"""What a process that holds a world is told, and what it says."""
+"""Messages between the main process and the worker processes that hold simulated worlds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,20 +6,21 @@ from typing import Protocol
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.rollout.rollout import Arrival, Rollout, Simulation
+from stringline.sim.rollout.rollout import DelayedChunk, Rollout
+from stringline.sim.rollout.world_interface import Simulation
 
 MakeWorld = Callable[[], Simulation]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One episode to run.
+class EpisodeJob:
+    """An episode to run.
 
     Attributes:
-        seed: Of the world.
-        execute_steps: See `roll_out`.
-        options: Of the task.
-        video: Whether to video it.
+        seed: Seed of the initial state.
+        execute_steps: See `run_episode`.
+        options: Options of the task.
+        video: Whether to record a video.
     """
 
     seed: int
@@ -28,15 +29,15 @@ class Job:
     video: bool = False
 
 
-class Errand(Protocol):
-    """Work for a world that needs no answers; it is pickled, and so is what it returns."""
+class WorldTask(Protocol):
+    """Work on a world that needs no plans; the object and its result are pickled."""
 
     def run(self, world: Simulation) -> object:
-        """Does it."""
+        """Does the work."""
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """A worker has built its world."""
 
     contract: Contract
@@ -44,19 +45,20 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A worker waits for the answer to an observation."""
+class PlanRequest:
+    """A worker waits for the plan for an observation."""
 
     observation: dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An episode is over.
+class EpisodeEnd:
+    """An episode has ended.
 
     Attributes:
-        rollout: How it went.
-        video: An MP4 file, where one was asked for: so that no two machines need to share a disk.
+        rollout: The course of the episode.
+        video: Content of an MP4 file, if the job requested a video; the machines of a cluster need
+            no common disk.
     """
 
     rollout: Rollout
@@ -64,34 +66,34 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Returned:
-    """An errand is done."""
+class TaskResult:
+    """A `WorldTask` has ended."""
 
     result: object
 
 
 @dataclass(frozen=True)
-class Failed:
-    """A worker met an error and is of no more use."""
+class WorkerFailed:
+    """A worker met an error and cannot continue."""
 
     error: Exception
     trace: str
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A worker is gone, and with it what it was doing; another one takes its place.
+class WorkerLost:
+    """A worker has died during its work; another worker replaces it.
 
     Attributes:
-        reason: What is known about its end, a sentence.
+        reason: A sentence on the cause of its end.
     """
 
     reason: str
 
 
-Command = Job | Errand | ActionChunk | Arrival
-Message = Ready | Asked | Ended | Returned | Failed | Lost
+Command = EpisodeJob | WorldTask | ActionChunk | DelayedChunk
+Message = WorkerReady | PlanRequest | EpisodeEnd | TaskResult | WorkerFailed | WorkerLost
 
 
 class RemoteTracebackError(Exception):
-    """The trace of an error in a worker, as text; the cause of the error where it is raised again."""
+    """The traceback of an error in a worker, as text; the cause of the error in this process."""

@@ -1,14 +1,13 @@
 """Worlds as actors on the machines of a Ray cluster.
 
-The policy stays in the process that evaluates. So any policy can be measured, every answer is
-computed by the same processor whatever machine simulates, and nothing but the package need be
-installed elsewhere. What travels is one observation and one chunk per plan: 330 kB for four RGB-D
-cameras at 128 pixels.
+The policy stays in the evaluating process. So any policy can be measured, the same processor
+computes every plan, and the other machines need nothing but this package. One observation and one
+chunk travel per plan: 330 kB for four RGB-D cameras at 128 pixels.
 
-Ray pickles what it sends, and whoever reaches its ports can run anything. It belongs inside one
-trusted cluster; a cluster that is started here listens on loopback alone. (Ray's own
-`_node_ip_address="127.0.0.1"` does not bring that about on Linux: there Ray takes the machine's
-outer address for it, and listens on all of them.)
+Ray pickles its messages, and every program that reaches its ports can run any code. Use it inside
+one trusted cluster only. A cluster that is started here listens on loopback alone. (Ray's own
+`_node_ip_address="127.0.0.1"` does not have this effect on Linux: Ray replaces it by the machine's
+outer address and listens on all addresses.)
 """
 
 import logging
@@ -26,33 +25,35 @@ from typing import Any
 import stringline
 from stringline.sim.rollout.messages import (
     Command,
-    Failed,
-    Lost,
     MakeWorld,
     Message,
-    Ready,
     RemoteTracebackError,
+    WorkerFailed,
+    WorkerLost,
+    WorkerReady,
 )
-from stringline.sim.rollout.workers import MOST_STILLBORN
+from stringline.sim.rollout.workers import MOST_FAILED_STARTS
 from stringline.sim.rollout.world_host import WorldHost
 
 LOOPBACK = "127.0.0.1"
-# Its name is of another purpose, but this is what makes Ray take loopback for its address, on Linux
-# too.
+# Named for another purpose, but 0 makes Ray use loopback as its address, on Linux too.
 STAY_ON_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 LEAST_OBJECT_STORE_MB = 80
-ASK_AGAIN_S = 10.0
+WAIT_S = 10.0
 CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A cluster that is there, or one of this machine alone that lives as long as it is needed.
+    """An existing Ray cluster, or one of this machine that ends with the command.
 
     Attributes:
-        address: `local` starts one; `auto` or host:port joins one.
-        cpus_per_world: What Ray sets aside for each world.
-        object_store_mb: Shared memory of a cluster that is started here.
+        address: `local` starts a cluster; `auto` or host:port joins one.
+        cpus_per_world: Processors that Ray reserves for each world, above 0.
+        object_store_mb: Shared memory of a cluster that is started here, at least 80.
+
+    Raises:
+        ValueError: A number is out of range.
     """
 
     address: str = "local"
@@ -60,7 +61,6 @@ class RayCluster:
     object_store_mb: int = 128
 
     def __post_init__(self) -> None:
-        """Refuses what Ray would refuse later, in its own words."""
         if not self.cpus_per_world > 0:
             raise ValueError(
                 f"cluster.cpus_per_world is {self.cpus_per_world}; it must be above 0."
@@ -71,16 +71,7 @@ class RayCluster:
 
     @contextmanager
     def open(self, make: MakeWorld, workers: int, most: int) -> Iterator["RayWorkers"]:
-        """Starts actors.
-
-        Args:
-            make: Builds a world; it is pickled.
-            workers: How many; 0 takes one per processor of the cluster.
-            most: More than that are of no use.
-
-        Raises:
-            ValueError: Ray is not installed, or there is no such cluster.
-        """
+        """Starts actors; see `Cluster.open`."""
         ray = import_ray(
             loopback=self.address.partition(":")[0] in ("local", "localhost", LOOPBACK)
         )
@@ -97,19 +88,17 @@ class RayCluster:
 
     def _join(self, ray: Any, worlds: int) -> None:
         quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-        package = str(Path(stringline.__file__).parents[1])  # For a checkout that is not installed.
+        # A checkout need not be installed.
+        package = str(Path(stringline.__file__).parents[1])
         job = ray.job_config.JobConfig(code_search_path=[package])
         if self.address == "local":
-            os.environ.setdefault(
-                "RAY_USAGE_STATS_ENABLED", "0"
-            )  # Else it tells its makers of every cluster.
-            if (
-                "RAY_AUTH_TOKEN_PATH" not in os.environ
-            ):  # Else it makes a token for this cluster and keeps it in a file.
+            # Otherwise Ray reports every cluster to its makers.
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            # Otherwise Ray makes a token for this cluster and keeps it in a file.
+            if "RAY_AUTH_TOKEN_PATH" not in os.environ:
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            logging.getLogger("ray._private.authentication").setLevel(
-                logging.ERROR
-            )  # It says that it uses one.
+            # Otherwise Ray logs that it uses a token.
+            logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
             cpus = math.ceil(worlds * self.cpus_per_world)
             memory = self.object_store_mb * 2**20
             ray.init(
@@ -122,51 +111,49 @@ class RayCluster:
             )
             return
         try:
-            self._require_listener()
+            self._check_listener()
             ray.init(self.address, job_config=job, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise ValueError(
                 f"The Ray cluster {self.address!r} cannot be joined: {_first_line(error)}"
             ) from error
 
-    def _require_listener(self) -> None:
-        """Ray itself tries for many minutes."""
+    def _check_listener(self) -> None:
+        """Connects once, because Ray itself tries for many minutes."""
         host, _, port = self.address.rpartition(":")
         if port.isdecimal():
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
 
 
 class RayWorker:
-    """One actor."""
+    """An actor; its first message is `WorkerReady`."""
 
     def __init__(self, pool: "RayWorkers", actor: Any) -> None:
-        """Lets it build its world; its first message is `Ready`."""
         self._pool = pool
         self.actor = actor
         self.is_ready = False
         pool.expect(self, actor.open.remote())
 
     def send(self, command: Command) -> None:
-        """Hands it a job, an errand or an answer."""
-        self._pool.expect(self, self.actor.take.remote(command))
+        """Sends a job, a task or a plan."""
+        self._pool.expect(self, self.actor.handle.remote(command))
 
 
 class RayWorkers:
-    """A fixed number of actors; leaving the `with` block ends them all."""
+    """A fixed number of actors; the end of the `with` block ends them.
+
+    Args:
+        ray: The library.
+        make: Builds a world.
+        count: Number of actors, at least 1.
+        cpus: Processors of each actor.
+    """
 
     def __init__(self, ray: Any, make: MakeWorld, count: int, cpus: float) -> None:
-        """Starts them.
-
-        Args:
-            ray: The library.
-            make: Builds a world.
-            count: At least 1.
-            cpus: For each.
-        """
         self._ray = ray
         self._make = make
         self._cpus = cpus
-        self._stillborn = 0
+        self._failed_starts = 0
         options = {
             "num_cpus": cpus,
             "scheduling_strategy": "SPREAD",
@@ -175,33 +162,28 @@ class RayWorkers:
         }
         self._host = ray.remote(RayHost).options(**options)
         self._expected: dict[Any, RayWorker] = {}
-        self._require_room()
+        self._check_room()
         self._workers = [self._start() for _ in range(count)]
 
     def expect(self, worker: RayWorker, reference: Any) -> None:
-        """Remembers that a worker will say something."""
+        """Registers the reference to the next message of a worker."""
         self._expected[reference] = worker
 
     def messages(self) -> Iterator[tuple[RayWorker, Message]]:
-        """Yields what the workers say, as it comes; after `Lost` comes the `Ready` of another worker.
-
-        Raises:
-            RuntimeError: Workers die before they are ready, or the cluster has no processors left.
-            Exception: What a worker met, with the trace of it as its cause.
-        """
+        """Yields the messages of all workers; see `WorkerPool`."""
         while True:
-            said, _ = self._ray.wait(list(self._expected), timeout=ASK_AGAIN_S)
-            if not said:
-                self._require_room()
-            for reference in said:
+            arrived, _ = self._ray.wait(list(self._expected), timeout=WAIT_S)
+            if not arrived:
+                self._check_room()
+            for reference in arrived:
                 worker = self._expected.pop(reference)
                 message = self._receive(reference)
-                if isinstance(message, Failed):
+                if isinstance(message, WorkerFailed):
                     raise message.error from RemoteTracebackError(message.trace)
-                if isinstance(message, Ready):
+                if isinstance(message, WorkerReady):
                     worker.is_ready = True
-                    self._stillborn = 0
-                if isinstance(message, Lost):
+                    self._failed_starts = 0
+                if isinstance(message, WorkerLost):
                     self._replace(worker, message.reason)
                 yield worker, message
 
@@ -221,61 +203,56 @@ class RayWorkers:
         try:
             message: Message = pickle.loads(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            return Lost(f"An actor was lost: {_first_line(error)}")
+            return WorkerLost(f"An actor was lost: {_first_line(error)}")
         return message
 
     def _replace(self, worker: RayWorker, reason: str) -> None:
-        self._stillborn += not worker.is_ready
-        if self._stillborn == MOST_STILLBORN:
-            raise RuntimeError(f"{reason} So were others; none could build its world.")
+        self._failed_starts += not worker.is_ready
+        if self._failed_starts == MOST_FAILED_STARTS:
+            raise RuntimeError(f"{reason} So were others; no actor could build its world.")
         self._workers.remove(worker)
-        self._ray.kill(worker.actor)  # It may live on where it cannot be reached.
+        self._ray.kill(worker.actor)  # It may still run on an unreachable machine.
         self._workers.append(self._start())
 
-    def _require_room(self) -> None:
+    def _check_room(self) -> None:
         largest = max(
             (node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]),
             default=0,
         )
         if largest < self._cpus:
-            room = (
-                f"no machine with {self._cpus:g} processors for a world; the largest one has "
-                f"{largest:g}"
-            )
             raise RuntimeError(
-                f"The Ray cluster has {room}. Add one, and run the same command to continue."
+                f"The Ray cluster has no machine with {self._cpus:g} processors for a world; the "
+                f"largest one has {largest:g}. Add one, and run the same command to continue."
             )
 
 
 class RayHost:
     """A `WorldHost` as an actor.
 
-    What it returns is pickled here and unpickled by the receiver: arrays that Ray itself hands over
-    lie in memory that must not be written to, and a policy should not have to know.
+    It pickles its messages, and the receiver unpickles them: arrays that Ray itself transfers lie
+    in read-only memory, which a policy does not expect.
     """
 
     def __init__(self, make: MakeWorld) -> None:
-        """Builds nothing yet."""
         self._host = WorldHost(make)
 
     def open(self) -> bytes:
         """Builds the world."""
         return pickle.dumps(self._host.open(), protocol=5)
 
-    def take(self, command: Command) -> bytes:
-        """Carries on; see `WorldHost`."""
-        return pickle.dumps(self._host.take(command), protocol=5)
+    def handle(self, command: Command) -> bytes:
+        """Handles a command; see `WorldHost`."""
+        return pickle.dumps(self._host.handle(command), protocol=5)
 
 
 def import_ray(*, loopback: bool) -> Any:
     """Returns the library.
 
     Args:
-        loopback: Whether a cluster that it starts or joins is on loopback; the first import
-            decides.
+        loopback: Whether its cluster is on loopback; the first import decides.
 
     Raises:
-        ValueError: It is not installed, or was imported before without this.
+        ValueError: Ray is not installed, or was imported before without `loopback`.
     """
     if loopback:
         os.environ[STAY_ON_LOOPBACK] = "0"
@@ -289,8 +266,8 @@ def import_ray(*, loopback: bool) -> Any:
         ) from error
     if loopback and ENABLE_RAY_CLUSTER:
         raise ValueError(
-            f"Ray would listen on all networks, for it was imported too early. Set "
-            f"{STAY_ON_LOOPBACK}=0 before."
+            f"Ray was imported too early and would listen on all networks. Set "
+            f"{STAY_ON_LOOPBACK}=0 before the import."
         )
     return ray
 

@@ -1,8 +1,8 @@
-"""One episode of a policy in simulation, in a process that holds the world but not the policy."""
+"""An episode of a policy in simulation, in a process that holds the world but not the policy."""
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,110 +12,39 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.chunk_timing import periods_covered
 from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.world_interface import Simulation
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """A plan that is in force only some time after the observation that it answers.
+class DelayedChunk:
+    """A plan that takes effect some time after its observation.
 
     Attributes:
         chunk: The plan.
-        delay_steps: Control periods; what is past of the plan by then is skipped.
+        delay_steps: Delay in control periods; actions that are past by then are skipped.
     """
 
     chunk: ActionChunk
     delay_steps: int = 0
 
 
-Answer = ActionChunk | Arrival
+Answer = ActionChunk | DelayedChunk
 Plan = Callable[[Mapping[str, Array]], Answer]
-
-
-class StepOutcome(Protocol):
-    """What one action led to."""
-
-    @property
-    def success(self) -> bool:
-        """Whether the task is done."""
-        ...
-
-    @property
-    def stage(self) -> int:
-        """The furthest stage so far."""
-        ...
-
-    @property
-    def time(self) -> float:
-        """Seconds since the episode began."""
-        ...
-
-    @property
-    def expired(self) -> bool:
-        """Whether the episode is cut off."""
-        ...
-
-    @property
-    def unstable(self) -> bool:
-        """Whether the physics has blown up."""
-        ...
-
-
-class HasStages(Protocol):
-    """A task with named stages."""
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Names, the last of which is success."""
-        ...
-
-
-class Simulation(Protocol):
-    """What an episode needs of a world; `TaskEnvironment` is one."""
-
-    @property
-    def contract(self) -> Contract:
-        """What it shows and how it is moved."""
-        ...
-
-    @property
-    def task(self) -> HasStages:
-        """What is to be done."""
-        ...
-
-    @property
-    def frame_due(self) -> bool:
-        """Whether the cameras deliver a new frame now."""
-        ...
-
-    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
-        """Begins the episode of that seed."""
-
-    def advance(self, action: NDArray[np.float64]) -> StepOutcome:
-        """Applies one action for one control period."""
-        ...
-
-    def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns one observation of the contract."""
-        ...
-
-    def close(self) -> None:
-        """Frees what it holds."""
 
 
 @dataclass
 class Rollout:
-    """How an episode went, as far as the world knows.
+    """The course of an episode.
 
     Attributes:
         success: Whether the task was done.
         stage: The furthest stage.
         time_s: Simulated seconds at the end.
-        plans: How often the policy was asked.
-        actions: What was executed, (A,) each.
-        unstable: Whether the physics blew up.
-        stage_times: When each stage was first reached, seconds; stages that were skipped are not in
-            it.
-        starved: Control periods in which no plan said what to do, so that the last action was held.
+        plans: Number of plans.
+        actions: Executed actions, (A,) each.
+        unstable: Whether the physics became unstable.
+        stage_times: Time of the first arrival at each stage, seconds; without skipped stages.
+        starved: Control periods without a planned action, in which the last action was held.
     """
 
     success: bool = False
@@ -141,7 +70,7 @@ def roll_out(
     video: Video | None = None,
     video_camera: str | None = None,
 ) -> Rollout:
-    """Runs one episode of a policy that is at hand: `run_episode`, with `plan` answering what it yields."""
+    """Runs one episode with `run_episode`; `plan` answers its observations."""
     episode = run_episode(
         world,
         seed,
@@ -169,45 +98,40 @@ def run_episode(
     video: Video | None = None,
     video_camera: str | None = None,
 ) -> Episode:
-    """Runs one episode with a receding horizon: ask, execute the beginning of the chunk, ask again; success or time ends it.
+    """Runs one episode with a receding horizon until success or the end of the time.
 
-    Of a chunk, each control period takes the last action that is due by then. Until a plan is there
-    the one before goes on; once it has run out, its last action is held. Cameras deliver at their
-    own rate throughout: what the policy sees is as old as it would be on a robot.
+    The policy plans a chunk, its first actions are executed, and the policy plans again. Each
+    control period executes the last action of the chunk that is due. The previous chunk stays in
+    effect until the next one arrives; when it has run out, its last action is held. Cameras deliver
+    frames at their own rate, so the observations are as old as on a robot.
 
     Args:
-        world: Where it happens.
-        seed: Of the world.
-        execute_steps: Control periods between two questions, at least 1; None: as many as the chunk
-            says what to do in.
-        options: Of the task.
-        video: Gets a frame whenever the cameras deliver one.
-        video_camera: Which camera's; None: `overhead`, or the first one where there is none of that
-            name.
+        world: The world.
+        seed: Seed of the initial state.
+        execute_steps: Control periods between two plans, at least 1; None: the length of the chunk.
+        options: Options of the task.
+        video: Receives every frame.
+        video_camera: Camera of the video; None: `overhead`, or else the first camera.
 
     Yields:
-        Observations; it is sent the chunk that answers each, or one that is still to arrive.
+        Observations; send the chunk that answers each, or a delayed one.
 
     Returns:
-        How it went.
-
-    Raises:
-        ValueError: A chunk ends before the next question, or the world lacks the camera of the
-            video.
+        The course of the episode.
     """
     world.begin(seed, options)
-    videoed = video_camera or _camera_to_video(world.contract)
+    camera = video_camera or _video_camera(world.contract)
     done = Rollout()
     plans = _Plans(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
     while True:
-        asking = plans.asking
-        if world.frame_due or asking:
+        wants_plan = plans.wants_plan
+        if world.frame_due or wants_plan:
             observation = world.observe()
             if video is not None and world.frame_due:
-                _record(video, videoed, observation)
-        if asking:
-            plans.take((yield observation), float(observation["time"]))
+                _record(video, camera, observation)
+        if wants_plan:
+            plans.add((yield observation), float(observation["time"]))
             done.plans += 1
         done.actions.append(plans.next())
         outcome = world.advance(done.actions[-1])
@@ -222,82 +146,75 @@ def run_episode(
 
 
 class _Plans:
-    """The plan in force and the one that is on its way; time is counted in control periods.
+    """The current plan and the one on its way; time is counted in control periods.
 
     Attributes:
-        starved: Periods in which nothing was due.
+        starved: Periods without a planned action.
     """
 
     def __init__(self, execute_steps: int | None, control_hz: float) -> None:
-        """There is no plan yet."""
         self._execute_steps = execute_steps
         self._hz = control_hz
         self._step = 0
-        self._ask_at = 0
+        self._plan_at = 0
         self.starved = 0
         self._due = list[NDArray[np.float64]]()
-        self._begun = 0
+        self._start = 0
         self._last = np.zeros(0)
-        self._coming: tuple[int, int, list[NDArray[np.float64]]] | None = None
+        self._next: tuple[int, int, list[NDArray[np.float64]]] | None = None
 
     @property
-    def asking(self) -> bool:
-        """Whether a plan is wanted in this period: the time has come, and none is on its way any more."""
-        return self._step >= self._ask_at and (
-            self._coming is None or self._coming[0] <= self._step
-        )
+    def wants_plan(self) -> bool:
+        """Whether a plan is due in this period, with none on its way."""
+        return self._step >= self._plan_at and (self._next is None or self._next[0] <= self._step)
 
-    def take(self, answer: Answer, now: float) -> None:
-        """Takes the plan for the observation of this period, which was made at time `now`."""
-        arrival = Arrival(answer) if isinstance(answer, ActionChunk) else answer
-        self._land()
-        covered = max(periods_covered(arrival.chunk, now, self._hz), 1)
-        due = due_actions(
-            arrival.chunk, now, 1.0 / self._hz, max(covered, self._execute_steps or 1)
-        )
-        self._ask_at = self._step + (self._execute_steps or covered)
-        in_force = self._step + (
-            arrival.delay_steps if self._due else 0
-        )  # Before the first plan nothing moves.
-        self._coming = (in_force, self._step, due)
+    def add(self, answer: Answer, now: float) -> None:
+        """Adds the plan for the observation of this period, which was made at time `now`."""
+        plan = DelayedChunk(answer) if isinstance(answer, ActionChunk) else answer
+        self._switch()
+        covered = max(periods_covered(plan.chunk, now, self._hz), 1)
+        due = due_actions(plan.chunk, now, 1.0 / self._hz, max(covered, self._execute_steps or 1))
+        self._plan_at = self._step + (self._execute_steps or covered)
+        # Before the first plan nothing moves, so it has no delay.
+        effective = self._step + (plan.delay_steps if self._due else 0)
+        self._next = (effective, self._step, due)
 
     def next(self) -> NDArray[np.float64]:
-        """Returns the action (A,) of this period, and goes on to the next one."""
-        self._land()
-        place = self._step - self._begun
-        if place < len(self._due):
-            self._last = self._due[place]
+        """Returns the action (A,) of this period and advances to the next one."""
+        self._switch()
+        index = self._step - self._start
+        if index < len(self._due):
+            self._last = self._due[index]
         else:
             self.starved += 1
         self._step += 1
         return self._last
 
-    def _land(self) -> None:
-        if self._coming is not None and self._coming[0] <= self._step:
-            _, self._begun, self._due = self._coming
-            self._coming = None
+    def _switch(self) -> None:
+        if self._next is not None and self._next[0] <= self._step:
+            _, self._start, self._due = self._next
+            self._next = None
 
 
 def due_actions(
     chunk: ActionChunk, now: float, period: float, count: int
 ) -> list[NDArray[np.float64]]:
-    """Returns the actions (A,) of the next `count` control periods: in each the last one that is due by its beginning.
+    """Returns the actions (A,) of the next `count` control periods, each the last that is due.
 
     Raises:
-        ValueError: The chunk does not reach that far.
+        ValueError: The chunk is too short.
     """
     times = now + period * np.arange(count)
     if chunk.time[-1] < times[-1] - period / 2:
-        have = f"{chunk.time[-1] - now + period:.2f} s"
         raise ValueError(
-            f"A chunk of {have} was planned; execute_steps asks for {count * period:.2f} s of it. "
-            f"Lower execute_steps."
+            f"The policy planned a chunk of {chunk.time[-1] - now + period:.2f} s; execute_steps "
+            f"needs {count * period:.2f} s. Lower execute_steps."
         )
     indices = np.searchsorted(chunk.time, times + period / 2) - 1
     return [chunk.action[index].astype(np.float64) for index in np.maximum(indices, 0)]
 
 
-def _camera_to_video(contract: Contract) -> str:
+def _video_camera(contract: Contract) -> str:
     names = [camera.name for camera in contract.cameras]
     return names[0] if names and "overhead" not in names else "overhead"
 
@@ -305,7 +222,7 @@ def _camera_to_video(contract: Contract) -> str:
 def _record(video: Video, camera: str, observation: Mapping[str, Array]) -> None:
     if f"rgb/{camera}" not in observation:
         raise unknown_name(
-            "camera to video",
+            "camera of the video",
             f"rgb/{camera}",
             [key for key in observation if key.startswith("rgb/")],
         )

@@ -1,4 +1,4 @@
-"""Sees to it that processes that write into one folder see the same folder, on whatever machines they are."""
+"""Checks that the processes of several machines see the same folder."""
 
 import fcntl
 import platform
@@ -9,57 +9,57 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_S = 10.0  # A network file system may show a new file a little later.
+PATIENCE_S = 10.0  # A network file system may show a new file with some delay.
 _PREFIX = ".shared-"
 
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder with a mark in it.
+    """A folder that contains a marker file.
 
     Attributes:
-        path: The folder, absolute.
-        mark: Name of a file in it that is in no other folder.
-        patience_s: For how long to look for it.
+        path: Absolute path of the folder.
+        marker: Unique name of the marker file.
+        patience_s: How long to look for the marker, seconds.
     """
 
     path: Path
-    mark: str
+    marker: str
     patience_s: float = PATIENCE_S
 
-    def require(self) -> None:
-        """Looks for the mark.
+    def check(self) -> None:
+        """Looks for the marker.
 
         Raises:
-            ValueError: It is not there.
+            ValueError: This machine does not see it.
         """
         end = time.monotonic() + self.patience_s
-        while not (self.path / self.mark).exists():
+        while not (self.path / self.marker).exists():
             if time.monotonic() > end:
                 raise ValueError(
                     f"The machine {platform.node()!r} does not see the folder {self.path} of the "
-                    f"machine that started this. "
-                    "Choose a folder on a file system that all machines share, under the same path."
+                    f"starting machine. Choose a folder that all machines share under the same "
+                    f"path."
                 )
             time.sleep(0.2)
 
 
 @contextmanager
 def shared(path: Path, patience_s: float = PATIENCE_S) -> Iterator[SharedFolder]:
-    """Marks a folder for the time of a `with` block."""
-    _remove_forgotten(path)
-    mark = path / f"{_PREFIX}{uuid.uuid4().hex}"
-    with mark.open("wb") as file:
+    """Puts a marker file into a folder for the time of a `with` block."""
+    _remove_abandoned(path)
+    marker = path / f"{_PREFIX}{uuid.uuid4().hex}"
+    with marker.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            yield SharedFolder(path, mark.name, patience_s)
+            yield SharedFolder(path, marker.name, patience_s)
         finally:
-            mark.unlink(missing_ok=True)
+            marker.unlink(missing_ok=True)
 
 
-def _remove_forgotten(path: Path) -> None:
-    """Removes the marks of processes that were killed: nobody holds their lock."""
-    for mark in path.glob(f"{_PREFIX}*"):
-        with suppress(FileNotFoundError, BlockingIOError), mark.open("rb") as file:
+def _remove_abandoned(path: Path) -> None:
+    """Removes the markers of killed processes, which no process has locked."""
+    for marker in path.glob(f"{_PREFIX}*"):
+        with suppress(FileNotFoundError, BlockingIOError), marker.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            mark.unlink()
+            marker.unlink()

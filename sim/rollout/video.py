@@ -1,4 +1,4 @@
-"""Small videos of episodes: a camera's image, its depth in colours beside it, as H.264 that any browser plays."""
+"""Small H.264 videos of episodes: images of a camera beside their depth in colours."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 
-# The corner colours of matplotlib's viridis (Smith, van der Walt, 2015), from far to near.
+# Five colours of matplotlib's viridis (Smith, van der Walt, 2015), from far to near.
 _ANCHORS = np.array(
     [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64
 )
@@ -22,9 +22,9 @@ def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float)
     """Returns an image (H, W, 3): yellow is near, violet far, black has no depth.
 
     Args:
-        depth: (H, W) in the units of the camera; 0 = no return.
-        nearest: What is drawn yellow, in the same units.
-        farthest: What is drawn violet.
+        depth: (H, W) in the depth unit of the camera; 0: no depth.
+        nearest: Depth that is drawn yellow, in the same unit.
+        farthest: Depth that is drawn violet, in the same unit.
     """
     scale = 255.0 / max(farthest - nearest, 1.0)
     level = np.clip((farthest - depth.astype(np.float64)) * scale, 0, 255).astype(np.uint8)
@@ -34,12 +34,11 @@ def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float)
 class Video:
     """Frames in memory, written as a file at the end.
 
-    Each frame is an image (H, W, 3) with its depth (H, W), if there is one, on its right. The range
-    of the colours is that of the first frame, so that they mean the same throughout.
+    Each frame is an image (H, W, 3) with its depth (H, W), if any, on the right. The first frame
+    sets the range of the depth colours of all frames.
     """
 
     def __init__(self) -> None:
-        """Starts an empty video."""
         self._frames: list[Image] = []
         self._times: list[float] = []
         self._range: tuple[float, float] | None = None
@@ -49,7 +48,7 @@ class Video:
         return len(self._frames)
 
     def add(self, time: float, rgb: Image, depth: NDArray[np.uint16] | None = None) -> None:
-        """Appends a frame that was captured at `time`, in seconds."""
+        """Appends a frame that was captured at `time`, seconds."""
         parts = [rgb]
         if depth is not None:
             if self._range is None:
@@ -64,10 +63,10 @@ class Video:
         self._times.append(time)
 
     def write(self, path: Path) -> None:
-        """Encodes the video at the speed of life, readable from its first byte on; the file appears when it is complete.
+        """Encodes the video in real time; the file appears when it is complete.
 
         Raises:
-            ValueError: It has no frames.
+            ValueError: The video has no frames.
         """
         if not self._frames:
             raise ValueError("A video needs at least one frame.")
@@ -79,9 +78,8 @@ class Video:
 
 
 def _encode(path: Path, frames: list[Image], frame_hz: Fraction) -> None:
-    height, width = (
-        size + size % 2 for size in frames[0].shape[:2]
-    )  # Halved colour needs even sizes.
+    # The halved colour resolution of yuv420p needs even sizes.
+    height, width = (size + size % 2 for size in frames[0].shape[:2])
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream(
             "libx264", rate=frame_hz, options={"crf": "27", "preset": "veryfast"}

@@ -1,9 +1,9 @@
-"""Processes of this machine that hold one simulated world each and ask for every decision through a pipe.
+"""Worker processes of this machine: each holds one simulated world.
 
-They import neither torch nor the policy, so they start fast and stay small. They are fresh
-interpreters: graphics contexts and threads do not survive a fork, and multiprocessing's own
-spawning would import the command that started it, torch included. One that dies is replaced; and
-they die with the process that started them, however that ends.
+A worker requests plans through a pipe. It imports neither torch nor the policy, so it starts fast
+and stays small. It is a fresh interpreter: graphics contexts and threads do not survive a fork, and
+multiprocessing's `spawn` would import the command that started it, torch included. A worker that
+dies is replaced. All workers end with the process that started them, also when that is killed.
 """
 
 import os
@@ -21,42 +21,42 @@ from typing import Any, Self
 
 from stringline.sim.rollout.messages import (
     Command,
-    Failed,
-    Lost,
     MakeWorld,
     Message,
-    Ready,
     RemoteTracebackError,
+    WorkerFailed,
+    WorkerLost,
+    WorkerReady,
 )
 from stringline.sim.rollout.world_host import WorldHost
 
-MOST_STILLBORN = 3
+MOST_FAILED_STARTS = 3
 
 
 def serve(descriptor: int, lifeline: int) -> None:
-    """Builds the world that arrives first on a pipe, then runs jobs and errands until None arrives.
+    """Builds the world that arrives first on a pipe, then runs jobs and tasks until None arrives.
 
     Args:
-        descriptor: Of the pipe.
-        lifeline: Of a pipe that ends with the parent.
+        descriptor: File descriptor of the pipe.
+        lifeline: File descriptor of a pipe that ends with the parent process.
     """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides what to do.
+    # Ctrl-C reaches the whole process group; the parent decides how to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, args=[lifeline], daemon=True).start()
     connection = Connection(descriptor)
-    with suppress(
-        EOFError, BrokenPipeError, ConnectionResetError
-    ):  # The parent is gone, and so is the reason to work.
+    # These errors say that the parent has ended.
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         host = WorldHost(_receive(connection))
         _send(connection, message := host.open())
-        while not isinstance(message, Failed) and (command := _receive(connection)) is not None:
-            _send(connection, message := host.take(command))
+        while (
+            not isinstance(message, WorkerFailed) and (command := _receive(connection)) is not None
+        ):
+            _send(connection, message := host.handle(command))
         host.close()
 
 
 def _send(connection: Connection, message: object) -> None:
-    """Images take an eighth of the time that the connection's own `send` needs, which pickles by an older protocol."""
+    # `Connection.send` uses an older protocol, which takes eight times as long for images.
     connection.send_bytes(pickle.dumps(message, protocol=5))
 
 
@@ -65,16 +65,15 @@ def _receive(connection: Connection) -> Any:
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """Else what a killed parent had ordered would be stored a second time by the one that continues."""
+    # Otherwise an episode of a killed parent would be stored again by the process that continues.
     os.read(lifeline, 1)
     os._exit(1)
 
 
 class Worker:
-    """One process and the pipe to it."""
+    """A worker process and the pipe to it; its first message is `WorkerReady`."""
 
     def __init__(self, make: MakeWorld) -> None:
-        """Starts it; its first message is `Ready`."""
         self.connection, theirs = Pipe()
         end_of_line, self._lifeline = os.pipe()
         code = (
@@ -94,20 +93,20 @@ class Worker:
         self._put(make)
 
     def send(self, command: Command) -> None:
-        """Hands it a job, an errand or an answer; where it has died, `receive` says so."""
+        """Sends a job, a task or a plan; if the process has died, `receive` reports it."""
         self._put(command)
 
     def receive(self) -> Message:
-        """Returns its next message: `Lost` where it has died."""
+        """Returns the next message: `WorkerLost` if the process has died."""
         try:
             message: Message = _receive(self.connection)
         except (EOFError, OSError):
-            return Lost(self._death())
-        self.is_ready = self.is_ready or isinstance(message, Ready)
+            return WorkerLost(self._death())
+        self.is_ready = self.is_ready or isinstance(message, WorkerReady)
         return message
 
     def end(self, *, at_once: bool) -> None:
-        """Lets it close its world, or does not."""
+        """Ends the process; unless `at_once`, it closes its world first."""
         if at_once:
             self.process.terminate()
         else:
@@ -125,11 +124,11 @@ class Worker:
             _send(self.connection, message)
 
     def _death(self) -> str:
-        self.process.terminate()  # It may live on without its pipe.
+        self.process.terminate()  # It may still run without its pipe.
         try:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
-            return "A simulation process stopped to answer."
+            return "A simulation process does not answer."
         if code >= 0:
             return f"A simulation process ended with exit code {code}."
         hint = "; memory may have run out: use fewer workers" if code == -signal.SIGKILL else ""
@@ -137,31 +136,25 @@ class Worker:
 
 
 class Workers:
-    """A fixed number of workers; leaving the `with` block ends them all."""
+    """A fixed number of workers; the end of the `with` block ends them.
+
+    Args:
+        make: Builds a world; it is pickled, so it must be importable.
+        count: Number of workers, at least 1.
+
+    Raises:
+        ValueError: The count is below 1.
+    """
 
     def __init__(self, make: MakeWorld, count: int) -> None:
-        """Starts them.
-
-        Args:
-            make: Builds a world; it is pickled, so it must be importable.
-            count: At least 1.
-
-        Raises:
-            ValueError: The count is below 1.
-        """
         if count < 1:
             raise ValueError(f"workers is {count}; allowed: 1 and above.")
         self._make = make
-        self._stillborn = 0
+        self._failed_starts = 0
         self._workers = [Worker(make) for _ in range(count)]
 
     def messages(self) -> Iterator[tuple[Worker, Message]]:
-        """Yields what the workers say, as it comes; after `Lost` comes the `Ready` of another worker.
-
-        Raises:
-            RuntimeError: Workers die before they are ready.
-            Exception: What a worker met, with the trace of it as its cause.
-        """
+        """Yields the messages of all workers; see `WorkerPool`."""
         while True:
             by_connection: dict[object, Worker] = {
                 worker.connection: worker for worker in self._workers
@@ -169,11 +162,11 @@ class Workers:
             for connection in wait([worker.connection for worker in self._workers]):
                 worker = by_connection[connection]
                 message = worker.receive()
-                if isinstance(message, Failed):
+                if isinstance(message, WorkerFailed):
                     raise message.error from RemoteTracebackError(message.trace)
-                if isinstance(message, Ready):
-                    self._stillborn = 0
-                if isinstance(message, Lost):
+                if isinstance(message, WorkerReady):
+                    self._failed_starts = 0
+                if isinstance(message, WorkerLost):
                     self._replace(worker, message.reason)
                 yield worker, message
 
@@ -187,14 +180,14 @@ class Workers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Lets idle workers close their worlds; after an error they are ended at once."""
+        """Ends the workers; after an error without waiting for them."""
         for worker in self._workers:
             worker.end(at_once=kind is not None)
 
     def _replace(self, worker: Worker, reason: str) -> None:
-        self._stillborn += not worker.is_ready
-        if self._stillborn == MOST_STILLBORN:
-            raise RuntimeError(f"{reason} So did others; none could build its world.")
+        self._failed_starts += not worker.is_ready
+        if self._failed_starts == MOST_FAILED_STARTS:
+            raise RuntimeError(f"{reason} So did others; no process could build its world.")
         self._workers.remove(worker)
         worker.end(at_once=True)
         self._workers.append(Worker(self._make))

@@ -1,24 +1,97 @@
-"""What recording and experts need of a world beyond `Simulation`: so they run in worlds that we did not write, too."""
+"""The interfaces of worlds for rollouts, recording and experts."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from stringline.datasets.contract.contract import Array
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.sim.rollout.rollout import HasStages, Simulation
+
+
+class StepOutcome(Protocol):
+    """The result of one action."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the task is done."""
+        ...
+
+    @property
+    def stage(self) -> int:
+        """The furthest stage so far."""
+        ...
+
+    @property
+    def time(self) -> float:
+        """Seconds since the start of the episode."""
+        ...
+
+    @property
+    def expired(self) -> bool:
+        """Whether the episode is cut off."""
+        ...
+
+    @property
+    def unstable(self) -> bool:
+        """Whether the physics became unstable."""
+        ...
+
+
+class HasStages(Protocol):
+    """A task with named stages."""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages; the last one is success."""
+        ...
+
+
+class Simulation(Protocol):
+    """The part of a world that an episode needs; `TaskEnvironment` has it."""
+
+    @property
+    def contract(self) -> Contract:
+        """Observations and actions."""
+        ...
+
+    @property
+    def task(self) -> HasStages:
+        """The task."""
+        ...
+
+    @property
+    def frame_due(self) -> bool:
+        """Whether the cameras deliver a new frame in this period."""
+        ...
+
+    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+        """Begins the episode of a seed."""
+
+    def advance(self, action: NDArray[np.float64]) -> StepOutcome:
+        """Applies one action for one control period."""
+        ...
+
+    def observe(self, cameras: bool = True) -> dict[str, Array]:
+        """Returns one observation of the contract."""
+        ...
+
+    def close(self) -> None:
+        """Frees graphics and physics."""
 
 
 class RecordedTask(HasStages, Protocol):
-    """A task with a name, that knows how far an episode has come."""
+    """A task with a name, an instruction and the current stage."""
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
+        """Name in the configuration."""
         ...
 
     @property
     def instruction(self) -> str:
-        """What a person would say."""
+        """Instruction in natural language."""
         ...
 
     @property
@@ -28,44 +101,44 @@ class RecordedTask(HasStages, Protocol):
 
 
 class HasState(Protocol):
-    """A physics whose state can be kept."""
+    """A physics with a state that can be stored."""
 
     def get_state(self) -> Array:
-        """Returns positions and speeds of everything in it."""
+        """Returns the positions and velocities of all bodies."""
         ...
 
 
 @runtime_checkable
 class World(Simulation, Protocol):
-    """A simulated world with a body in it; `TaskEnvironment` is one, and so is `peers.world.PeerWorld`."""
+    """A simulated robot in its world; see `TaskEnvironment` and `ThirdPartyEnvironment`."""
 
     @property
     def task(self) -> RecordedTask:
-        """What is to be done."""
+        """The task."""
         ...
 
     @property
     def embodiment(self) -> Embodiment:
-        """The body; cameras that it has no mount on the `world` for are taken to move."""
+        """The embodiment; a camera without a mount on the `world` counts as moving."""
         ...
 
     @property
     def physics(self) -> HasState:
-        """What the world consists of."""
+        """The physics."""
         ...
 
     @property
     def time(self) -> float:
-        """Seconds since the episode began."""
+        """Seconds since the start of the episode."""
         ...
 
     @property
     def time_limit_s(self) -> float:
-        """When an episode is cut off."""
+        """Longest episode, seconds."""
         ...
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Looks whether an episode can begin with them.
+        """Checks the options of an episode.
 
         Raises:
             ValueError: An option is unknown or out of range.

@@ -1,6 +1,6 @@
 """Shifts of appearance: lighting, object colours and the noise of a depth camera.
 
-Images are drawn by one directional light and the headlight, whose colours and direction the shifts
+Images are lit by one directional light and the headlight, whose colours and directions the shifts
 change.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.rendering.depth_sensor import StereoSensor
-from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
+from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld, Shot
 
-DARKEST = 0.15  # Share of the light that is left.
-BRIGHTEST = 2.2  # Times the light: pale things become white.
-# Above the horizon, and around straight from the left or the right.
+DARKEST = 0.15  # Remaining share of the light.
+BRIGHTEST = 2.2  # Factor of the light: pale objects become white.
+# Elevation above the horizon, and largest azimuth from straight left or right.
 SIDE_ELEVATION_DEG = 20.0
 SIDE_SPREAD_DEG = 40.0
-# Shares of the light from everywhere and of that from the side.
+# Factors of the ambient light and of the light from the side.
 SIDE_AMBIENT = 0.4
 SIDE_DIFFUSE = 1.8
 COLOUR_SATURATION = 0.8
@@ -31,8 +31,8 @@ COLOUR_GAIN = 1.5
 class _Light(Shift):
     """A shift of colours and directions of light."""
 
-    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
-        """Colours and directions of all lights."""
+    def touched(self, scene: ShiftedWorld) -> Sequence[NDArray[Any]]:
+        """Returns colours and directions of all lights."""
         return (*_colours(scene.model), scene.model.light_dir)
 
 
@@ -41,30 +41,36 @@ class DimLight(_Light):
 
     name: ClassVar[str] = "dim_light"
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
         """Darkens all lights alike."""
         for colour in _colours(scene.model):
             colour *= 1 - (1 - DARKEST) * strength
 
 
 class BrightLight(_Light):
-    """More light; at full strength 2.2 times as much, so that pale things are overexposed."""
+    """More light; at full strength 2.2 times as much, so that pale objects are overexposed."""
 
     name: ClassVar[str] = "bright_light"
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
         """Brightens all lights alike."""
         for colour in _colours(scene.model):
             colour *= 1 + (BRIGHTEST - 1) * strength
 
 
 class SideLight(_Light):
-    """Light from the left or the right, at full strength from 20 degrees above the horizon, and little from elsewhere."""
+    """Light from the left or the right, at full strength 20 degrees above the horizon."""
 
     name: ClassVar[str] = "side_light"
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Turns the lights that have a direction towards a drawn one, and lets the others fade."""
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
+        """Turns directional lights towards a drawn direction, and dims the others."""
         azimuth = np.radians(
             rng.choice([0.0, 180.0]) + rng.uniform(-SIDE_SPREAD_DEG, SIDE_SPREAD_DEG)
         )
@@ -82,11 +88,13 @@ class SideLight(_Light):
 
 
 class ColouredLight(_Light):
-    """Light of a drawn colour, at full strength strongly saturated and 1.5 times as bright in its strongest channel."""
+    """Light of a drawn colour, at full strength strongly saturated and 1.5 times as bright."""
 
     name: ClassVar[str] = "coloured_light"
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
         """Gives all lights the same tint."""
         tint = COLOUR_GAIN * np.array(colorsys.hsv_to_rgb(rng.uniform(), COLOUR_SATURATION, 1.0))
         for colour in _colours(scene.model):
@@ -106,27 +114,30 @@ def _colours(model: mujoco.MjModel) -> tuple[NDArray[np.float32], ...]:
     )
 
 
-DRAWS = 4  # Of these colours the one is taken that is farthest from the thing's own.
-# The table is darker and greyer.
+DRAWS = 4  # Drawn colours, of which the one farthest from the object's own is used.
+# Ranges of the drawn colours; the table is darker and greyer.
 SATURATION = (0.5, 1.0)
 VALUE = (0.4, 1.0)
 
 
 class ObjectColour(Shift):
-    """Each thing of the task gets a drawn colour; what is lighter or darker about it than the rest of it stays so.
+    """A drawn colour for each object of the task.
 
-    At full strength its mean colour is the drawn one, at half of it halfway there.
+    At full strength the object's mean colour is the drawn one, at half strength halfway there. The
+    differences between its shapes stay.
     """
 
     name: ClassVar[str] = "object_colour"
 
-    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
-        """Colours of all shapes."""
+    def touched(self, scene: ShiftedWorld) -> Sequence[NDArray[Any]]:
+        """Returns the colours of all geoms."""
         return (scene.model.geom_rgba,)
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Moves the colours of each thing's shapes by the same amount."""
-        for shapes in scene.things.values():
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
+        """Moves the colours of each object's shapes by the same amount."""
+        for shapes in scene.objects.values():
             own: NDArray[np.float64] = scene.model.geom_rgba[shapes, :3].astype(np.float64)
             drawn = [
                 colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(*SATURATION), rng.uniform(*VALUE))
@@ -138,12 +149,12 @@ class ObjectColour(Shift):
 
 
 class DepthNoise(Shift):
-    """Depth images with the faults of a stereo camera; at full strength those of the sensor as it is described.
+    """Depth images with the noise and holes of a stereo camera.
 
-    What is drawn for an image depends on the episode's seed, the time and the camera alone.
+    The noise of an image depends on the episode's seed, the time and the camera only.
 
     Args:
-        sensor: Whose faults.
+        sensor: The modelled camera; at full strength all of its noise is applied.
     """
 
     name: ClassVar[str] = "depth_noise"
@@ -153,13 +164,15 @@ class DepthNoise(Shift):
         self._strength = 0.0
         self._seed = 0
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Keeps the strength for the episode's images."""
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
+        """Stores strength and seed for the episode's images."""
         self._strength = strength
         self._seed = int(rng.integers(2**32))
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
-        """Returns what the sensor makes of it."""
+        """Returns the sensor's measurement."""
         moment = round(1e6 * shot.time), zlib.crc32(shot.camera.encode())
         rng = np.random.Generator(np.random.SFC64([self._seed, *moment]))
         return self._sensor.measure(depth, shot.intrinsics, rng, self._strength)

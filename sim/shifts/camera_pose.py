@@ -1,4 +1,4 @@
-"""Cameras that do not stand where they stood, with true or with outdated extrinsics."""
+"""Shifts of camera poses, with true or with outdated extrinsics."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.shifts.shift import Scene, Shift, Start
+from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld
 
 FARTHEST_M = 0.05
 LARGEST_DEG = 5.0
@@ -17,22 +17,24 @@ SMALLEST_SHARE = 0.5  # A drawn movement is at least this share of the largest o
 
 
 class _MovedCameras(Shift):
-    """Cameras that stand still are moved and turned; at full strength by up to 5 cm and 5 degrees.
+    """Static cameras are moved and rotated, at full strength by up to 5 cm and 5 degrees.
 
-    Each camera draws a direction and an axis, and how far it goes: 0.5 to 1 of the largest
-    movement, times the strength. None goes down, where one near the table would sink into it.
-    Cameras on arms stay where they are.
+    Each camera draws a direction, an axis and a size: 0.5 to 1 of the largest movement, times the
+    strength. No camera moves down, where one near the table would sink into it. Cameras on arms are
+    not moved.
     """
 
     def __init__(self) -> None:
         self._movements: dict[int, Matrix] = {}
 
-    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
-        """Poses of all cameras."""
+    def touched(self, scene: ShiftedWorld) -> Sequence[NDArray[Any]]:
+        """Returns the poses of all cameras."""
         return (scene.model.cam_pos, scene.model.cam_quat)
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Moves them."""
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
+        """Moves all static cameras."""
         self._movements = {
             number: self._move(scene.model, number, strength, rng) for number in _still(scene.model)
         }
@@ -40,7 +42,7 @@ class _MovedCameras(Shift):
     def _move(
         self, model: mujoco.MjModel, number: int, strength: float, rng: np.random.Generator
     ) -> Matrix:
-        """Moves one and returns its movement (4, 4) in its own frame, in the contract's convention."""
+        """Moves a camera; returns the movement (4, 4) in its frame as of the contract."""
         way, axis = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, 3)))
         metres, degrees = strength * rng.uniform(SMALLEST_SHARE, 1.0, 2) * (FARTHEST_M, LARGEST_DEG)
         way[2] = abs(way[2])
@@ -63,21 +65,18 @@ class CameraPose(_MovedCameras):
 
 
 class Miscalibration(_MovedCameras):
-    """Moved cameras whose reported extrinsics are those from before."""
+    """Moved cameras whose reported extrinsics are those before the movement."""
 
     name: ClassVar[str] = "miscalibration"
 
     def reported(self, T_base_camera: Matrix, camera: int) -> Matrix:
-        """Takes the movement back."""
-        return (
-            T_base_camera @ inverse(self._movements[camera])
-            if camera in self._movements
-            else T_base_camera
-        )
+        """Returns the pose before the movement."""
+        if camera not in self._movements:
+            return T_base_camera
+        return T_base_camera @ inverse(self._movements[camera])
 
 
 def _still(model: mujoco.MjModel) -> list[int]:
-    """Returns the numbers of the cameras that do not move with anything."""
-    return [
-        number for number in range(model.ncam) if model.body_weldid[model.cam_bodyid[number]] == 0
-    ]
+    """Returns the numbers of the static cameras."""
+    static = model.body_weldid[model.cam_bodyid] == 0
+    return [int(number) for number in np.flatnonzero(static)]

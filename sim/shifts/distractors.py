@@ -1,4 +1,4 @@
-"""Large things beside the work that the task has nothing to do with."""
+"""The shift by distractors: large objects that are unrelated to the task."""
 
 import colorsys
 from collections.abc import Sequence
@@ -11,29 +11,23 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
-from stringline.sim.shifts.shift import Scene, Shift, Start
+from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld
 
-AWAY = (
-    0.0,
-    0.0,
-    -5.0,
-)  # Where a distractor is that an episode does not have; it is not drawn there either.
-CLEARANCE_M = (
-    0.08  # From what the task has on the table: a gripper comes from above with room for its hand.
-)
-APART_M = 0.05  # From one another.
+AWAY = (0.0, 0.0, -5.0)  # Position of distractors that an episode does not use.
+CLEARANCE_M = 0.08  # Smallest gap to the task's objects: room for a hand above them.
+APART_M = 0.05  # Smallest gap between distractors.
 TRIES = 100
 
 
 @dataclass(frozen=True)
 class Zone:
-    """Where distractors can stand: evenly in a rectangle of the base frame.
+    """A rectangle of the base frame in which distractors can stand.
 
     Attributes:
-        x: From and to, metres.
-        y: From and to, metres.
-        on_table: Whether they stand on the table, else on the floor behind or beside it, where
-            nothing of the task is.
+        x: Range of x, metres.
+        y: Range of y, metres.
+        on_table: Whether they stand on the table; otherwise on the floor beside it, far from the
+            task's objects.
     """
 
     x: tuple[float, float]
@@ -43,7 +37,7 @@ class Zone:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A shape that stands upright: half sizes as MuJoCo has them, and where its middle is above what it stands on."""
+    """An upright shape: MuJoCo's half sizes, and the height of its middle above the ground."""
 
     shape: str
     size: tuple[float, ...]
@@ -52,7 +46,7 @@ class _Kind:
 
     @property
     def radius(self) -> float:
-        """Of the smallest upright cylinder around it, metres."""
+        """Radius of the smallest upright cylinder around it, metres."""
         return float(np.hypot(self.size[0], self.size[1])) if self.shape == "box" else self.size[0]
 
 
@@ -61,23 +55,22 @@ KINDS = {
     "distractor_canister": _Kind("cylinder", (0.045, 0.09), 0.09, on_table=True),
     "distractor_bottle": _Kind("cylinder", (0.035, 0.13), 0.13, on_table=True),
     "distractor_tin": _Kind("box", (0.045, 0.04, 0.06), 0.06, on_table=True),
-    "distractor_crate": _Kind(
-        "box", (0.16, 0.06, 0.4), -0.18, on_table=False
-    ),  # From the floor to 22 cm above z = 0.
-    "distractor_drum": _Kind("cylinder", (0.09, 0.4), -0.1, on_table=False),  # To 30 cm above it.
+    # From the floor to 22 and 30 cm above z = 0.
+    "distractor_crate": _Kind("box", (0.16, 0.06, 0.4), -0.18, on_table=False),
+    "distractor_drum": _Kind("cylinder", (0.09, 0.4), -0.1, on_table=False),
 }
 
 
 class Distractors(Shift):
-    """Large things of drawn colours stand still beside the work; at full strength all that there is a zone for.
+    """Large static objects of drawn colours beside the task's objects.
 
-    These are four on the table, and a crate and a drum on the floor; at half of the strength half
-    of them are there. What stands on the table keeps 8 cm away from all things of the task, and is
-    left out where there is no such place. They can be bumped into, and do not give way.
+    There are four on the table, and a crate and a drum on the floor; at half strength half of them
+    are used. Those on the table keep 8 cm off all objects of the task, and are omitted if there is
+    no such place. Arms can collide with them, and they do not move.
 
     Args:
         root: The arena, before it is compiled.
-        zones: Where they can stand.
+        zones: Zones for the distractors; a kind without a zone is not used.
     """
 
     name: ClassVar[str] = "distractors"
@@ -89,8 +82,8 @@ class Distractors(Shift):
             bits = {"contype": SCENERY, "conaffinity": 0, "condim": 3, "group": HIDDEN}
             body.add("geom", name=name, type=kind.shape, size=kind.size, **bits)
 
-    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
-        """Where their own bodies are, and how these look; the table, which moves too, is none of them."""
+    def touched(self, scene: ShiftedWorld) -> Sequence[NDArray[Any]]:
+        """Returns the distractors' poses and looks; the pose of the table must not be restored."""
         model = scene.model
         bodies, geoms = ([find(name).id for name in KINDS] for find in (model.body, model.geom))
         body, geom = (slice(min(numbers), max(numbers) + 1) for numbers in (bodies, geoms))
@@ -101,8 +94,10 @@ class Distractors(Shift):
             model.geom_rgba[geom],
         )
 
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Draws which ones are there, where, and their colours; a stronger shift adds some and leaves the others."""
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
+        """Draws distractors, places and colours; a stronger shift adds distractors only."""
         levels = {zone.on_table for zone in self._zones}
         able = [name for name, kind in KINDS.items() if kind.on_table in levels]
         count = int(np.ceil(strength * len(able) - 1e-9))
@@ -114,9 +109,8 @@ class Distractors(Shift):
                 rng.uniform(), rng.uniform(0.3, 0.9), rng.uniform(0.4, 0.9)
             )
             yaw = rng.uniform(-np.pi, np.pi) if kind.on_table else rng.uniform(-0.3, 0.3)
-            others = (
-                taken if kind.on_table else taken[len(start.spots) :]
-            )  # What stands on the floor is far from the task's.
+            # Distractors on the floor are far from the task's objects.
+            others = taken if kind.on_table else taken[len(start.spots) :]
             if (spot := self._spot(kind, others, rng)) is not None:
                 bottom = start.table_height if kind.on_table else 0.0
                 _stand(scene.model, name, (*spot, bottom + kind.middle), yaw, colour)
@@ -125,7 +119,7 @@ class Distractors(Shift):
     def _spot(
         self, kind: _Kind, others: NDArray[np.float64], rng: np.random.Generator
     ) -> tuple[float, float] | None:
-        """Returns x and y of a free place, or None; how often it draws does not depend on where it finds one."""
+        """Returns x and y of a free place, or None; always uses the same number of draws."""
         zones = [zone for zone in self._zones if zone.on_table == kind.on_table]
         draws = rng.uniform(size=(TRIES, 3))
         for choice, across, along in draws:

@@ -1,4 +1,4 @@
-"""What a distribution shift is: one way in which an episode differs from those that a policy was trained on."""
+"""The base class of distribution shifts, and the data that shifts read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,25 @@ from stringline.datasets.embodiments.transforms import Matrix
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A compiled world as shifts see it.
+class ShiftedWorld:
+    """A compiled world that shifts change.
 
     Attributes:
-        model: The compiled model; its arrays are what the physics and the images are computed from.
-        things: The numbers of the shapes of each thing of the task, by its name.
+        model: The compiled model, whose arrays determine physics and images.
+        objects: Numbers of the geoms of each object of the task, by name.
     """
 
     model: mujoco.MjModel
-    things: Mapping[str, NDArray[np.int_]]
+    objects: Mapping[str, NDArray[np.int_]]
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where things are when an episode begins.
+class EpisodeStart:
+    """The placement of objects at the start of an episode.
 
     Attributes:
-        spots: (N, 3), x and y of each thing in the base frame and how far its farthest point is
-            from there, metres.
-        table_height: Of the table top above the plane z = 0, metres.
+        spots: (N, 3), x, y and radius of a circle around each object in the base frame, metres.
+        table_height: Height of the table top above the plane z = 0, metres.
     """
 
     spots: NDArray[np.float64]
@@ -41,12 +40,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Shot:
-    """What a depth image was taken with, and when.
+    """Camera and time of a depth image.
 
     Attributes:
-        camera: Its name.
+        camera: Name of the camera.
         time: Seconds since the episode began.
-        intrinsics: (3, 3) in pixels.
+        intrinsics: (3, 3), pixels.
     """
 
     camera: str
@@ -55,39 +54,41 @@ class Shot:
 
 
 class Shift(ABC):
-    """One way in which episodes can differ; its strength is 0 for none to 1 for the strongest.
+    """One way in which episodes can differ from the demonstrations.
 
-    What a shift draws comes from a stream of its own, so that nothing else of the episode depends
-    on it.
+    Each shift draws from a random stream of its own, so that nothing else of the episode depends on
+    it.
 
     Attributes:
-        name: Of the task option that gives its strength.
+        name: Name of the task option that sets its strength, 0 (none) to 1 (the strongest).
     """
 
     name: ClassVar[str]
 
-    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
-        """Returns the arrays of the model that `apply` writes to; they are put back before the next episode."""
+    def touched(self, scene: ShiftedWorld) -> Sequence[NDArray[Any]]:
+        """Returns the arrays that `apply` writes to; they are restored before the next episode."""
         del scene
         return ()
 
     @abstractmethod
-    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+    def apply(
+        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
+    ) -> None:
         """Changes the world for the episode that begins.
 
         Args:
-            scene: The world, as it was compiled but for the shifts that came before.
-            start: Where things are.
+            scene: The compiled world, with the shifts applied before this one.
+            start: The placement of objects.
             strength: Above 0, at most 1.
-            rng: The shift's own source of randomness, the same for the same seed of the episode.
+            rng: The shift's own random stream, determined by the episode's seed.
         """
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
-        """Returns what a camera delivers in place of the true depth (H, W), which it does not change."""
+        """Returns the measurement of a true depth image (H, W), which stays unchanged."""
         del shot
         return depth
 
     def reported(self, T_base_camera: Matrix, camera: int) -> Matrix:
-        """Returns the pose (4, 4) that the camera of that number is said to have, in the contract's convention."""
+        """Returns the reported pose (4, 4) of a camera by number, in the contract's convention."""
         del camera
         return T_base_camera

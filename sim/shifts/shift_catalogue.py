@@ -1,4 +1,4 @@
-"""All shifts of a world: which there are, how strong they may be, and when they come and go."""
+"""The shifts of a world: their names, strengths, and their application to each episode."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,9 @@ from stringline.sim.shifts.appearance import (
 )
 from stringline.sim.shifts.camera_pose import CameraPose, Miscalibration
 from stringline.sim.shifts.distractors import Distractors, Zone
-from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
+from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld, Shot
 
-# The options of every task that give the strength of a shift; `Shifts.of` makes them, in this
-# order.
+# Task options that set the strength of a shift, in the order of `Shifts.of`.
 NAMES = tuple(
     kind.name
     for kind in (
@@ -41,54 +40,48 @@ NAMES = tuple(
 
 
 class Shifts:
-    """The shifts of one world, of which an episode has those with a strength above 0.
+    """The shifts of one world; an episode has those with a strength above 0.
 
     Args:
-        shifts: In the order in which they are applied.
+        shifts: All shifts, in the order in which they are applied.
     """
 
     def __init__(self, shifts: Sequence[Shift] = ()) -> None:
         self._all = tuple(shifts)
         self._active = tuple[Shift, ...]()
-        self._scene: Scene
+        self._scene: ShiftedWorld
         self._original: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
     @classmethod
     def of(cls, root: mjcf.RootElement, zones: Sequence[Zone], sensor: StereoSensor) -> "Shifts":
-        """Returns all shifts that there are.
+        """Builds all shifts.
 
         Args:
             root: The arena, before it is compiled; distractors are added to it.
-            zones: Where distractors can stand.
-            sensor: Whose faults depth images get.
+            zones: Zones for distractors.
+            sensor: Model of the depth camera.
         """
         lights = (DimLight(), BrightLight(), SideLight(), ColouredLight())
-        return cls(
-            (
-                *lights,
-                Distractors(root, zones),
-                ObjectColour(),
-                CameraPose(),
-                Miscalibration(),
-                DepthNoise(sensor),
-            )
-        )
+        objects = (Distractors(root, zones), ObjectColour())
+        return cls((*lights, *objects, CameraPose(), Miscalibration(), DepthNoise(sensor)))
 
-    def bind(self, scene: Scene) -> None:
-        """Takes over the compiled world, and keeps what shifts may change in it."""
+    def bind(self, scene: ShiftedWorld) -> None:
+        """Connects the shifts to the compiled world, and copies the arrays that they may change."""
         self._scene = scene
         self._active = ()
         self._original = [
             (array, array.copy()) for shift in self._all for array in shift.touched(scene)
         ]
 
-    def begin(self, start: Start, strengths: Mapping[str, float], seed: Sequence[int]) -> None:
-        """Puts back what the episode before has changed, and shifts the one that begins.
+    def begin(
+        self, start: EpisodeStart, strengths: Mapping[str, float], seed: Sequence[int]
+    ) -> None:
+        """Undoes the shifts of the previous episode, and applies those of the next one.
 
         Args:
-            start: Where things are.
-            strengths: By the names of shifts, see `strength`; 0 where there is none.
-            seed: Of the episode.
+            start: The placement of objects.
+            strengths: Strengths by name of the shift, 0 to 1; a missing one is 0.
+            seed: Seed of the episode.
         """
         if self._active:
             for array, original in self._original:
@@ -99,30 +92,30 @@ class Shifts:
             shift.apply(self._scene, start, strengths[shift.name], rng)
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
-        """Returns what a camera delivers in place of the true depth (H, W)."""
+        """Returns the measurement of a true depth image (H, W)."""
         for shift in self._active:
             depth = shift.measured(depth, shot)
         return depth
 
     def reported(self, T_base_camera: Matrix, camera: int) -> Matrix:
-        """Returns the pose (4, 4) that the camera of that number is said to have."""
+        """Returns the reported pose (4, 4) of a camera by number."""
         for shift in self._active:
             T_base_camera = shift.reported(T_base_camera, camera)
         return T_base_camera
 
 
 def number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
-    """Returns the value of a task option.
+    """Returns the checked value of a task option.
 
     Args:
-        name: Of the option.
-        value: As it was given.
-        low: The smallest that is allowed.
-        high: The largest.
-        unit: To name in a message.
+        name: Name of the option, for messages.
+        value: Value as given by the user.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        unit: Unit of the value, for messages.
 
     Raises:
-        ValueError: It is no number, or out of range; the message says what is allowed.
+        ValueError: The value is not a number, or out of range.
     """
     allowed = f"allowed: {low} to {high} {unit}".strip()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -133,9 +126,5 @@ def number(name: str, value: object, low: float, high: float, unit: str = "") ->
 
 
 def strength(name: str, value: object) -> float:
-    """Returns the strength of a shift, 0 to 1.
-
-    Raises:
-        ValueError: It is no such number.
-    """
+    """Returns the checked strength of a shift, 0 to 1; see `number`."""
     return number(f"The strength of {name}", value, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Success rates with their uncertainty."""
+"""Success rates with confidence intervals."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """A range of rates, each 0 to 1."""
+    """An interval of rates, or of differences of rates."""
 
     low: float
     high: float
@@ -21,9 +21,9 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     and 1.
 
     Args:
-        successes: 0 to `trials`.
-        trials: 0 or more; without any the interval is [0, 1].
-        confidence: Between 0 and 1.
+        successes: Number of successes, 0 to `trials`.
+        trials: Number of trials; for 0 the interval is [0, 1].
+        confidence: Confidence level, between 0 and 1.
 
     Raises:
         ValueError: A number is out of its range.
@@ -45,22 +45,21 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
 
 @dataclass(frozen=True)
 class Rate:
-    """A number of successes in a number of trials, printed with its Wilson 95 % interval."""
+    """A number of successes in a number of trials, with its Wilson 95 % interval.
+
+    Raises:
+        ValueError: There are more successes than trials, or a number is negative.
+    """
 
     successes: int
     trials: int
 
     def __post_init__(self) -> None:
-        """Refuses counts that cannot be.
-
-        Raises:
-            ValueError: More successes than trials, or a negative number.
-        """
         wilson(self.successes, self.trials)
 
     @property
     def value(self) -> float:
-        """The share of successes; not a number without trials."""
+        """Share of successes; NaN without trials."""
         return self.successes / self.trials if self.trials else math.nan
 
     @property
@@ -74,7 +73,7 @@ class Rate:
         return wilson(self.successes, self.trials).high
 
     def to_dict(self) -> dict[str, float]:
-        """Returns counts and interval, fit for JSON."""
+        """Returns counts and interval as plain JSON."""
         return {
             "successes": self.successes,
             "trials": self.trials,
@@ -83,7 +82,7 @@ class Rate:
         }
 
     def __str__(self) -> str:
-        """Reads like `47/50 = 94 % [84, 98]`."""
+        """Returns text such as `47/50 = 94 % [84, 98]`."""
         if not self.trials:
             return "0/0"
         return (

@@ -1,7 +1,7 @@
-"""Two policies on the same seeds: the difference of their success rates, and whether it is more than chance.
+"""Paired comparison of two policies: difference of success rates, interval and test.
 
-Pairing matters: the seed decides how hard a start is, so two policies tend to fail on the same
-ones, and only the seeds on which they disagree say which is better.
+The seed decides the difficulty of an episode, so two policies tend to fail on the same seeds, and
+only the seeds with different outcomes are evidence.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Self
 
 from stringline.sim.statistics.intervals import Interval, Rate
 
-_ROOT_STEPS = 60  # Each halves the bracket, of length 1 at first: below the rounding of a float.
+_ROOT_STEPS = 60  # Each halves the bracket of length 1, down to the precision of a float.
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,13 @@ class Pairs:
     """Outcomes of two policies on the same seeds.
 
     Attributes:
-        both: Seeds on which both succeed.
-        only_first: Those on which the first one alone does.
-        only_second: Those on which the second one alone does.
-        neither: Those on which both fail.
+        both: Number of seeds on which both succeed.
+        only_first: Number of seeds on which only the first policy succeeds.
+        only_second: Number of seeds on which only the second policy succeeds.
+        neither: Number of seeds on which both fail.
+
+    Raises:
+        ValueError: A number is negative.
     """
 
     both: int
@@ -32,25 +35,20 @@ class Pairs:
     neither: int
 
     def __post_init__(self) -> None:
-        """Refuses counts that cannot be.
-
-        Raises:
-            ValueError: A negative number.
-        """
         if min(self.both, self.only_first, self.only_second, self.neither) < 0:
             raise ValueError(f"{self}: counts are 0 or more.")
 
     @classmethod
     def of(cls, first: Sequence[bool], second: Sequence[bool]) -> Self:
-        """Counts outcomes, which are in the same order of seeds.
+        """Counts outcomes in the same order of seeds.
 
         Raises:
-            ValueError: There are more of one than of the other.
+            ValueError: The numbers of outcomes differ.
         """
         if len(first) != len(second):
             raise ValueError(
-                f"There are {len(first)} outcomes of the first and {len(second)} of the second; "
-                f"pairs need both."
+                f"There are {len(first)} outcomes of the first policy and {len(second)} of the "
+                f"second; the numbers must be equal."
             )
         pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
         return cls(
@@ -61,7 +59,7 @@ class Pairs:
         )
 
     def __add__(self, other: "Pairs") -> "Pairs":
-        """Counts both together, such as those of two tasks."""
+        """Returns the sum, such as of two tasks."""
         return Pairs(
             self.both + other.both,
             self.only_first + other.only_first,
@@ -71,22 +69,22 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """How many seeds."""
+        """Number of seeds."""
         return self.both + self.only_first + self.only_second + self.neither
 
     @property
     def first(self) -> Rate:
-        """Success of the first."""
+        """Success rate of the first policy."""
         return Rate(self.both + self.only_first, self.count)
 
     @property
     def second(self) -> Rate:
-        """Success of the second."""
+        """Success rate of the second policy."""
         return Rate(self.both + self.only_second, self.count)
 
     @property
     def difference(self) -> float:
-        """Rate of the second less that of the first, -1 to 1; not a number without seeds."""
+        """Rate of the second less that of the first policy, -1 to 1; NaN without seeds."""
         return (self.only_second - self.only_first) / self.count if self.count else math.nan
 
 
@@ -95,20 +93,20 @@ def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
 
     T. Tango, "Equivalence test and confidence interval for the difference in proportions for the
     paired-sample design", Statistics in Medicine 17 (1998), p. 891-908: all differences that a
-    score test does not reject, with the other unknown, the chance q that only the first succeeds,
-    at its most likely value under each. Newcombe's method 10 (the same year and volume, p.
-    2635-2650) needs no search, but covers too often where our policies are, at high and correlated
-    rates: of 100,000 samples of 50 at rates 0.95 and correlation 0.5 it held the truth in 99.5 %,
-    Tango's in 98.0 %; at 200 seeds in 97.1 and 95.6 % (`benchmarks/paired_intervals.py`). Tango's
-    also agrees with McNemar's test: without continuity correction the test rejects just when 0 is
-    outside.
+    score test does not reject, with the nuisance parameter, the probability q that only the first
+    policy succeeds, at its maximum likelihood. Newcombe's method 10 (the same year and volume, p.
+    2635-2650) needs no search, but covers too often at high and correlated rates: of 100,000
+    samples of 50 at rates 0.95 and correlation 0.5 it contained the truth in 99.5 %, Tango's in
+    98.0 %; at 200 seeds in 97.1 and 95.6 % (`benchmarks/paired_intervals.py`). Tango's interval
+    also agrees with McNemar's test: without continuity correction the test rejects exactly when 0
+    is outside.
 
     Args:
-        pairs: Without any the interval is [-1, 1].
-        confidence: Between 0 and 1.
+        pairs: Counts; without seeds the interval is [-1, 1].
+        confidence: Confidence level, between 0 and 1.
 
     Raises:
-        ValueError: The confidence is out of its range.
+        ValueError: The confidence level is out of range.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"The confidence is {confidence}; allowed: between 0 and 1.")
@@ -123,7 +121,7 @@ def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
 
 
 def _score(pairs: Pairs, difference: float) -> float:
-    """Returns Tango's standardised deviation (equation 6) of what was observed from a true difference, second less first."""
+    """Returns Tango's score (equation 6) of the observed counts for a true difference."""
     n = pairs.count
     gained = pairs.only_second
     lost = pairs.only_first
@@ -138,7 +136,7 @@ def _score(pairs: Pairs, difference: float) -> float:
 
 
 def _last(holds: Callable[[float], bool], start: float, end: float) -> float:
-    """Returns the place farthest towards `end` until which something holds, which does at `start`."""
+    """Returns the last value between `start` and `end` for which `holds`, by bisection."""
     if holds(end):
         return end
     for _ in range(_ROOT_STEPS):
@@ -151,9 +149,9 @@ def mcnemar(pairs: Pairs) -> float:
     """Returns the two-sided p value of the exact test that both rates are equal.
 
     Q. McNemar, "Note on the sampling error of the difference between correlated proportions or
-    percentages", Psychometrika 12 (1947), p. 153-157, with the binomial distribution itself: were
-    the rates equal, each seed on which the two disagree would be won by either with chance 1/2. It
-    errs on the safe side; without such seeds it is 1.
+    percentages", Psychometrika 12 (1947), p. 153-157, with the binomial distribution itself: with
+    equal rates, each policy wins a discordant seed with probability 1/2. The test is conservative;
+    without discordant seeds p is 1.
     """
     fewer = min(pairs.only_first, pairs.only_second)
     discordant = pairs.only_first + pairs.only_second
@@ -162,14 +160,14 @@ def mcnemar(pairs: Pairs) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p values corrected for their number, in their order.
+    """Returns corrected p values, in their order.
 
     S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
-    Statistics 6 (1979), p. 65-70: rejecting those of at most 0.05 errs anywhere in the family with
-    a chance of at most 5 %, however the tests hang together.
+    Statistics 6 (1979), p. 65-70: if values of at most 0.05 are rejected, the probability of any
+    wrong rejection in the family is at most 5 %, for any dependence of the tests.
 
     Raises:
-        ValueError: A value is not within 0 to 1.
+        ValueError: A value is outside of 0 to 1.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"p values are {list(p_values)}; allowed: 0 to 1.")

@@ -1,4 +1,4 @@
-"""How many seeds a paired comparison needs before McNemar's exact test is likely to tell two policies apart."""
+"""Power and sample size of McNemar's exact test for paired comparisons of policies."""
 
 import math
 
@@ -8,24 +8,24 @@ from numpy.typing import NDArray
 from stringline.sim.statistics.paired import Pairs
 
 MOST_SEEDS = 10_000
-# Standard deviations of the number of discordant pairs that are looked at; beyond lies 1e-9.
+# Considered standard deviations of the number of discordant pairs; the omitted tails have 1e-9.
 _REACH = 6.0
 
 
 def paired_power(seeds: int, only_first: float, only_second: float, level: float = 0.05) -> float:
-    """Returns the chance that McNemar's exact test rejects equal rates.
+    """Returns the probability that McNemar's exact test rejects equal rates.
 
-    The sum over the number of discordant pairs of the chance that the test rejects given that
-    number; exact but for tails beyond six standard deviations.
+    The sum of the probabilities of rejection over the numbers of discordant pairs; exact except for
+    tails beyond six standard deviations.
 
     Args:
-        seeds: How many are compared.
-        only_first: Chance that only the first policy succeeds on a seed.
-        only_second: Chance that only the second one does.
-        level: Of the test.
+        seeds: Number of seeds, at least 1.
+        only_first: Probability that only the first policy succeeds on a seed.
+        only_second: Probability that only the second policy succeeds on a seed.
+        level: Level of the test, between 0 and 1.
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of range.
     """
     if (
         seeds < 1
@@ -34,9 +34,9 @@ def paired_power(seeds: int, only_first: float, only_second: float, level: float
         or not 0 < level < 1
     ):
         raise ValueError(
-            f"seeds is {seeds}, the chances {only_first} and {only_second}, the level {level}; "
-            f"allowed: at least 1 seed, "
-            "chances of 0 and above with a sum of at most 1, a level between 0 and 1."
+            f"seeds is {seeds}, the probabilities {only_first} and {only_second}, the level "
+            f"{level}; allowed: at least 1 seed, probabilities of at least 0 with a sum of at most "
+            f"1, and a level between 0 and 1."
         )
     discordant = only_first + only_second
     if discordant == 0:
@@ -56,21 +56,21 @@ def paired_power(seeds: int, only_first: float, only_second: float, level: float
 
 
 def seeds_needed(pairs: Pairs, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Returns how many seeds McNemar's exact test would need if the discordant pairs went on at the observed rates.
+    """Returns the number of seeds that McNemar's exact test needs at the observed rates.
 
     By bisection on `paired_power`; the normal approximation (R. J. Connor, "Sample size for testing
     differences in proportions for the paired-sample design", Biometrics 43, 1987, p. 207-211) gives
-    somewhat fewer than the exact test needs. The power is a saw in the number of seeds, and the
-    observed rates are themselves uncertain: an order of magnitude, not a promise.
+    a somewhat smaller number. The power is not monotonic in the number of seeds, and the observed
+    rates are uncertain, so the result is an order of magnitude.
 
     Args:
-        pairs: What was observed.
-        power: Chance of a verdict.
-        level: Of the test.
+        pairs: Observed counts.
+        power: Probability of a verdict.
+        level: Level of the test.
 
     Returns:
-        Their number; None where the two won equally many seeds, or where more than `MOST_SEEDS`
-        would be needed.
+        The number of seeds; None if both policies won equally many seeds, or if more than
+        `MOST_SEEDS` are needed.
     """
     if pairs.only_first == pairs.only_second:
         return None
@@ -94,11 +94,11 @@ def seeds_needed(pairs: Pairs, power: float = 0.8, level: float = 0.05) -> int |
 def _log_binomial(
     successes: NDArray[np.int64], trials: NDArray[np.int64], chance: float
 ) -> NDArray[np.float64]:
-    """Returns log probabilities of the binomial distribution, broadcast; minus infinity where successes exceed trials."""
+    """Returns binomial log probabilities; minus infinity if successes exceed trials."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, int(trials.max()) + 1)))])  # log k!
     failures = trials - successes
     ways = logs[trials] - logs[np.minimum(successes, trials)] - logs[np.maximum(failures, 0)]
-    # The smallest number stands for zero, whose logarithm times none would be no number.
+    # 1e-300 replaces 0, because 0 times the logarithm of 0 is NaN.
     outcomes = successes * math.log(max(chance, 1e-300)) + failures * math.log(
         max(1 - chance, 1e-300)
     )

@@ -6,32 +6,33 @@ from typing import ClassVar
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.props.containers import Rack
 from stringline.sim.props.dishes import Bowl, Glass, Plate
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.goal_task import GoalTask
-from stringline.sim.tasks.success import Touching
+from stringline.sim.tasks.placement import draw_pose, draw_yaw
+from stringline.sim.tasks.success import CLEAR_M, ContactState
 
 RACK_X = (-0.1, 0.1)
 RACK_Y = (0.18, 0.25)
 RACK_YAW_DEG = (-93.6, -86.4)
 TRIES = 40
-MARGIN_M = 0.01  # Between dish and rack at the start.
-CLEAR_M = 0.02  # Lifted means that far off the table.
+MARGIN_M = 0.01  # Smallest gap between dish and rack at the start.
+PLATE_TILT_DEG = 45.0  # Smallest tilt of a plate in a slot.
 
 
 class DishTask(GoalTask):
-    """One dish and the rack; stages are start, lifted, over_rack, on_rack and success.
+    """The base class of tasks with one dish and the rack.
 
     The rack stands as in aloha_sim: x U(-0.1, 0.1), y U(0.18, 0.25) m, yaw -90 +- 3.6 degrees; its
     tines are on the left as the operator sees it, its free bay on the right. The dish starts
-    upright on the table at a place drawn evenly from `dish_x` and `dish_y`, again and again until
-    its rim is 1 cm clear of the rack.
+    upright on the table at a place drawn from U(`dish_x`), U(`dish_y`), anew until its rim is 1 cm
+    clear of the rack.
 
     Args:
         control_hz: Actions per second.
-        dish: What goes onto the rack; it stands on its origin.
+        dish: The dish, which stands on its origin.
         rim_points: (N, 3), points all around its rim in its frame, metres.
     """
 
@@ -44,54 +45,52 @@ class DishTask(GoalTask):
         self.dish = dish
         self.rim_points = rim_points
         super().__init__(control_hz, self.rack, dish)
-        # A reset leaves props here before they are placed: not inside one another, which would be
+        # After a reset the props are here until they are placed. Inside one another they would have
         # thousands of contacts.
         for number, prop in enumerate(self.props.values(), start=1):
             mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.0, float(number))
 
     @abstractmethod
     def on_rack(self, T_rack_dish: Matrix) -> bool:
-        """Says by geometry alone whether the dish at its pose (4, 4) in the frame of the upright rack is where it belongs."""
+        """Returns whether the dish, at its pose (4, 4) in the upright rack's frame, is in place."""
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where rack and dish are.
+        """Draws the poses of rack and dish.
 
         Raises:
-            RuntimeError: In 40 tries there was no free place, which the ranges rule out.
+            RuntimeError: None of 40 tries has found a free place, which the ranges rule out.
         """
-        yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*RACK_YAW_DEG)))
-        T_table_rack = pose(
-            (random_state.uniform(*RACK_X), random_state.uniform(*RACK_Y), 0.0), yaw
-        )
+        yaw = draw_yaw(random_state, RACK_YAW_DEG)
+        T_table_rack = draw_pose(random_state, RACK_X, RACK_Y, rotation=yaw)
         self.place(physics, self.rack, T_table_rack)
         for _ in range(TRIES):
-            spot = pose(
-                (random_state.uniform(*self.dish_x), random_state.uniform(*self.dish_y), 0.0)
-            )
+            spot = draw_pose(random_state, self.dish_x, self.dish_y)
             if self._clear(inverse(T_table_rack) @ spot):
                 self.place(physics, self.dish, spot)
                 return
-        raise RuntimeError(f"No place for {self.dish.name} beside the rack in {TRIES} tries.")
+        raise RuntimeError(
+            f"None of {TRIES} tries has found a place for {self.dish.name} beside the rack."
+        )
 
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says whether the rack stands upright on the table and the dish is where it belongs."""
+        """Returns whether the rack stands upright on the table and the dish is in place."""
         T_base_rack = self.pose(physics, self.rack)
         level = T_base_rack[2, 2] > 0.999 and abs(T_base_rack[2, 3] - self.table_height) < 0.005
         return bool(level and self.on_rack(inverse(T_base_rack) @ self.pose(physics, self.dish)))
 
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Lifted: held 2 cm off the table; over the rack: held, its middle above it; on the rack: where it belongs, let go."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the stage: lifted by 2 cm, held over the rack, or in place and released."""
         T_base_dish = self.pose(physics, self.dish)
-        if not touching.by_any_arm([self.dish.name]):
+        if not contacts.by_any_arm([self.dish.name]):
             return 3 if self.reached(physics) else 0
-        held = any(touching.held(arm, self.dish.name) for arm in ("left", "right"))
+        held = contacts.held_by_any(self.dish.name)
         if not held or self.lowest(T_base_dish) - self.table_height < CLEAR_M:
             return 0
         across = (inverse(self.pose(physics, self.rack)) @ T_base_dish)[:2, 3]
         return 2 if bool((np.abs(across) < self.rack.half).all()) else 1
 
     def lowest(self, T_base_dish: Matrix) -> float:
-        """Returns the height of the lower of the dish's foot and the lowest point of its rim, metres."""
+        """Returns the height of the dish's foot or of its rim, whichever is lower, metres."""
         rim = self.rim_points @ T_base_dish[2, :3] + T_base_dish[2, 3]
         return float(min(rim.min(), T_base_dish[2, 3]))
 
@@ -104,22 +103,20 @@ class DishTask(GoalTask):
 def circle(radius: float, height: float, count: int = 24) -> Matrix:
     """Returns points (count, 3) on a circle around the z axis, metres."""
     angles = np.arange(count) * 2 * np.pi / count
-    return np.stack(
-        [radius * np.cos(angles), radius * np.sin(angles), np.full(count, height)], axis=-1
-    )
+    x, y = radius * np.cos(angles), radius * np.sin(angles)
+    return np.stack([x, y, np.full(count, height)], axis=-1)
 
 
 def stands_in_bay(rack: Rack, T_rack_dish: Matrix, rim_points: Matrix) -> bool:
-    """Says whether a dish stands on the floor of the rack's free bay.
+    """Returns whether a dish stands on the floor of the rack's free bay.
+
+    It must be upright to within 6 degrees, its foot within 4 mm of the floor, and its rim within
+    the bay.
 
     Args:
-        rack: Whose frame is used.
-        T_rack_dish: (4, 4), of a dish that stands on its origin.
-        rim_points: (N, 3), around its rim in its frame, metres.
-
-    Returns:
-        Whether it is upright to within 6 degrees, its foot within 4 mm of the floor, and all of its
-        rim within the bay.
+        rack: The rack.
+        T_rack_dish: (4, 4), pose of the dish, which stands on its origin.
+        rim_points: (N, 3), points around its rim in its frame, metres.
     """
     rim = (rim_points @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3])[:, :2]
     inside = (rim > rack.bay[0]).all() and (rim < rack.bay[1]).all()
@@ -150,7 +147,7 @@ class BowlOnRack(DishTask):
         super().__init__(control_hz, self.bowl, circle(0.057, self.bowl.height))
 
     def on_rack(self, T_rack_dish: Matrix) -> bool:
-        """Says whether the bowl stands in the rack's bay."""
+        """Returns whether the bowl stands in the rack's bay."""
         return stands_in_bay(self.rack, T_rack_dish, self.rim_points)
 
 
@@ -174,12 +171,8 @@ class GlassOnRack(DishTask):
         super().__init__(control_hz, self.glass, circle(self.glass.diameter / 2, self.glass.height))
 
     def on_rack(self, T_rack_dish: Matrix) -> bool:
-        """Says whether the glass stands in the rack's bay."""
+        """Returns whether the glass stands in the rack's bay."""
         return stands_in_bay(self.rack, T_rack_dish, self.rim_points)
-
-
-TILT_DEG = 45.0
-DIAMETER_M = 0.21
 
 
 class PlateOnRack(DishTask):
@@ -190,9 +183,9 @@ class PlateOnRack(DishTask):
     Success: the plate is tilted by at least 45 degrees, its lowest point within 6 mm of the rack's
     floor, all of it within the rack's outline, and all of it below the tines' tips between the same
     two rows (to within 4 mm of their middles); touched by no arm, all at rest, for 0.5 s. The
-    plate's size (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of
-    `Plate` by default, so that there is room for a finger below it on the bare table. The task
-    exists in no public simulation.
+    plate's size (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of a
+    default `Plate`, so that there is room for a finger below it on the bare table. No public
+    simulation has this task.
     """
 
     name: ClassVar[str] = "plate_on_rack"
@@ -202,28 +195,20 @@ class PlateOnRack(DishTask):
 
     def __init__(self, control_hz: float = 50.0) -> None:
         # The rim's inner edge is at 201 mm, its outer one at 210 mm.
-        self.plate = Plate(
-            diameter=0.201, floor_diameter=0.155, thickness=0.007, rim_from=0.007, mass=0.08
-        )
-        radius = DIAMETER_M / 2
-        lip = circle(radius, self.plate.height - 0.0055)
-        edges = (
-            circle(self.plate.diameter / 2, self.plate.height),
-            lip,
-            circle(self.plate.floor_radius, 0.0),
-        )
-        self.edges = np.concatenate(edges)
+        self.plate = Plate(diameter=0.201, floor_diameter=0.155, thickness=0.007, mass=0.08)
+        lip = circle(0.105, self.plate.height - 0.0055)
+        rim = circle(self.plate.diameter / 2, self.plate.height)
+        self.edges = np.concatenate([rim, lip, circle(self.plate.floor_radius, 0.0)])
         super().__init__(control_hz, self.plate, lip)
 
     def on_rack(self, T_rack_dish: Matrix) -> bool:
-        """Says whether the plate stands in a slot."""
+        """Returns whether the plate stands in a slot."""
         rack = self.rack
         edges = self.edges @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3]
-        tilted = abs(T_rack_dish[2, 2]) <= np.cos(np.radians(TILT_DEG))
+        tilted = abs(T_rack_dish[2, 2]) <= np.cos(np.radians(PLATE_TILT_DEG))
         standing = abs(edges[:, 2].min() - rack.floor) < 0.006
         if not tilted or not standing or (np.abs(edges[:, :2]) > rack.half).any():
             return False
         low = edges[edges[:, 2] < rack.height, 1]
-        return bool(
-            ((low.min() > rack.rows[:-1] - 0.004) & (low.max() < rack.rows[1:] + 0.004)).any()
-        )
+        between = (low.min() > rack.rows[:-1] - 0.004) & (low.max() < rack.rows[1:] + 0.004)
+        return bool(between.any())

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.props.containers import Bin
@@ -16,24 +15,23 @@ from stringline.sim.props.dishes import Bowl
 from stringline.sim.props.handheld import Apple, Banana, Pear, SnackBox
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.goal_task import GoalTask
-from stringline.sim.tasks.success import Touching, in_frame, upright
+from stringline.sim.tasks.placement import draw_yaw
+from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
 
-UP = (0.0, 0.0, 1.0)
-APART_M = 0.05  # Between things, and between them and the container: room for a finger.
-CLEAR_M = 0.02  # Lifted means that far off the table.
+APART_M = 0.05  # Smallest gap between two props at the start: room for a finger.
 LAYOUTS = 20
 TRIES = 60
 
 
 @dataclass(frozen=True)
 class Solid:
-    """A prop as balls, which say where it is.
+    """A prop and balls that cover it.
 
     Attributes:
         prop: The prop.
-        points: (N, 3), centres of balls in its frame, metres; close enough to each other to stand
-            for its outline.
-        radii: (N,), metres; 0 where the points are its corners.
+        points: (N, 3), centres of the balls in its frame, metres, close enough to each other to
+            follow its outline.
+        radii: (N,), radii of the balls, metres; 0 for the corners of a box.
     """
 
     prop: Prop
@@ -42,45 +40,45 @@ class Solid:
 
 
 class GatheringTask(GoalTask):
-    """Three things go into the container; stages are start, lifted, one_in, two_in, all_in and success.
+    """Three objects go into the container.
 
-    Start: container at x U(`container_x`), y U(`container_y`), yaw U(`container_yaw_deg`). Things
-    at any yaw, two on one side and one on the other, which ones being drawn, at |x| U(`thing_x`), y
-    U(`thing_y`), 5 cm clear of each other and of the container. Success: each thing is inside the
+    Start: container at x U(`container_x`), y U(`container_y`), yaw U(`container_yaw_deg`). Objects
+    at any yaw, two on a drawn side and one on the other, in a drawn order, at |x| U(`object_x`), y
+    U(`object_y`), 5 cm clear of each other and of the container. Success: each object is inside the
     upright container by geometry; touched by no arm, all at rest, for 0.5 s.
 
     Args:
         control_hz: Actions per second.
-        container: Where everything goes.
-        things: What goes there: three of them.
+        container: The container.
+        objects: The three objects.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "one_in", "two_in", "all_in", "success")
     container_x: ClassVar[tuple[float, float]] = (-0.04, 0.04)
     container_y: ClassVar[tuple[float, float]] = (-0.04, 0.04)
     container_yaw_deg: ClassVar[tuple[float, float]] = (-15.0, 15.0)
-    thing_x: ClassVar[tuple[float, float]] = (0.18, 0.32)
-    thing_y: ClassVar[tuple[float, float]] = (-0.17, 0.17)
+    object_x: ClassVar[tuple[float, float]] = (0.18, 0.32)
+    object_y: ClassVar[tuple[float, float]] = (-0.17, 0.17)
 
-    def __init__(self, control_hz: float, container: Solid, things: Sequence[Solid]) -> None:
-        assert len(things) == len(self.stages) - 3, "there is a stage for each thing"
+    def __init__(self, control_hz: float, container: Solid, objects: Sequence[Solid]) -> None:
+        assert len(objects) == len(self.stages) - 3, "each object needs a stage"
         self.container = container
-        self.things = tuple(things)
-        super().__init__(control_hz, container.prop, *(thing.prop for thing in things))
+        self.objects = tuple(objects)
+        super().__init__(control_hz, container.prop, *(item.prop for item in objects))
 
     @abstractmethod
     def contains(self, points: Matrix) -> bool:
-        """Says whether points (N, 3) in the container's frame, metres, are inside it."""
+        """Returns whether points (N, 3) in the container's frame, metres, are inside it."""
 
     @abstractmethod
-    def lying(self, thing: Solid) -> Matrix:
-        """Returns the pose (4, 4) of a thing that rests on the table at the origin."""
+    def lying(self, item: Solid) -> Matrix:
+        """Returns the pose (4, 4) of an object that rests on the table at the origin."""
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where everything is.
+        """Draws the poses of all props.
 
         Raises:
-            RuntimeError: In 20 layouts there was no free place for all, which the ranges rule out.
+            RuntimeError: None of 20 layouts has room for all, which the ranges rule out.
         """
         for _ in range(LAYOUTS):
             layout = self._layout(random_state)
@@ -88,98 +86,82 @@ class GatheringTask(GoalTask):
                 for solid, T_table_solid in layout:
                     self.place(physics, solid.prop, T_table_solid)
                 return
-        raise RuntimeError(f"No place for all things in {LAYOUTS} layouts.")
+        raise RuntimeError(f"None of {LAYOUTS} layouts has room for all objects.")
 
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says whether everything is inside."""
-        return all(self.inside(physics, thing) for thing in self.things)
+        """Returns whether all objects are inside."""
+        return all(self.inside(physics, item) for item in self.objects)
 
-    def inside(self, physics: mjcf.Physics, thing: Solid) -> bool:
-        """Says by geometry alone whether a thing is inside the container, which stands upright on the table."""
+    def inside(self, physics: mjcf.Physics, item: Solid) -> bool:
+        """Returns by geometry alone whether an object is inside the container on the table."""
         container = self.container.prop
-        place = thing.prop.get_pose(physics)[0]
+        place = item.prop.get_pose(physics)[0]
         there = container.get_pose(physics)[0]
         if np.hypot(*(place - there)[:2]) > container.reach:
-            return False  # Mostly so, and cheap to see.
+            return False  # The common case, found at little cost.
         T_base_container = self.pose(physics, container)
-        stands = (
-            upright(T_base_container, 0.999)
-            and abs(T_base_container[2, 3] - self.table_height) < 0.005
-        )
-        return stands and self.contains(
-            in_frame(T_base_container, self.pose(physics, thing.prop), thing.points)
-        )
+        lifted = abs(T_base_container[2, 3] - self.table_height) >= 0.005
+        if lifted or not upright(T_base_container, 0.999):
+            return False
+        T_base_item = self.pose(physics, item.prop)
+        return self.contains(in_frame(T_base_container, T_base_item, item.points))
 
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Lifted: something is held 2 cm off the table; one, two, all in: as many are inside and touched by no arm."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the stage: an object lifted by 2 cm, or the number of objects released inside."""
         count = sum(
-            self.inside(physics, thing) and not touching.by_any_arm([thing.prop.name])
-            for thing in self.things
+            self.inside(physics, item) and not contacts.by_any_arm([item.prop.name])
+            for item in self.objects
         )
-        return (
-            1 + count
-            if count
-            else int(any(self._lifted(physics, touching, thing) for thing in self.things))
-        )
+        if count:
+            return 1 + count
+        return int(any(self._lifted(physics, contacts, item) for item in self.objects))
 
-    def lowest(self, physics: mjcf.Physics, thing: Solid) -> float:
-        """Returns the height of a thing's lowest point, metres."""
-        T_base_thing = self.pose(physics, thing.prop)
-        return float((thing.points @ T_base_thing[2, :3] + T_base_thing[2, 3] - thing.radii).min())
+    def lowest(self, physics: mjcf.Physics, item: Solid) -> float:
+        """Returns the height of an object's lowest point, metres."""
+        T_base_item = self.pose(physics, item.prop)
+        return float((item.points @ T_base_item[2, :3] + T_base_item[2, 3] - item.radii).min())
 
-    def _lifted(self, physics: mjcf.Physics, touching: Touching, thing: Solid) -> bool:
-        held = any(touching.held(arm, thing.prop.name) for arm in ARMS)
-        return held and self.lowest(physics, thing) - self.table_height > CLEAR_M
+    def _lifted(self, physics: mjcf.Physics, contacts: ContactState, item: Solid) -> bool:
+        held = contacts.held_by_any(item.prop.name)
+        return held and self.lowest(physics, item) - self.table_height > CLEAR_M
 
     def _layout(self, random_state: np.random.RandomState) -> list[tuple[Solid, Matrix]] | None:
-        spot = (
-            random_state.uniform(*self.container_x),
-            random_state.uniform(*self.container_y),
-            0.0,
-        )
-        layout = [(self.container, pose(spot, _turned(random_state, self.container_yaw_deg)))]
+        x = random_state.uniform(*self.container_x)
+        y = random_state.uniform(*self.container_y)
+        yaw = draw_yaw(random_state, self.container_yaw_deg)
+        layout = [(self.container, pose((x, y, 0.0), yaw))]
         sides = random_state.permutation((-1, 1, random_state.choice((-1, 1))))
-        for thing, side in zip(self.things, sides, strict=True):
-            free = self._free_place(random_state, thing, float(side), layout)
+        for item, side in zip(self.objects, sides, strict=True):
+            free = self._free_place(random_state, item, float(side), layout)
             if free is None:
                 return None
-            layout.append((thing, free))
+            layout.append((item, free))
         return layout
 
     def _free_place(
         self,
         random_state: np.random.RandomState,
-        thing: Solid,
+        item: Solid,
         side: float,
         layout: Sequence[tuple[Solid, Matrix]],
     ) -> Matrix | None:
         for _ in range(TRIES):
-            spot = (
-                side * random_state.uniform(*self.thing_x),
-                random_state.uniform(*self.thing_y),
-                0.0,
-            )
-            T_table_thing = pose(spot, _turned(random_state, (-180.0, 180.0))) @ self.lying(thing)
-            if all(distance(thing, T_table_thing, other, at) > APART_M for other, at in layout):
-                return T_table_thing
+            x = side * random_state.uniform(*self.object_x)
+            y = random_state.uniform(*self.object_y)
+            yaw = draw_yaw(random_state, (-180.0, 180.0))
+            T_table_item = pose((x, y, 0.0), yaw) @ self.lying(item)
+            if all(distance(item, T_table_item, other, at) > APART_M for other, at in layout):
+                return T_table_item
         return None
 
 
 def distance(a: Solid, T_base_a: Matrix, b: Solid, T_base_b: Matrix) -> float:
-    """Returns how far apart two things at poses (4, 4) are, seen from above, metres; below zero where they overlap."""
+    """Returns the gap between two props as seen from above, metres; below zero: they overlap."""
     across_a, across_b = (
         (solid.points @ T[:2, :3].T + T[:2, 3]) for solid, T in ((a, T_base_a), (b, T_base_b))
     )
-    between = (
-        np.linalg.norm(across_a[:, None] - across_b[None], axis=-1)
-        - a.radii[:, None]
-        - b.radii[None]
-    )
-    return float(between.min())
-
-
-def _turned(random_state: np.random.RandomState, yaws_deg: tuple[float, float]) -> Matrix:
-    return rotation_about(UP, np.radians(random_state.uniform(*yaws_deg)))
+    between = np.linalg.norm(across_a[:, None] - across_b[None], axis=-1)
+    return float((between - a.radii[:, None] - b.radii[None]).min())
 
 
 class FruitBowl(GatheringTask):
@@ -202,31 +184,27 @@ class FruitBowl(GatheringTask):
         self.banana = Banana(length=0.15)
         self.apple = Apple()
         self.pear = Pear()
+        banana_radii = np.full(len(self.banana.points), self.banana.radius)
         fruits = (
-            Solid(
-                self.banana,
-                self.banana.points,
-                np.full(len(self.banana.points), self.banana.radius),
-            ),
+            Solid(self.banana, self.banana.points, banana_radii),
             Solid(self.pear, self.pear.points, self.pear.radii),
             Solid(self.apple, self.apple.points, self.apple.radii),
         )
-        super().__init__(
-            control_hz, Solid(self.bowl, np.zeros((1, 3)), np.array([self.bowl.reach])), fruits
-        )
+        bowl = Solid(self.bowl, np.zeros((1, 3)), np.array([self.bowl.reach]))
+        super().__init__(control_hz, bowl, fruits)
 
     def contains(self, points: Matrix) -> bool:
-        """Says whether points (N, 3) in the bowl's frame, metres, are inside it."""
+        """Returns whether points (N, 3) in the bowl's frame, metres, are inside it."""
         return self.bowl.contains(points)
 
-    def lying(self, thing: Solid) -> Matrix:
+    def lying(self, item: Solid) -> Matrix:
         """Returns the pose (4, 4) of a fruit that lies on the table at the origin."""
-        tilt = self.pear.tilt if thing.prop is self.pear else 0.0
-        return pose((0.0, 0.0, float(thing.radii[0])), rotation_about((1.0, 0.0, 0.0), -tilt))
+        tilt = self.pear.tilt if item.prop is self.pear else 0.0
+        return pose((0.0, 0.0, float(item.radii[0])), rotation_about((1.0, 0.0, 0.0), -tilt))
 
 
 class StorageBin(GatheringTask):
-    """A red, a yellow and a blue snack box go into the bin in the middle, whose walls are 100 mm high.
+    """A red, a yellow and a blue snack box go into the bin in the middle, with walls of 100 mm.
 
     Start: bin at x and y U(-0.04, 0.04) m, yaw +-15 degrees; boxes stand at |x| U(0.18, 0.32), y
     U(-0.17, 0.17) m at any yaw, two on one side and one on the other, 5 cm clear of each other and
@@ -247,15 +225,14 @@ class StorageBin(GatheringTask):
             SnackBox("yellow_box", size=(0.09, 0.044, 0.036), colour=(0.96, 0.76, 0.10, 1.0)),
             SnackBox("blue_box", size=(0.044, 0.04, 0.08), colour=(0.10, 0.35, 0.85, 1.0)),
         )
-        things = [Solid(box, box.points, np.zeros(len(box.points))) for box in self.boxes]
-        super().__init__(
-            control_hz, Solid(self.bin, self.bin.outline, np.zeros(len(self.bin.outline))), things
-        )
+        objects = [Solid(box, box.points, np.zeros(len(box.points))) for box in self.boxes]
+        outline = self.bin.outline
+        super().__init__(control_hz, Solid(self.bin, outline, np.zeros(len(outline))), objects)
 
     def contains(self, points: Matrix) -> bool:
-        """Says whether points (N, 3) in the bin's frame, metres, are inside it."""
+        """Returns whether points (N, 3) in the bin's frame, metres, are inside it."""
         return self.bin.contains(points)
 
-    def lying(self, thing: Solid) -> Matrix:
+    def lying(self, item: Solid) -> Matrix:
         """Returns the pose (4, 4) of a box that stands on the table at the origin."""
-        return pose((0.0, 0.0, -float(thing.points[:, 2].min())))
+        return pose((0.0, 0.0, -float(item.points[:, 2].min())))

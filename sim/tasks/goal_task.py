@@ -1,4 +1,4 @@
-"""Tasks that are done when things are where they belong: inside the goal, released and at rest."""
+"""Tasks that are done when all props are inside their goal, released and at rest."""
 
 from abc import abstractmethod
 
@@ -6,27 +6,28 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.success import Lasting, Touching
+from stringline.sim.tasks.success import ContactState, HeldFor
 from stringline.sim.tasks.tabletop import TabletopTask
 
 
 class GoalTask(TabletopTask):
-    """Success: the goal is reached, no arm touches any prop, and all props are at rest, for half a second.
+    """A task with a goal that is a predicate of geometry.
 
-    Subclasses draw the start in `place_props`, and say what is reached and how far things are.
+    Success: the goal is reached, no arm touches any prop, and all props are at rest, for half a
+    second. Subclasses draw the start in `place_props` and define the goal and the stages.
     """
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
-        self._rest = Lasting()
+        self._rest = HeldFor()
         super().__init__(control_hz, *props)
 
     @abstractmethod
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says by geometry alone whether everything is inside its goal."""
+        """Returns by geometry alone whether everything is inside its goal."""
 
     @abstractmethod
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Returns the index of the stage that holds now, below success; called once after each control period."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the current stage, below success; called after each control period."""
 
     def initialize_episode(
         self, physics: mjcf.Physics, random_state: np.random.RandomState
@@ -36,11 +37,9 @@ class GoalTask(TabletopTask):
         super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Follows the episode's progress."""
-        touching = self.touching(physics)
-        stage = self.progress(physics, touching)
-        still = (
-            self.reached(physics) and not touching.by_any_arm(self.props) and self.at_rest(physics)
-        )
-        self.success = self._rest.update(still, physics.time())
+        """Updates success and stage."""
+        contacts = self.contact_state(physics)
+        stage = self.progress(physics, contacts)
+        released = self.reached(physics) and not contacts.by_any_arm(self.props)
+        self.success = self._rest.update(released and self.at_rest(physics), physics.time())
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

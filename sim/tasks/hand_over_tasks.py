@@ -1,10 +1,7 @@
 """Tasks in which one arm hands an object to the other, which puts it into a container.
 
-Start ranges are those of aloha_sim's HandOverBanana; there the hand-over itself is optional, here
-it is required.
-
-Start ranges are those of aloha_sim's HandOverPen; there the hand-over itself is optional, here it
-is required.
+Start ranges are those of aloha_sim's HandOverBanana and HandOverPen. There the hand-over itself is
+optional, here it is required.
 """
 
 from abc import abstractmethod
@@ -13,15 +10,21 @@ from typing import ClassVar
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix
 from stringline.sim.props.containers import Holder
 from stringline.sim.props.dishes import Bowl
 from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.success import Lasting, Touching, in_frame, upright
+from stringline.sim.tasks.placement import draw_pose, draw_yaw
+from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor, in_frame, upright
 from stringline.sim.tasks.tabletop import TabletopTask
 
-CLEAR_M = 0.02  # Lifted means that far off the table.
+ITEM_X = (0.12, 0.18)
+CONTAINER_X = (-0.18, -0.12)
+START_Y = (-0.1, 0.1)
+ITEM_YAW_DEG = (-108.0, -72.0)
+# A leaning pen touches the floor with its edge; the middle of its end is at most that much higher.
+PEN_ABOVE_FLOOR_M = 0.02
 
 
 class HandOverTask(TabletopTask):
@@ -34,20 +37,20 @@ class HandOverTask(TabletopTask):
 
     Args:
         control_hz: Actions per second.
-        item: What is handed over.
-        container: Where it goes.
+        item: The prop to hand over.
+        container: The prop to put it into.
     """
 
     def __init__(self, control_hz: float, item: Prop, container: Prop) -> None:
         self.item = item
         self.container = container
         self._phase = 0
-        self._rest = Lasting()
+        self._rest = HeldFor()
         super().__init__(control_hz, item, container)
 
     @abstractmethod
     def inside(self, T_base_item: Matrix, T_base_container: Matrix, /) -> bool:
-        """Says by geometry alone whether the item at its pose (4, 4) is inside the container at its own."""
+        """Returns by geometry alone whether the item is inside the container; poses are (4, 4)."""
 
     @abstractmethod
     def lowest(self, T_base_item: Matrix, /) -> float:
@@ -62,44 +65,38 @@ class HandOverTask(TabletopTask):
         super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Follows the episode's progress."""
-        touching = self.touching(physics)
+        """Updates success and stage."""
+        contacts = self.contact_state(physics)
         T_base_item = self.pose(physics, self.item)
         inside = self.inside(T_base_item, self.pose(physics, self.container))
-        self._phase = self._next_phase(
-            touching, self.lowest(T_base_item) - self.table_height > CLEAR_M, inside
-        )
-        free = inside and not touching.by_any_arm([self.item.name])
-        resting = self._rest.update(free and self.at_rest(physics), physics.time())
+        clear = self.lowest(T_base_item) - self.table_height > CLEAR_M
+        self._phase = self._next_phase(contacts, clear, inside)
+        released = inside and not contacts.by_any_arm([self.item.name])
+        resting = self._rest.update(released and self.at_rest(physics), physics.time())
         self.success = self._phase == 3 and resting
         self.stage = max(self.stage, 4 if self.success else self._phase)
 
-    def _next_phase(self, touching: Touching, clear: bool, inside: bool) -> int:
+    def _next_phase(self, contacts: ContactState, clear: bool, inside: bool) -> int:
         item = self.item.name
         phase = self._phase
-        if touching.between(item, "table"):
+        if contacts.between(item, "table"):
             phase = 0
-        if phase == 0 and clear and touching.held("right", item):
+        if phase == 0 and clear and contacts.held("right", item):
             phase = 1
-        if (
-            phase == 1
-            and clear
-            and touching.held("left", item)
-            and not touching.by_arm("right", item)
-        ):
+        passed = clear and contacts.held("left", item) and not contacts.by_arm("right", item)
+        if phase == 1 and passed:
             phase = 2
         return 3 if phase == 2 and inside else phase
 
 
-BANANA_X = (0.12, 0.18)
-BANANA_Y = (-0.1, 0.1)
-BANANA_YAW_DEG = (-108.0, -72.0)
-BOWL_X = (-0.18, -0.12)
-BOWL_Y = (-0.1, 0.1)
-
-
 class HandOverBanana(HandOverTask):
-    """The banana goes from the right gripper to the left one and into the bowl: the whole of its axis, below the rim."""
+    """The banana goes from the right gripper to the left one and with its whole axis into the bowl.
+
+    Start: the banana's middle at x 0.12 to 0.18 m and y -0.1 to 0.1 m, turned by -108 to -72
+    degrees (along x, give or take 18); the bowl at x -0.18 to -0.12 m, y -0.1 to 0.1 m. Success:
+    the banana was handed over as in `HandOverTask`; its axis is within the rim of the upright bowl;
+    no arm touches it and it is at rest, for half a second.
+    """
 
     name: ClassVar[str] = "hand_over_banana"
     instruction: ClassVar[str] = "hand over the banana and put it into the bowl"
@@ -111,22 +108,11 @@ class HandOverBanana(HandOverTask):
         super().__init__(control_hz, self.banana, self.bowl)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where banana and bowl are."""
-        yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*BANANA_YAW_DEG)))
-        spot = (
-            random_state.uniform(*BANANA_X),
-            random_state.uniform(*BANANA_Y),
-            self.banana.radius,
-        )
-        self.place(physics, self.banana, pose(spot, yaw))
-        self.place(
-            physics,
-            self.bowl,
-            pose((random_state.uniform(*BOWL_X), random_state.uniform(*BOWL_Y), 0.0)),
-        )
+        """Draws the poses of banana and bowl."""
+        _place(self, physics, random_state, self.banana.radius)
 
     def inside(self, T_base_banana: Matrix, T_base_bowl: Matrix) -> bool:
-        """Says whether the banana's whole axis is within the upright bowl's rim and between its floor and its rim's height."""
+        """Returns whether the banana's axis is within the upright bowl, below its rim."""
         points = in_frame(T_base_bowl, T_base_banana, self.banana.points)
         within = np.hypot(points[:, 0], points[:, 1]) < self.bowl.rim_radius
         between = (points[:, 2] > 0) & (points[:, 2] < self.bowl.height)
@@ -136,15 +122,6 @@ class HandOverBanana(HandOverTask):
         """Returns the height of the banana's lowest point, metres."""
         heights = self.banana.points @ T_base_banana[2, :3] + T_base_banana[2, 3]
         return float(heights.min()) - self.banana.radius
-
-
-PEN_X = (0.12, 0.18)
-PEN_Y = (-0.1, 0.1)
-PEN_YAW_DEG = (-108.0, -72.0)
-HOLDER_X = (-0.18, -0.12)
-HOLDER_Y = (-0.1, 0.1)
-# A leaning pen touches the floor with its edge; the middle of its end is that much higher at most.
-ABOVE_FLOOR_M = 0.02
 
 
 class HandOverPen(HandOverTask):
@@ -157,8 +134,6 @@ class HandOverPen(HandOverTask):
     no more than 2 cm above the floor; its axis leaves the holder through the opening, or its upper
     end is inside as well; no arm touches it and it is at rest, for half a second. Sizes are
     aloha_sim's: pen 18 x 185 x 15.5 mm, holder 90 x 107 mm; the pen weighs 20 g.
-
-    Stages: lifted by the right gripper, handed over, in the holder, success.
     """
 
     name: ClassVar[str] = "hand_over_pen"
@@ -171,33 +146,31 @@ class HandOverPen(HandOverTask):
         super().__init__(control_hz, self.pen, self.holder)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where pen and holder are."""
-        yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*PEN_YAW_DEG)))
-        spot = (random_state.uniform(*PEN_X), random_state.uniform(*PEN_Y), self.pen.radius)
-        self.place(physics, self.pen, pose(spot, yaw))
-        self.place(
-            physics,
-            self.holder,
-            pose((random_state.uniform(*HOLDER_X), random_state.uniform(*HOLDER_Y), 0.0)),
-        )
+        """Draws the poses of pen and holder."""
+        _place(self, physics, random_state, self.pen.radius)
 
-    def inside(self, T_base_item: Matrix, T_base_container: Matrix) -> bool:
-        """Says whether the pen's lower end is at the bottom of the upright holder and the pen leaves it through its opening."""
-        ends = in_frame(T_base_container, T_base_item, self.pen.points[[0, -1]])
+    def inside(self, T_base_pen: Matrix, T_base_holder: Matrix) -> bool:
+        """Returns whether the pen stands in the upright holder, leaving it by the opening."""
+        ends = in_frame(T_base_holder, T_base_pen, self.pen.points[[0, -1]])
         low, high = ends[np.argsort(ends[:, 2])]
         share = min(1.0, (self.holder.height - low[2]) / max(high[2] - low[2], 1e-6))
         leaves = low + share * (high - low)
-        within = (
-            np.hypot(*low[:2]) < self.holder.inner_radius
-            and np.hypot(*leaves[:2]) < self.holder.inner_radius
-        )
-        return bool(
-            upright(T_base_container)
-            and within
-            and 0 < low[2] < self.holder.thickness + ABOVE_FLOOR_M
-        )
+        radius = self.holder.inner_radius
+        within = np.hypot(*low[:2]) < radius and np.hypot(*leaves[:2]) < radius
+        standing = 0 < low[2] < self.holder.thickness + PEN_ABOVE_FLOOR_M
+        return bool(upright(T_base_holder) and within and standing)
 
-    def lowest(self, T_base_item: Matrix) -> float:
+    def lowest(self, T_base_pen: Matrix) -> float:
         """Returns the height of the pen's lowest point, metres."""
-        heights = self.pen.points @ T_base_item[2, :3] + T_base_item[2, 3]
+        heights = self.pen.points @ T_base_pen[2, :3] + T_base_pen[2, 3]
         return float(heights.min()) - self.pen.radius
+
+
+def _place(
+    task: HandOverTask, physics: mjcf.Physics, random_state: np.random.RandomState, height: float
+) -> None:
+    """Places the item, its origin at a height in metres, and the container."""
+    yaw = draw_yaw(random_state, ITEM_YAW_DEG)
+    item = draw_pose(random_state, ITEM_X, START_Y, height, rotation=yaw)
+    task.place(physics, task.item, item)
+    task.place(physics, task.container, draw_pose(random_state, CONTAINER_X, START_Y))

@@ -1,12 +1,12 @@
-"""Tasks in which blocks are pushed into a socket held in the air by an arm.
+"""Tasks in which blocks are pushed into a socket that an arm holds in the air.
 
 Sizes follow gym-aloha: the socket is 120 mm long with a hole of 36 mm in 44 mm, the block is 120 mm
-long. Ranges follow it and mujoco_playground, which starts within 10 cm of one place for each. The
-block is 30 mm wide here, not 20: with 8 mm to spare on each side a released block lies 8 mm below
-the socket's axis, where no rule of 5 mm could be met. 3 mm are harder to hit.
+long. Ranges follow it and mujoco_playground, where each prop starts within 10 cm of one place. The
+block is 30 mm wide here, not 20: with 8 mm to spare on each side a released block would lie 8 mm
+below the socket's axis, and no rule of 5 mm could hold. 3 mm are harder to hit.
 
-No public simulation has this task. Socket and blocks have the cross-sections of `single_insertion`;
-the socket is 160 mm long, open at both ends, and each block is half as long, so that both fit in.
+No public simulation has `double_insertion`. Its parts have the same cross-sections; the socket is
+160 mm long, open at both ends, and each block is half as long, so that both fit in.
 """
 
 from dataclasses import dataclass
@@ -17,29 +17,43 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.aloha import ARMS
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
 from stringline.sim.props.insertion_parts import Block, Socket
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.success import Lasting, Touching
+from stringline.sim.tasks.placement import draw_yaw
+from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor
 from stringline.sim.tasks.tabletop import TabletopTask
 
-CLEAR_M = 0.02  # Lifted means that far off the table.
-DEPTH_SHARE = 0.6  # Of the block's length.
+DEPTH_SHARE = 0.6  # Share of a seated block's length that is in the socket.
 AXIS_DISTANCE_M = 0.005
 AXIS_ANGLE_DEG = 5.0
+SINGLE_X = ((-0.24, -0.08), (0.08, 0.24))  # Of socket and block.
+SINGLE_Y = (-0.1, 0.1)
+SINGLE_YAW_DEG = (-25.0, 25.0)
+YELLOW = (0.98, 0.83, 0.08, 1.0)
+# Of the longer socket and the shorter blocks of the double insertion.
+DOUBLE_SOCKET_LENGTH = 0.16
+BLOCK_LENGTH = 0.08
+DOUBLE_SOCKET_START = ((-0.20, -0.04), (0.0, 0.16))
+FIRST_START = ((0.08, 0.24), (-0.1, 0.1))
+SECOND_START = ((-0.22, -0.06), (-0.2, -0.04))
+DOUBLE_YAW_DEG = (-20.0, 20.0)
+# Smallest distance between the axes of two props, metres: an open gripper grasps one and does not
+# touch the other.
+APART_M = 0.075
+TRIES = 200
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a block lies in a socket.
+    """The pose of a block in a socket.
 
     Attributes:
-        depth: How much of the block's length is between the socket's ends, metres.
+        depth: Length of the block between the socket's ends, metres.
         axis_distance: Largest distance of the block's axis from the socket's between these ends,
-            metres; inf where none is.
-        angle_deg: Between both axes, 0 to 90.
-        side: The end of the socket that the block's middle is nearer to: 1 for the one at positive
-            x, else -1.
+            metres; inf if the block is outside.
+        angle_deg: Angle between both axes, 0 to 90 degrees.
+        side: End of the socket that is nearer to the block's middle: 1 at positive x, else -1.
     """
 
     depth: float
@@ -48,7 +62,7 @@ class Fit:
     side: int
 
     def seated(self, block_length: float) -> bool:
-        """Says whether it is deep enough and on the axis."""
+        """Returns whether the block is deep enough and on the axis."""
         straight = self.axis_distance < AXIS_DISTANCE_M and self.angle_deg < AXIS_ANGLE_DEG
         return straight and self.depth >= DEPTH_SHARE * block_length
 
@@ -56,14 +70,7 @@ class Fit:
 def fit(
     T_base_socket: Matrix, T_base_block: Matrix, socket_length: float, block_length: float
 ) -> Fit:
-    """Measures how a block lies in a socket, both along their x axes.
-
-    Args:
-        T_base_socket: (4, 4).
-        T_base_block: (4, 4).
-        socket_length: Metres.
-        block_length: Metres.
-    """
+    """Measures the pose of a block in a socket, both along their x axes; lengths in metres."""
     T_socket_block = inverse(T_base_socket) @ T_base_block
     middle = T_socket_block[:3, 3]
     along = T_socket_block[:3, 0]
@@ -71,9 +78,8 @@ def fit(
     angle_deg = float(np.degrees(np.arccos(min(1.0, abs(along[0])))))
     if abs(along[0]) < 0.5:
         return Fit(0.0, np.inf, angle_deg, side)
-    ends = np.sort(
-        (np.array([-0.5, 0.5]) * socket_length - middle[0]) / along[0]
-    )  # Along the block, from its middle.
+    # Along the block, from its middle.
+    ends = np.sort((np.array([-0.5, 0.5]) * socket_length - middle[0]) / along[0])
     low, high = np.clip(ends, -block_length / 2, block_length / 2)
     if high <= low:
         return Fit(0.0, np.inf, angle_deg, side)
@@ -82,10 +88,10 @@ def fit(
 
 
 class InsertionTask(TabletopTask):
-    """Success: every block is seated, each in an end of its own, and one arm alone holds the socket in the air.
+    """Every block is seated in an end of its own, and one arm alone holds the socket in the air.
 
     Seated means: at least 60 % of the block's length is in the socket, and there the axes are less
-    than 5 mm apart and less than 5 degrees askew. In the air means: both pads of one gripper touch
+    than 5 mm and 5 degrees apart. In the air means: both pads of one gripper touch
     the socket, which is 2 cm or more clear of the table. The other arm does not touch it, neither
     an arm nor the table touches a block, and everything is at rest, for half a second. So a block
     that is still held, half inserted, beside the socket, or in a socket that lies on the table does
@@ -93,11 +99,11 @@ class InsertionTask(TabletopTask):
 
     Args:
         control_hz: Actions per second.
-        socket: Where they go.
-        blocks: What goes there; two of them at most.
+        socket: The socket.
+        blocks: One or two blocks.
 
     Attributes:
-        holders: The arms that may hold the socket in the end.
+        holders: The arms that may hold the socket at success.
     """
 
     holders: ClassVar[tuple[str, ...]] = ARMS
@@ -105,7 +111,7 @@ class InsertionTask(TabletopTask):
     def __init__(self, control_hz: float, socket: Socket, *blocks: Block) -> None:
         self.socket = socket
         self.blocks = blocks
-        self._rest = Lasting()
+        self._rest = HeldFor()
         super().__init__(control_hz, socket, *blocks)
 
     def initialize_episode(
@@ -116,35 +122,23 @@ class InsertionTask(TabletopTask):
         super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Follows the episode's progress."""
-        touching = self.touching(physics)
-        lifted = any(touching.held(arm, self.socket.name) for arm in self.holders) and self._clear(
-            physics
-        )
+        """Updates success and stage."""
+        contacts = self.contact_state(physics)
+        held = any(contacts.held(arm, self.socket.name) for arm in self.holders)
+        lifted = held and self._clear(physics)
         seated = self.seated(physics)
-        still = (
-            lifted
-            and seated == len(self.blocks)
-            and self._released(touching)
-            and self.at_rest(physics)
-        )
-        self.success = self._rest.update(still, physics.time())
-        self.stage = max(
-            self.stage,
-            len(self.stages) - 1 if self.success else self._stage(touching, lifted, seated),
-        )
+        done = lifted and seated == len(self.blocks) and self._released(contacts)
+        self.success = self._rest.update(done and self.at_rest(physics), physics.time())
+        stage = self._stage(contacts, lifted, seated)
+        self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)
 
     def fit(self, physics: mjcf.Physics, block: Block) -> Fit:
-        """Returns how a block lies in the socket now."""
-        return fit(
-            self.pose(physics, self.socket),
-            self.pose(physics, block),
-            self.socket.length,
-            block.length,
-        )
+        """Returns the pose of a block in the socket."""
+        T_base_socket = self.pose(physics, self.socket)
+        return fit(T_base_socket, self.pose(physics, block), self.socket.length, block.length)
 
     def seated(self, physics: mjcf.Physics) -> int:
-        """Returns in how many ends of the socket a block is seated now."""
+        """Returns the number of ends of the socket in which a block is seated."""
         fits = [(self.fit(physics, block), block.length) for block in self.blocks]
         return len({found.side for found, length in fits if found.seated(length)})
 
@@ -153,34 +147,25 @@ class InsertionTask(TabletopTask):
         half = 0.5 * np.array([self.socket.length, self.socket.width, self.socket.width])
         return bool(T[2, 3] - np.abs(T[2, :3]) @ half - self.table_height > CLEAR_M)
 
-    def _released(self, touching: Touching) -> bool:
-        one_holds = sum(touching.by_arm(arm, self.socket.name) for arm in ARMS) == 1
+    def _released(self, contacts: ContactState) -> bool:
+        one_holds = sum(contacts.by_arm(arm, self.socket.name) for arm in ARMS) == 1
         names = [block.name for block in self.blocks]
-        return (
-            one_holds
-            and not touching.by_any_arm(names)
-            and not any(touching.between(name, "table") for name in names)
-        )
+        on_table = any(contacts.between(name, "table") for name in names)
+        return one_holds and not contacts.by_any_arm(names) and not on_table
 
-    def _stage(self, touching: Touching, lifted: bool, seated: int) -> int:
-        """Counts: socket lifted, a block taken too, then one more for each block that is seated."""
+    def _stage(self, contacts: ContactState, lifted: bool, seated: int) -> int:
+        """Returns 1 for a lifted socket, 2 with a grasped block, and one more per seated block."""
         if not lifted:
             return 0
-        taken = any(touching.held(arm, block.name) for arm in ARMS for block in self.blocks)
+        taken = any(contacts.held_by_any(block.name) for block in self.blocks)
         return 2 + seated if seated else 1 + taken
 
 
-SOCKET_X = (-0.24, -0.08)
-BLOCK_X = (0.08, 0.24)
-START_Y = (-0.1, 0.1)
-SINGLE_YAW_DEG = (-25.0, 25.0)
-
-
 class SingleInsertion(InsertionTask):
-    """The block goes into the blue socket, which the left gripper holds in the air; see `InsertionTask` for the rule.
+    """The block goes into the blue socket, which the left gripper holds in the air.
 
-    Starts: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10 to 10 cm and turned by up to 25
-    degrees. Stages: socket lifted by the left gripper, block held too, block seated, success.
+    See `InsertionTask` for the rule. Start: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10 to
+    10 cm and turned by up to 25 degrees.
     """
 
     name: ClassVar[str] = "single_insertion"
@@ -201,33 +186,18 @@ class SingleInsertion(InsertionTask):
         super().__init__(control_hz, Socket(), self.block)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where socket and block are; their ranges are too far apart for them to meet."""
-        for prop, range_x in ((self.socket, SOCKET_X), (self.block, BLOCK_X)):
-            spot = (random_state.uniform(*range_x), random_state.uniform(*START_Y), prop.width / 2)
-            yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*SINGLE_YAW_DEG)))
-            self.place(physics, prop, pose(spot, yaw))
-
-
-SOCKET_LENGTH = 0.16
-BLOCK_LENGTH = 0.08
-YELLOW = (0.98, 0.83, 0.08, 1.0)
-SOCKET_START = ((-0.20, -0.04), (0.0, 0.16))
-FIRST_START = ((0.08, 0.24), (-0.1, 0.1))
-SECOND_START = ((-0.22, -0.06), (-0.2, -0.04))
-DOUBLE_YAW_DEG = (-20.0, 20.0)
-# Metres between the axes of two things, so that an open gripper goes over one and leaves the other
-# alone.
-APART = 0.075
-TRIES = 200
+        """Draws the poses of socket and block, whose ranges are too far apart for a collision."""
+        for prop, range_x in zip((self.socket, self.block), SINGLE_X, strict=True):
+            spot = (random_state.uniform(*range_x), random_state.uniform(*SINGLE_Y), prop.width / 2)
+            self.place(physics, prop, pose(spot, draw_yaw(random_state, SINGLE_YAW_DEG)))
 
 
 class DoubleInsertion(InsertionTask):
-    """Both blocks go into the blue socket, each into an end of its own, and one gripper holds it; see `InsertionTask`.
+    """Both blocks go into the blue socket, each into an end of its own, and one gripper holds it.
 
-    Starts: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to 24 cm, y -10 to 10 cm; yellow
-    block x -22 to -6 cm, y -20 to -4 cm; all turned by up to 20 degrees and drawn again where two
-    of them are less than 7.5 cm apart. Stages: socket lifted, a block held too, one block seated,
-    both seated, success.
+    See `InsertionTask` for the rule. Start: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to 24
+    cm, y -10 to 10 cm; yellow block x -22 to -6 cm, y -20 to -4 cm; all turned by up to 20 degrees
+    and drawn again where two of them are less than 7.5 cm apart.
     """
 
     name: ClassVar[str] = "double_insertion"
@@ -247,15 +217,14 @@ class DoubleInsertion(InsertionTask):
     def __init__(self, control_hz: float = 50.0) -> None:
         self.first = Block("red_block", length=BLOCK_LENGTH, mass=0.04)
         self.second = Block("yellow_block", length=BLOCK_LENGTH, mass=0.04, colour=YELLOW)
-        super().__init__(
-            control_hz, Socket(length=SOCKET_LENGTH, mass=0.09), self.first, self.second
-        )
+        socket = Socket(length=DOUBLE_SOCKET_LENGTH, mass=0.09)
+        super().__init__(control_hz, socket, self.first, self.second)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where things are until they are apart."""
+        """Draws the poses anew until all props are far enough apart."""
         poses = self._drawn(random_state)
         for _ in range(TRIES):
-            if all(_distance(poses, *pair) > APART for pair in combinations(poses, 2)):
+            if all(_distance(poses, *pair) > APART_M for pair in combinations(poses, 2)):
                 break
             poses = self._drawn(random_state)
         for prop, T_table_prop in poses.items():
@@ -263,20 +232,19 @@ class DoubleInsertion(InsertionTask):
 
     def _drawn(self, random_state: np.random.RandomState) -> dict[Prop, Matrix]:
         starts = (
-            (self.socket, SOCKET_START),
+            (self.socket, DOUBLE_SOCKET_START),
             (self.first, FIRST_START),
             (self.second, SECOND_START),
         )
         poses: dict[Prop, Matrix] = {}
         for prop, (range_x, range_y) in starts:
             spot = (random_state.uniform(*range_x), random_state.uniform(*range_y), prop.width / 2)
-            yaw = np.radians(random_state.uniform(*DOUBLE_YAW_DEG))
-            poses[prop] = pose(spot, rotation_about((0.0, 0.0, 1.0), yaw))
+            poses[prop] = pose(spot, draw_yaw(random_state, DOUBLE_YAW_DEG))
         return poses
 
 
 def _distance(poses: dict[Prop, Matrix], a: Prop, b: Prop) -> float:
-    """Returns about how far the axes of two things are apart on the table, metres."""
+    """Returns the approximate distance between the axes of two props on the table, metres."""
     along = np.linspace(-1.0, 1.0, 17)[:, None]
     points = [poses[prop][:2, 3] + along * prop.reach * poses[prop][:2, 0] for prop in (a, b)]
     return float(np.linalg.norm(points[0][:, None] - points[1][None], axis=-1).min())

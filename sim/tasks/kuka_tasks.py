@@ -5,26 +5,35 @@ from typing import ClassVar
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 from stringline.sim.props.containers import Bin, Tray
 from stringline.sim.props.insertion_parts import Block
 from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
-from stringline.sim.tasks.random_object import CLEAR_M, DrawnThingTask
-from stringline.sim.tasks.success import Lasting, Touching, in_frame, upright
+from stringline.sim.tasks.placement import UP, draw_pose, draw_yaw
+from stringline.sim.tasks.random_object import RandomObjectTask
+from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor, in_frame, upright
 
-LIFTED_M = 0.1
-# m/s of the thing's fastest point. Rest is no part of the task: learned policies, which are asked
-# anew twice a second, hold a thing up for as long as one likes and go on moving it at 3 to 13 cm/s.
+LIFTED_M = 0.1  # Height of a picked object.
+# m/s of the object's fastest point. Rest is not required: learned policies plan twice a second,
+# hold an object up for any time, and keep it moving at 3 to 13 cm/s.
 CALM_SPEED = 0.2
+TRAY_GAP_M = 0.04  # Smallest gap between object and tray at the start: room for a finger.
+TRIES = 100
+BAR_X = (0.14, 0.26)
+BAR_Y = (-0.14, 0.14)
+BAR_YAW_DEG = (-40.0, 40.0)
+BIN_X = (-0.26, -0.14)
+BIN_Y = (-0.12, 0.12)
+BIN_YAW_DEG = (-25.0, 25.0)
 
 
-class KukaPick(DrawnThingTask):
-    """A thing is held between the pads, all of it at least 10 cm above the table, and is not waved about.
+class KukaPick(RandomObjectTask):
+    """An object is held between the pads, at least 10 cm above the table, and moves slowly.
 
-    Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, things
-    put together from several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m
+    Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, objects
+    composed of several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m
     and any yaw. Success: its lowest point at least 10 cm above the table, both pads of one gripper
     on it, no part of it faster than 20 cm/s, for 0.5 s without a break. Forms, sizes and ranges are
     ours, as those of the paper's experiment are not published.
@@ -35,40 +44,34 @@ class KukaPick(DrawnThingTask):
     stages: ClassVar[tuple[str, ...]] = ("start", "grasped", "lifted", "success")
 
     def __init__(self, control_hz: float = 50.0) -> None:
-        self._up = Lasting()
+        self._lifted = HeldFor()
         super().__init__(control_hz)
 
     def initialize_episode(
         self, physics: mjcf.Physics, random_state: np.random.RandomState
     ) -> None:
         """Begins an episode."""
-        self._up.reset()
+        self._lifted.reset()
         super().initialize_episode(physics, random_state)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws the thing and where it lies."""
-        self.draw_thing(physics, random_state)
-        self.place(physics, self.thing, self.draw_start(random_state))
+        """Draws the object and its pose."""
+        self.draw_object(physics, random_state)
+        self.place(physics, self.object, self.draw_start(random_state))
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Follows the episode's progress."""
-        touching = self.touching(physics)
+        """Updates success and stage."""
+        contacts = self.contact_state(physics)
         clearance = self.clearance(physics)
-        held = any(touching.held(arm, self.thing.name) for arm in self.embodiment.arms)
-        high = held and clearance > LIFTED_M
-        self.success = self._up.update(
-            high and self.speed(physics, self.thing) < CALM_SPEED, physics.time()
-        )
+        held = contacts.held_by_any(self.object.name)
+        calm = self.speed(physics, self.object) < CALM_SPEED
+        self.success = self._lifted.update(held and clearance > LIFTED_M and calm, physics.time())
         stage = 2 if held and clearance > CLEAR_M else int(held)
         self.stage = max(self.stage, 3 if self.success else stage)
 
 
-APART_M = 0.04  # Between the thing and the tray: room for a finger.
-DRAWS = 100
-
-
-class KukaPlace(GoalTask, DrawnThingTask):
-    """A thing lies or stands in the tray, all of it within the rim.
+class KukaPlace(GoalTask, RandomObjectTask):
+    """An object lies or stands in the tray, all of it within the rim.
 
     Start: one of 24 forms as in `KukaPick`, at x U(0.46, 0.68), y U(-0.22, 0.22) m and any yaw, and
     the tray at x U(0.48, 0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees (of a square any), at
@@ -80,7 +83,7 @@ class KukaPlace(GoalTask, DrawnThingTask):
     name: ClassVar[str] = "kuka_place"
     instruction: ClassVar[str] = "put the object into the tray"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_tray", "in_tray", "success")
-    thing_y: ClassVar[tuple[float, float]] = (-0.22, 0.22)
+    object_y: ClassVar[tuple[float, float]] = (-0.22, 0.22)
     tray_x: ClassVar[tuple[float, float]] = (0.48, 0.64)
     tray_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 
@@ -89,59 +92,47 @@ class KukaPlace(GoalTask, DrawnThingTask):
         super().__init__(control_hz, self.tray)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws the thing, and where it and the tray are."""
-        self.draw_thing(physics, random_state)
-        T_thing = self.draw_start(random_state)
+        """Draws the object, its pose and the tray's."""
+        self.draw_object(physics, random_state)
+        T_item = self.draw_start(random_state)
         T_tray = self._draw_tray(random_state)
-        for _ in range(DRAWS):
-            if self._apart(T_thing, T_tray):
+        for _ in range(TRIES):
+            if self._apart(T_item, T_tray):
                 break
-            T_thing = self.draw_start(random_state)
+            T_item = self.draw_start(random_state)
             T_tray = self._draw_tray(random_state)
-        self.place(physics, self.thing, T_thing)
+        self.place(physics, self.object, T_item)
         self.place(physics, self.tray, T_tray)
 
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says whether the thing is in the tray."""
+        """Returns whether the object is in the tray."""
         T_base_tray = self.pose(physics, self.tray)
-        points = in_frame(T_base_tray, self.pose(physics, self.thing), self.thing.points)
-        return upright(T_base_tray, 0.999) and self.tray.holds(points, self.thing.radii)
+        points = in_frame(T_base_tray, self.pose(physics, self.object), self.object.points)
+        return upright(T_base_tray, 0.999) and self.tray.holds(points, self.object.radii)
 
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Returns how far the thing is."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the stage: lifted by 2 cm, held over the tray, or in the tray."""
         if self.reached(physics):
             return 3
-        held = any(touching.held(arm, self.thing.name) for arm in self.embodiment.arms)
-        if not held or self.clearance(physics) < CLEAR_M:
+        if not contacts.held_by_any(self.object.name) or self.clearance(physics) < CLEAR_M:
             return 0
-        x, y, _ = in_frame(
-            self.pose(physics, self.tray), self.pose(physics, self.thing), np.zeros(3)
-        )
+        T_base_tray = self.pose(physics, self.tray)
+        x, y, _ = in_frame(T_base_tray, self.pose(physics, self.object), np.zeros(3))
         return 2 if max(abs(x), abs(y)) < self.tray.inner else 1
 
     def _draw_tray(self, random_state: np.random.RandomState) -> Matrix:
-        yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi / 4, np.pi / 4))
-        return pose(
-            (random_state.uniform(*self.tray_x), random_state.uniform(*self.tray_y), 0.0), yaw
-        )
+        yaw = rotation_about(UP, random_state.uniform(-np.pi / 4, np.pi / 4))
+        return draw_pose(random_state, self.tray_x, self.tray_y, rotation=yaw)
 
-    def _apart(self, T_thing: Matrix, T_tray: Matrix) -> bool:
-        """Says whether the thing, of which a disc is taken, keeps off the tray."""
-        points = in_frame(T_tray, T_thing, self.thing.points)
+    def _apart(self, T_item: Matrix, T_tray: Matrix) -> bool:
+        """Returns whether the object, as discs, keeps clear of the tray."""
+        points = in_frame(T_tray, T_item, self.object.points)
         beyond = np.maximum(np.abs(points[:, :2]) - self.tray.outer, 0.0)
-        return bool((np.hypot(*beyond.T) - self.thing.radii > APART_M).all())
-
-
-BAR_X = (0.14, 0.26)
-BAR_Y = (-0.14, 0.14)
-BAR_YAW_DEG = (-40.0, 40.0)
-BIN_X = (-0.26, -0.14)
-BIN_Y = (-0.12, 0.12)
-BIN_YAW_DEG = (-25.0, 25.0)
+        return bool((np.hypot(*beyond.T) - self.object.radii > TRAY_GAP_M).all())
 
 
 class KukaHandOver(HandOverTask):
-    """The bar goes from the right gripper to the left one, off the table, and into the bin: all its corners.
+    """The bar goes from the right gripper to the left one, and with all corners into the bin.
 
     Start: bar lying at x U(0.14, 0.26), y U(-0.14, 0.14) m, yaw U(-40, 40) degrees; bin at x
     U(-0.26, -0.14), y U(-0.12, 0.12) m, yaw U(-25, 25) degrees. Success: held by the right gripper
@@ -164,21 +155,18 @@ class KukaHandOver(HandOverTask):
         super().__init__(control_hz, self.bar, self.bin)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where bar and bin are."""
+        """Draws the poses of bar and bin."""
         for prop, x, y, yaw_deg, z in (
             (self.bar, BAR_X, BAR_Y, BAR_YAW_DEG, self.bar.width / 2),
             (self.bin, BIN_X, BIN_Y, BIN_YAW_DEG, 0.0),
         ):
-            yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*yaw_deg)))
-            self.place(
-                physics, prop, pose((random_state.uniform(*x), random_state.uniform(*y), z), yaw)
-            )
+            yaw = draw_yaw(random_state, yaw_deg)
+            self.place(physics, prop, draw_pose(random_state, x, y, z, rotation=yaw))
 
     def inside(self, T_base_bar: Matrix, T_base_bin: Matrix) -> bool:
-        """Says whether all corners of the bar are inside the upright bin."""
-        return upright(T_base_bin) and self.bin.contains(
-            in_frame(T_base_bin, T_base_bar, self._corners)
-        )
+        """Returns whether all corners of the bar are inside the upright bin."""
+        corners = in_frame(T_base_bin, T_base_bar, self._corners)
+        return upright(T_base_bin) and self.bin.contains(corners)
 
     def lowest(self, T_base_bar: Matrix) -> float:
         """Returns the height of the bar's lowest point, metres."""
@@ -186,29 +174,29 @@ class KukaHandOver(HandOverTask):
 
 
 class KukaBimanualPick(KukaPick):
-    """As `KukaPick`, between two arms that face each other: either may do it.
+    """`KukaPick` between two arms that face each other; either arm may pick the object.
 
-    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw. Forms and the rule of
+    Start: the object at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw. Forms and the rule of
     success are those of `KukaPick`.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
     name: ClassVar[str] = "kuka_bimanual_pick"
-    thing_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
-    thing_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
+    object_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
+    object_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
 
 
 class KukaBimanualPlace(KukaPlace):
-    """As `KukaPlace`, between two arms that face each other: either may do it.
+    """`KukaPlace` between two arms that face each other; either arm may place the object.
 
-    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw, the tray in the middle at
+    Start: the object at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw, the tray in the middle at
     x U(-0.03, 0.03), y U(-0.1, 0.1) m, yaw U(-45, 45) degrees, at least 4 cm apart. Forms and the
     rule of success are those of `KukaPlace`.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
     name: ClassVar[str] = "kuka_bimanual_place"
-    thing_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
-    thing_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
+    object_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
+    object_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
     tray_x: ClassVar[tuple[float, float]] = (-0.03, 0.03)
     tray_y: ClassVar[tuple[float, float]] = (-0.1, 0.1)

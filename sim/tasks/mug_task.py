@@ -1,7 +1,8 @@
-"""Stand the mug on the plate, among other things.
+"""The task to stand the mug on the plate, among other objects.
 
 The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all
-four distractors. There a mug that lies on the plate or is still held counts; here it has to stand.
+four distractors. There a mug that lies on the plate or is still held is a success; here it has to
+stand.
 """
 
 from collections.abc import Mapping
@@ -11,13 +12,14 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.aloha import ROOTS
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 from stringline.sim.props.containers import Holder
 from stringline.sim.props.dishes import Bowl, Mug, Plate
 from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.goal_task import GoalTask
-from stringline.sim.tasks.success import Touching, in_frame, upright
+from stringline.sim.tasks.placement import UP, Range, draw_pose
+from stringline.sim.tasks.success import ContactState, in_frame, upright
 
 Discs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
@@ -25,16 +27,15 @@ FRONT_X = ((-0.3, -0.2), (-0.05, 0.05), (0.2, 0.3))
 FRONT_Y = (-0.25, -0.1)
 BACK_X = ((-0.3, -0.22), (-0.03, 0.03), (0.22, 0.3))
 BACK_Y = (0.1, 0.2)
-# Between things at the start, and how often a start is drawn anew.
-GAP_M = 0.01
+GAP_M = 0.01  # Smallest gap between two props at the start.
 DRAWS = 300
-# The arms' feet: from there on outwards from their axis, and half their width.
+# The arms' feet begin that far inwards of their axis, and have half that width.
 FOOT_X = 0.105
 FOOT_HALF_Y = 0.08
-CARRIED_M = 0.04  # Above the plate the mug is within that of its axis.
+OVER_PLATE_M = 0.04  # Largest distance from the plate's axis that counts as over it.
 # Standing on the plate's floor, not on its rim or leaning on it.
-FLAT = np.cos(np.radians(3.0))
-FLAT_M = 0.002
+UPRIGHT_COSINE = np.cos(np.radians(3.0))
+FLOOR_TOLERANCE_M = 0.002
 
 
 class MugOnPlate(GoalTask):
@@ -42,15 +43,12 @@ class MugOnPlate(GoalTask):
 
     Start: mug, pen and banana in the front cells, x -0.3 to -0.2, -0.05 to 0.05 and 0.2 to 0.3 m, y
     -0.25 to -0.1 m; plate, bowl and holder in those behind, x -0.3 to -0.22, -0.03 to 0.03 and 0.22
-    to 0.3 m, y 0.1 to 0.2 m; which is where is shuffled, and all are turned by any angle. Starts in
-    which things are closer than 1 cm to one another or to an arm's foot are drawn anew.
+    to 0.3 m, y 0.1 to 0.2 m; each row is shuffled, and all are turned by any angle. Starts in which
+    objects are closer than 1 cm to one another or to an arm's foot are drawn anew.
 
     Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up
     or down), the whole circle of its base within that floor (so its axis is within 18 mm of the
     plate's); no arm touches any prop and all are at rest, for half a second.
-
-    Stages: lifted off the table in a gripper, over the plate (within 4 cm of its axis), on the
-    plate, success.
 
     Sizes: aloha_sim's, which are YCB's: mug 118 x 94 x 83 mm, plate (times 0.8) 210 x 25 mm; bowl
     161 x 55 mm.
@@ -62,7 +60,7 @@ class MugOnPlate(GoalTask):
 
     def __init__(self, control_hz: float = 50.0) -> None:
         self.mug = Mug()
-        self.plate = Plate(rim_from=0.006)
+        self.plate = Plate()
         self._front: tuple[Prop, ...] = (self.mug, pen := Pen(), banana := Banana())
         bowl = Bowl(diameter=0.161, height=0.055, floor_diameter=0.1, mass=0.15)
         self._back: tuple[Prop, ...] = (self.plate, bowl, holder := Holder(floor_boxes=1))
@@ -77,13 +75,12 @@ class MugOnPlate(GoalTask):
             holder.name: np.array([(0, 0, holder.radius)]),
         }
         super().__init__(control_hz, *self._front, *self._back)
-        for place, prop in enumerate(
-            self.props.values()
-        ):  # Six things in one place are more contacts than MuJoCo has room for.
+        # Six props in one place would have more contacts than MuJoCo has room for.
+        for place, prop in enumerate(self.props.values()):
             mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.5 * (1 + place), 0.2)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where everything is."""
+        """Draws the poses of all props."""
         places = self._start(random_state)
         for _ in range(DRAWS):
             if self._apart(places):
@@ -93,36 +90,33 @@ class MugOnPlate(GoalTask):
             self.place(physics, self.props[name], T_table_prop)
 
     def footprint(self, prop: Prop, T_base_prop: Matrix) -> Discs:
-        """Returns discs (D, 3), x, y and radius in metres, that cover a prop that stands or lies as at the start."""
+        """Returns discs (D, 3), x, y, radius in metres, that cover a prop in its start attitude."""
         discs = self._discs[prop.name]
         spots = in_frame(np.eye(4), T_base_prop, np.insert(discs[:, :2], 2, 0.0, axis=1))
         return np.column_stack([spots[:, :2], discs[:, 2]])
 
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says whether the mug stands on the plate's floor."""
+        """Returns whether the mug stands on the plate's floor."""
         return self.stands(self.pose(physics, self.mug), self.pose(physics, self.plate))
 
     def stands(self, T_base_mug: Matrix, T_base_plate: Matrix) -> bool:
-        """Says whether a mug at that pose (4, 4) stands on the floor of a plate at that one."""
+        """Returns whether a mug stands on the floor of a plate; poses are (4, 4)."""
         x, y, z = in_frame(T_base_plate, T_base_mug, np.zeros(3))
         within = np.hypot(x, y) + self.mug.radius <= self.plate.floor_radius
-        flat = (
-            T_base_mug[:3, 2] @ T_base_plate[:3, 2] > FLAT
-            and abs(z - self.plate.thickness) < FLAT_M
-        )
-        return bool(upright(T_base_plate) and within and flat)
+        parallel = T_base_mug[:3, 2] @ T_base_plate[:3, 2] > UPRIGHT_COSINE
+        on_floor = abs(z - self.plate.thickness) < FLOOR_TOLERANCE_M
+        return bool(upright(T_base_plate) and within and parallel and on_floor)
 
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Returns how far the mug is."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the stage: lifted, held over the plate, or on the plate."""
         if self.reached(physics):
             return 3
-        x, y, z = in_frame(
-            self.pose(physics, self.plate), self.pose(physics, self.mug), np.zeros(3)
-        )
-        held = any(touching.held(arm, self.mug.name) for arm in ROOTS)
-        if not held or touching.between(self.mug.name, "table"):
+        T_base_plate = self.pose(physics, self.plate)
+        x, y, z = in_frame(T_base_plate, self.pose(physics, self.mug), np.zeros(3))
+        on_table = contacts.between(self.mug.name, "table")
+        if not contacts.held_by_any(self.mug.name) or on_table:
             return 0
-        return 2 if np.hypot(x, y) < CARRIED_M and z > 0 else 1
+        return 2 if np.hypot(x, y) < OVER_PLATE_M and z > 0 else 1
 
     def _start(self, random_state: np.random.RandomState) -> dict[str, Matrix]:
         front = self._draw(self._front, FRONT_X, FRONT_Y, random_state)
@@ -131,30 +125,27 @@ class MugOnPlate(GoalTask):
     def _draw(
         self,
         props: tuple[Prop, ...],
-        cells_x: tuple[tuple[float, float], ...],
-        range_y: tuple[float, float],
+        cells_x: tuple[Range, ...],
+        range_y: Range,
         random_state: np.random.RandomState,
     ) -> dict[str, Matrix]:
         places = {}
         for prop, cell in zip(props, random_state.permutation(len(cells_x)), strict=True):
-            yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi, np.pi))
-            spot = (
-                random_state.uniform(*cells_x[cell]),
-                random_state.uniform(*range_y),
-                self._heights.get(prop.name, 0.0),
-            )
-            places[prop.name] = pose(spot, yaw)
+            yaw = rotation_about(UP, random_state.uniform(-np.pi, np.pi))
+            height = self._heights.get(prop.name, 0.0)
+            place = draw_pose(random_state, cells_x[cell], range_y, height, rotation=yaw)
+            places[prop.name] = place
         return places
 
     def _apart(self, places: Mapping[str, Matrix]) -> bool:
-        """Says whether no two things, and no thing and an arm's foot, are closer than the gap."""
+        """Returns whether all props keep the gap to each other and to the arms' feet."""
         covered = [self.footprint(self.props[name], T) for name, T in places.items()]
         others = all(gap(a, b) > GAP_M for i, a in enumerate(covered) for b in covered[:i])
         return others and all(_gap_to_feet(discs) > GAP_M for discs in covered)
 
 
 def gap(a: Discs, b: Discs) -> float:
-    """Returns the smallest distance between discs (D, 3) and others (E, 3), x, y, radius, in metres; below 0 they overlap."""
+    """Returns the gap between discs (D, 3) and (E, 3), x, y, radius, metres; below 0: overlap."""
     apart = np.linalg.norm(a[:, None, :2] - b[None, :, :2], axis=-1)
     return float((apart - a[:, None, 2] - b[None, :, 2]).min())
 

@@ -7,26 +7,30 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.props.insertion_parts import Peg, Pocket, RecessedBoard
 from stringline.sim.tasks.goal_task import GoalTask
-from stringline.sim.tasks.success import Touching, draw_apart, gap, in_frame, upright
+from stringline.sim.tasks.placement import Range, box_gap, draw_apart, draw_pose, draw_yaw
+from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
 
-SHORT_M = 0.001  # A seated peg may be that far off the recess's floor.
-SIDE_M = 0.0005  # Its corners may be that far beyond the recess's walls, which give way a little.
-TURN = np.radians(5.0)  # From the nearest seated pose; the walls and the floor hold it far closer.
-CLEAR_M = 0.02  # Lifted means that far off the table.
-# Over the recess means that its lower corners would clear the walls if the recess were that much
-# wider.
-OVER_M = 0.003
-Range = tuple[float, float]
+FLOOR_TOLERANCE_M = 0.001  # Largest gap between a seated peg and the recess's floor.
+WALL_TOLERANCE_M = 0.0005  # Depth by which its corners may sink into the recess's walls.
+# Largest angle from the nearest seated pose; walls and floor keep a seated peg far closer.
+TURN_TOLERANCE = np.radians(5.0)
+# A peg is over the recess if its lower corners would clear walls that are that much farther apart.
+OVER_TOLERANCE_M = 0.003
+RECESS = Pocket((0.204, 0.041), 0.010)
+SLOTS = (
+    *(Pocket((0.034, 0.104), 0.045, (x, 0.0)) for x in (-0.068, 0.068)),
+    *(Pocket((0.034, 0.064), 0.045, (0.0, y)) for y in (-0.0505, 0.0505)),
+)
 
 
 class RecessTask(GoalTask):
-    """The peg sits in the recess: turned as it should be, its lower four corners within the walls and on the floor to 1 mm.
+    """The peg sits in the recess in one of its seated attitudes.
 
-    Which of the peg's equal faces lies where does not matter.
+    Its lower four corners are within the walls and on the floor to 1 mm. Poses that differ by a
+    symmetry of the peg are equal.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_recess", "inserted", "success")
@@ -47,10 +51,10 @@ class RecessTask(GoalTask):
 
     @abstractmethod
     def seated_rotation(self) -> Matrix:
-        """Returns how the seated peg is turned (3, 3) in the board's frame."""
+        """Returns a rotation (3, 3) of the seated peg in the board's frame."""
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws where the lying peg and the board are, with room for a gripper between them."""
+        """Draws the poses of the lying peg and the board, with room for a gripper between them."""
 
         def draw() -> tuple[Matrix, Matrix]:
             height = float(self.peg.half[2])
@@ -58,48 +62,49 @@ class RecessTask(GoalTask):
             return T_peg, _drawn(random_state, self.board_x, self.board_y, self.board_yaw_deg, 0.0)
 
         board = np.array(self.board.size[:2]) / 2
-        poses = draw_apart(
-            draw, lambda peg, on: gap(peg, self.peg.half[:2], on, board), self.least_gap
-        )
+
+        def space(T_peg: Matrix, T_board: Matrix) -> float:
+            return box_gap(T_peg, self.peg.half[:2], T_board, board)
+
+        poses = draw_apart(draw, space, self.least_gap)
         for prop, T_table_prop in zip((self.peg, self.board), poses, strict=True):
             self.place(physics, prop, T_table_prop)
 
     def reached(self, physics: mjcf.Physics) -> bool:
-        """Says whether the peg is seated in the board."""
+        """Returns whether the peg is seated in the board."""
         return self.seated(self.pose(physics, self.peg), self.pose(physics, self.board))
 
-    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
-        """Returns the index of the stage that holds now."""
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the stage: lifted by 2 cm, held over the recess, or seated."""
         T_base_peg = self.pose(physics, self.peg)
         T_base_board = self.pose(physics, self.board)
         if self.seated(T_base_peg, T_base_board):
             return 3
         lowest = in_frame(np.eye(4), T_base_peg, self.peg.corners)[:, 2].min() - self.table_height
-        held = any(touching.held(arm, self.peg.name) for arm in ARMS)
-        if not held or lowest < CLEAR_M:
+        if not contacts.held_by_any(self.peg.name) or lowest < CLEAR_M:
             return 0
         return 2 if self.over(T_base_peg, T_base_board) else 1
 
     def depth(self, physics: mjcf.Physics) -> float:
-        """Returns how far below the board's top the highest of the peg's lower four corners is, metres."""
+        """Returns the depth of the peg's lower end below the board's top, metres.
+
+        It is that of the highest of its lower four corners.
+        """
         lower = self._lower_corners(self.pose(physics, self.peg), self.pose(physics, self.board))
         return float(self.board.height - lower[:, 2].max())
 
     def seated(self, T_base_peg: Matrix, T_base_board: Matrix) -> bool:
-        """Says by geometry alone whether the peg at its pose (4, 4) sits in the board at its own."""
+        """Returns by geometry alone whether the peg sits in the board; poses are (4, 4)."""
         lower = self._lower_corners(T_base_peg, T_base_board)
-        deep = lower[:, 2].max() < self.board.height - self.board.recess.depth + SHORT_M
-        return bool(
-            deep
-            and self._within(lower, SIDE_M)
-            and self._turned(T_base_peg, T_base_board)
-            and upright(T_base_board)
-        )
+        floor = self.board.height - self.board.recess.depth
+        deep = lower[:, 2].max() < floor + FLOOR_TOLERANCE_M
+        fits = self._within(lower, WALL_TOLERANCE_M) and self._turned(T_base_peg, T_base_board)
+        return bool(deep and fits and upright(T_base_board))
 
     def over(self, T_base_peg: Matrix, T_base_board: Matrix) -> bool:
-        """Says whether the peg only has to go straight down."""
+        """Returns whether the peg only has to move straight down."""
         lower = self._lower_corners(T_base_peg, T_base_board)
-        return self._turned(T_base_peg, T_base_board) and self._within(lower, OVER_M)
+        return self._turned(T_base_peg, T_base_board) and self._within(lower, OVER_TOLERANCE_M)
 
     def _lower_corners(self, T_base_peg: Matrix, T_base_board: Matrix) -> NDArray[np.float64]:
         corners = in_frame(T_base_board, T_base_peg, self.peg.corners)
@@ -112,28 +117,19 @@ class RecessTask(GoalTask):
     def _turned(self, T_base_peg: Matrix, T_base_board: Matrix) -> bool:
         rotation = (inverse(T_base_board) @ T_base_peg)[:3, :3]
         traces = np.einsum("nij,ij->n", self.goals[:, :3, :3], rotation)
-        return bool(traces.max() > 1 + 2 * np.cos(TURN))
+        return bool(traces.max() > 1 + 2 * np.cos(TURN_TOLERANCE))
 
     def _goal(self, rotation: Matrix) -> Matrix:
         rise = float(np.abs(rotation @ self.peg.half)[2])
-        return pose(
-            (*self.board.recess.centre, self.board.height - self.board.recess.depth + rise),
-            rotation,
-        )
+        height = self.board.height - self.board.recess.depth + rise
+        return pose((*self.board.recess.centre, height), rotation)
 
 
 def _drawn(
     random_state: np.random.RandomState, x: Range, y: Range, yaw_deg: Range, height: float
 ) -> Matrix:
-    yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*yaw_deg)))
-    return pose((random_state.uniform(*x), random_state.uniform(*y), height), yaw)
-
-
-RECESS = Pocket((0.204, 0.041), 0.010)
-SLOTS = (
-    *(Pocket((0.034, 0.104), 0.045, (x, 0.0)) for x in (-0.068, 0.068)),
-    *(Pocket((0.034, 0.064), 0.045, (0.0, y)) for y in (-0.0505, 0.0505)),
-)
+    yaw = draw_yaw(random_state, yaw_deg)
+    return draw_pose(random_state, x, y, height, rotation=yaw)
 
 
 class Fmb1(RecessTask):
@@ -165,7 +161,7 @@ class Fmb1(RecessTask):
         super().__init__(control_hz, Peg(size=(0.2, 0.037, 0.037)), board)
 
     def seated_rotation(self) -> Matrix:
-        """The block lies along the recess."""
+        """Returns the rotation of a peg that lies along the recess."""
         return np.eye(3)
 
 
@@ -199,5 +195,5 @@ class Fmb2(RecessTask):
         super().__init__(control_hz, Peg(size=(0.1, 0.037, 0.037), mass=0.08), board)
 
     def seated_rotation(self) -> Matrix:
-        """The block's long side points up."""
+        """Returns the rotation of a peg whose long side points up."""
         return rotation_about((0.0, 1.0, 0.0), -np.pi / 2)

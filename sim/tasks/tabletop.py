@@ -1,4 +1,4 @@
-"""A table with the arms of a cell: the arena and what all tasks on it share."""
+"""The arena and the base class of all tasks: a table with the arms of a workcell."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from stringline.sim.props.prop import Prop
 from stringline.sim.rendering.rendering import set_flat_rendering
 from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
 from stringline.sim.shifts.distractors import Distractors
-from stringline.sim.shifts.shift import Scene, Start
+from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
-from stringline.sim.tasks.success import REST_SPEED, Contacts, Touching
+from stringline.sim.tasks.success import REST_SPEED, ContactGroups, ContactState
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
@@ -48,7 +48,7 @@ class Workbench(composer.Arena):
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
         top = {"pos": (*cell.table_centre, -0.02), "size": (*cell.table_half, 0.02)}
         self.table.add("geom", type="box", rgba=TABLE_COLOUR, **top, **drawn)
-        # A plane meets round shapes exactly and at little cost; nothing gets past the table's edge.
+        # Contacts of round shapes with a plane are exact and cheap; no prop leaves the table.
         self.table.add(
             "geom",
             name="table",
@@ -62,26 +62,26 @@ class Workbench(composer.Arena):
 
 
 class TabletopTask(composer.Task):
-    """The arms of a cell at its table; subclasses add props and say what counts.
+    """The arms of a workcell at its table; subclasses add props, start and success criterion.
 
     Args:
-        control_hz: Actions per second; their period is a multiple of the physics' own, 2 ms.
-        props: What lies on the table.
+        control_hz: Actions per second; their period is a multiple of the physics' time step, 2 ms.
+        props: Props on the table.
 
     Attributes:
-        cell: Which arms, and which table.
-        name: As in the catalogue.
-        instruction: What a person would say.
+        cell: The workcell: arms and table.
+        name: Name in `TASKS`, or `module:Class` for a user's task.
+        instruction: Text that describes the task to policies and people.
         stages: Names of the stages of progress; the last is success.
         robot: The arms.
-        props: What lies on the table, by name.
-        table_height: How far the table top lies above the plane z = 0, metres.
-        strengths: Of the shifts, by name.
-        stage: The furthest stage reached in this episode.
+        props: Props on the table by name.
+        table_height: Height of the table top above the plane z = 0, metres.
+        strengths: Strengths of the shifts by name, 0 to 1.
+        stage: Index of the furthest stage of this episode.
         success: Whether the task is done now.
 
     Raises:
-        ValueError: There is no such rate of actions.
+        ValueError: The physics cannot run at this rate of actions.
     """
 
     cell: ClassVar[Workcell] = ALOHA_CELL
@@ -90,7 +90,7 @@ class TabletopTask(composer.Task):
     stages: ClassVar[tuple[str, ...]]
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
-        _demand_rate(control_hz)
+        _check_rate(control_hz)
         self._arena = Workbench(self.cell)
         self.robot = self.cell.robot()
         self._arena.attach(self.robot)
@@ -113,17 +113,17 @@ class TabletopTask(composer.Task):
 
     @property
     def embodiment(self) -> Embodiment:
-        """The arms."""
+        """The arms' description."""
         return self.cell.embodiment
 
     def configure(self, **options: float) -> None:
-        """Sets what the next episodes differ in; without arguments the plain task is back.
+        """Sets the options of the next episodes; options that are not given get their defaults.
 
         Args:
-            options: `table_height` in metres, and the strengths of shifts, 0 to 1, by their names.
+            options: `table_height` in metres, and strengths of shifts, 0 to 1, by name.
 
         Raises:
-            ValueError: An option is unknown or out of range; then nothing is set.
+            ValueError: An option is unknown or out of range; then all options stay as they were.
         """
         for name in options:
             if name not in ("table_height", *NAMES):
@@ -134,13 +134,13 @@ class TabletopTask(composer.Task):
         given = {name: strength(name, value) for name, value in options.items() if name in NAMES}
         if given.get(Distractors.name, 0.0) > 0 and not self.cell.distractor_zones:
             raise ValueError(
-                f"{self.name} has no place for distractors: its cell has no distractor_zones."
+                f"{self.name} has no room for distractors: its workcell has no distractor_zones."
             )
         self.table_height = height
         self.strengths = {**self.cell.usual, **given}
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Groups the shapes whose contacts matter."""
+        """Groups the shapes for contacts, and hands the model to the shifts."""
         model = self.robot.mjcf_model
         arms = self.embodiment.arms
         groups = {
@@ -154,17 +154,17 @@ class TabletopTask(composer.Task):
             groups[arm] = [shape for shape in shapes if shape not in pads]
         groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
-        self._contacts = Contacts(physics, groups)
-        things = {
+        self._contacts = ContactGroups(physics, groups)
+        objects = {
             name: np.array(physics.bind(prop.shapes).element_id, dtype=int)
             for name, prop in self.props.items()
         }
-        self.shifts.bind(Scene(physics.model.ptr, things))
+        self.shifts.bind(ShiftedWorld(physics.model.ptr, objects))
 
     def initialize_episode(
         self, physics: mjcf.Physics, random_state: np.random.RandomState
     ) -> None:
-        """Sets the table's height, the arms to their start, lets the task place its props, and shifts the world."""
+        """Places table, arms and props, and applies the shifts."""
         seed = _seed(random_state)
         self.stage = 0
         self.success = False
@@ -173,39 +173,39 @@ class TabletopTask(composer.Task):
         self.place_props(physics, random_state)
         spots = [(*prop.get_pose(physics)[0][:2], prop.reach) for prop in self.props.values()]
         self.shifts.begin(
-            Start(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed
+            EpisodeStart(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed
         )
 
     @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Puts the props where the episode starts."""
+        """Draws the poses of the props at the start of an episode."""
 
     def before_step(
         self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState
     ) -> None:
-        """Passes the targets (J,) on to the drives."""
+        """Sends the joint targets (J,) to the drives."""
         self.robot.command(physics, action)
 
     def get_reward(self, physics: mjcf.Physics) -> float:
-        """Returns 1 when the task is done, else 0."""
+        """Returns 1 if the task is done, else 0."""
         return float(self.success)
 
     def should_terminate_episode(self, physics: mjcf.Physics) -> bool:
-        """Ends the episode with success."""
+        """Returns whether the task is done."""
         return self.success
 
     def place(self, physics: mjcf.Physics, prop: Prop, T_table_prop: Matrix) -> None:
-        """Puts a prop at rest at a pose (4, 4) relative to the table top."""
+        """Places a prop, at rest, at a pose (4, 4) relative to the table top."""
         position = T_table_prop[:3, 3] + (0.0, 0.0, self.table_height)
         prop.set_pose(physics, position, quaternion(T_table_prop[:3, :3]))
         prop.set_velocity(physics, np.zeros(3), np.zeros(3))
 
-    def touching(self, physics: mjcf.Physics) -> Touching:
-        """Returns what is in contact now."""
-        return Touching(self._contacts.touching(physics), self.embodiment.arms)
+    def contact_state(self, physics: mjcf.Physics) -> ContactState:
+        """Returns the current contacts."""
+        return ContactState(self._contacts.pairs(physics), self.embodiment.arms)
 
     def at_rest(self, physics: mjcf.Physics) -> bool:
-        """Says whether no point of any prop moves faster than 1 cm/s."""
+        """Returns whether all points of all props are slower than 1 cm/s."""
         return all(self.speed(physics, prop) < REST_SPEED for prop in self.props.values())
 
     def pose(self, physics: mjcf.Physics, prop: Prop) -> Matrix:
@@ -214,23 +214,23 @@ class TabletopTask(composer.Task):
         return pose(position, _rotation(turn))
 
     def speed(self, physics: mjcf.Physics, prop: Prop) -> float:
-        """Returns an upper bound of the speed of a prop's points, m/s: linear plus angular times its reach."""
+        """Returns an upper bound of the speed of a prop's points, m/s."""
         linear, angular = prop.get_velocity(physics)
         return float(np.linalg.norm(linear) + prop.reach * np.linalg.norm(angular))
 
 
-def _demand_rate(control_hz: float) -> None:
+def _check_rate(control_hz: float) -> None:
     POSITIVE.check(control_hz=control_hz)
     steps = 1.0 / (control_hz * PHYSICS_SECONDS)
     if steps < 1 - 1e-6 or abs(steps - round(steps)) > 1e-6:
         raise ValueError(
             f"control_hz is {control_hz}; it must divide {1 / PHYSICS_SECONDS:g}, the physics' "
-            f"steps per second."
+            "steps per second."
         )
 
 
 def _seed(random_state: np.random.RandomState) -> list[int]:
-    """Returns what tells an episode's source of randomness from others, and takes nothing from it."""
+    """Returns a seed from the state of a random stream, without drawing from the stream."""
     state = random_state.get_state(legacy=False)
     assert isinstance(state, dict)
     return [int(word) for word in state["state"]["key"][:4]]

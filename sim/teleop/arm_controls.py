@@ -1,4 +1,4 @@
-"""What a page offers for one arm: a handle to drag, numbers for the same pose, and the gripper's opening."""
+"""Controls of one arm on the page: a handle to drag, numbers of its pose, and the opening."""
 
 import time
 from collections.abc import Callable
@@ -14,22 +14,21 @@ from stringline.sim.teleop.steering import Steering
 STEP_OPENING = 0.05
 HANDLE_M = 0.16
 REACHED_M = 0.07
-SETTLED_S = (
-    0.4  # Numbers count when nobody has typed for so long: on the way to 0.25 a field says 0.
-)
+# Time after the last key until typed numbers are applied: on the way to 0.25 a field contains 0.
+SETTLED_S = 0.4
 SAME = 1e-6  # Metres or radians.
 OPENINGS = {"open": 1.0, "close": 0.0}
 
 
 class ArmControls:
-    """Keeps an arm's target, its handle and its numbers the same, whoever changes one of them.
+    """Synchronises an arm's target, its handle and its numbers.
 
     Args:
-        server: Of viser.
-        steering: Of the arms.
-        arm: Which.
-        do: Has something done in the thread that owns the world.
-        clock: Seconds.
+        server: Server of viser.
+        steering: Steering of the arms.
+        arm: Name of the arm.
+        do: Executes a function in the thread that owns the world.
+        clock: Returns the time, seconds.
     """
 
     def __init__(
@@ -56,16 +55,16 @@ class ArmControls:
 
     @property
     def settled(self) -> bool:
-        """Whether there are numbers that were typed, and have not been changed for a while."""
+        """Whether typed numbers have not changed for a while."""
         return self._typed is not None and self._clock() >= self._typed[0] + SETTLED_S
 
     def settle(self) -> None:
-        """Wants the arm where the numbers say that were typed.
+        """Applies the typed numbers to the arm's target.
 
         Raises:
-            ValueError: They are no pose.
+            ValueError: The numbers are not a pose.
         """
-        assert self._typed is not None, "ask for settled first"
+        assert self._typed is not None, "check settled first"
         _, texts = self._typed
         self._typed = None
         target = self._steering.targets[self._arm].copy()
@@ -78,7 +77,7 @@ class ArmControls:
         self._texts = texts
 
     def show(self) -> None:
-        """Brings handle and numbers to the target where somebody else has moved it, and the frame to where the arm got to."""
+        """Updates handle and numbers to the target, and the frame to the arm's pose."""
         steering = self._steering
         arm = self._arm
         target = steering.targets[arm]
@@ -99,7 +98,7 @@ class ArmControls:
         self._reached.visible = steering.reach(arm).held
 
     def note(self) -> str:
-        """Says that the arm cannot get where it should, or nothing."""
+        """Returns a text if the target is out of reach, otherwise an empty one."""
         reach = self._steering.reach(self._arm)
         if not reach.held:
             return ""
@@ -115,7 +114,7 @@ class ArmControls:
         self._handle = scene.add_transform_controls(
             f"/handles/{self._arm}", HANDLE_M, depth_test=False, opacity=0.8, **place
         )
-        # Where the arm stands while its handle is out of reach.
+        # The pose of the arm while its handle is out of reach.
         self._reached = scene.add_frame(
             f"/reached/{self._arm}",
             axes_length=REACHED_M,
@@ -136,16 +135,18 @@ class ArmControls:
         self._handle_at = target
 
     def _add_numbers(self, gui: Any) -> None:
-        # As text, since viser's fields for numbers do not let anybody begin with a minus.
+        # As text, since viser's fields for numbers do not accept a minus as the first key.
         self._position = gui.add_text("x, y, z (m)", self._texts[0], hint="In the base frame.")
         about = "About z; down; about the gripper's own axis."
         self._angles = gui.add_text("heading, tilt, roll (°)", self._texts[1], hint=about)
         self._opening = gui.add_slider("opening", 0.0, 1.0, STEP_OPENING, self._opening_at)
         buttons = gui.add_button_group("gripper", tuple(OPENINGS))
-        recall = gui.add_button("Target to the gripper", hint="Wants the arm where it is.")
+        recall = gui.add_button(
+            "Target to the gripper", hint="Sets the target to the arm's current pose."
+        )
 
         async def typed(event: Any) -> None:
-            if event.client_id is not None:  # Else it was `show`.
+            if event.client_id is not None:  # Not an update by `show`.
                 texts = str(self._position.value), str(self._angles.value)
                 self._do(lambda: self._type(texts))
 
@@ -169,19 +170,19 @@ class ArmControls:
         self._typed = (self._clock(), texts)
 
     def _grip(self, opening: float, *, shown: bool = True) -> None:
-        def deed() -> None:
+        def request() -> None:
             self._steering.grip(self._arm, opening)
             if shown:
                 self._opening_at = opening
 
-        self._do(deed)
+        self._do(request)
 
 
 def three_numbers(text: str) -> Vector:
-    """Reads three numbers (3,) with commas or spaces between them.
+    """Parses three numbers (3,) with commas or spaces between them.
 
     Raises:
-        ValueError: They are not three, or no numbers.
+        ValueError: The text has another form.
     """
     words = text.replace(",", " ").split()
     try:
@@ -189,15 +190,14 @@ def three_numbers(text: str) -> Vector:
     except ValueError:
         numbers = np.empty(0)
     if len(numbers) != 3 or not np.isfinite(numbers).all():
-        raise ValueError(f"Three numbers are wanted, such as -0.2, 0, 0.25; got {text!r}.")
+        raise ValueError(f"Got {text!r}; allowed: three numbers, such as -0.2, 0, 0.25.")
     return numbers
 
 
 def _texts(T: Matrix) -> tuple[str, str]:
-    """Returns position and angles of a pose (4, 4) as they are written on the page."""
-    # No -0.
+    """Returns position and angles of a pose (4, 4) as texts of the page."""
+    # Adding 0 turns -0 into 0.
     position = np.round(T[:3, 3], 3) + 0.0
     angles = np.round(angles_of_pose(T), 1) + 0.0
-    return ", ".join(f"{value:.3f}" for value in position), ", ".join(
-        f"{value:.1f}" for value in angles
-    )
+    metres = ", ".join(f"{value:.3f}" for value in position)
+    return metres, ", ".join(f"{value:.1f}" for value in angles)

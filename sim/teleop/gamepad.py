@@ -1,8 +1,8 @@
-"""What the sticks and buttons of a gamepad ask for, and reading one that is plugged into this machine.
+"""A gamepad of this machine, and the commands that its sticks and buttons give.
 
-Linux hands a gamepad out as /dev/input/js0 and so on, in events of eight bytes: time in ms, value,
-kind and number (Documentation/input/joydev/joystick-api.rst of the kernel). So none of this needs a
-library.
+Linux offers a gamepad as /dev/input/js0 and so on, in events of eight bytes: time in ms, value,
+kind and number (Documentation/input/joydev/joystick-api.rst of the kernel), so no library is
+needed.
 """
 
 import os
@@ -27,8 +27,8 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which axis or button is what, by the kernel's numbers; the defaults are those of Xbox pads (driver xpad).
+class GamepadLayout:
+    """The kernel's numbers of axes and buttons; the defaults are those of Xbox pads (driver xpad).
 
     Attributes:
         right: Axis of the left stick, to the right.
@@ -39,13 +39,13 @@ class Layout:
         tilt: Axis of the cross, towards the person.
         open: Axis of the left trigger.
         close: Axis of the right trigger.
-        take: Button that records, and then keeps.
-        discard: Button that discards.
-        recall: Button that wants the arm where it is.
+        take: Button that starts a take, and then keeps it.
+        discard: Button that discards the take.
+        recall: Button that sets the target to the arm's current pose.
         reset: Button that begins the episode again.
-        left: Button that takes the left, or first, arm.
-        other: Button that takes the right, or last, arm.
-        dead_zone: Share of a stick's way at which nothing happens yet.
+        left: Button that selects the left, or first, arm.
+        other: Button that selects the right, or last, arm.
+        dead_zone: Share of a stick's way without an effect.
     """
 
     right: int = 0
@@ -65,7 +65,7 @@ class Layout:
     dead_zone: float = 0.12
 
     def __post_init__(self) -> None:
-        """Refuses a dead zone that leaves nothing, and axes and buttons that no gamepad has."""
+        """Checks the dead zone, and the numbers of axes and buttons."""
         SHARE.check(dead_zone=self.dead_zone)
         numbers = {name: number for name, number in vars(self).items() if name != "dead_zone"}
         WHOLE.check(**{f"gamepad.layout.{name}": number for name, number in numbers.items()})
@@ -75,12 +75,12 @@ BUTTONS = ("take", "discard", "recall", "reset", "left", "other")
 
 
 @dataclass(frozen=True)
-class Sticks:
-    """Where a gamepad's axes and buttons are.
+class GamepadState:
+    """The state of a gamepad.
 
     Attributes:
-        axes: By number, -1 to 1; those that have never been heard of are missing.
-        buttons: Numbers of those that are down.
+        axes: Positions by the axis' number, -1 to 1; axes without an event are missing.
+        buttons: Numbers of the pressed buttons.
     """
 
     axes: Mapping[int, float] = field(default_factory=dict)
@@ -88,14 +88,14 @@ class Sticks:
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
-    """What a gamepad asks for in one control period.
+class GamepadCommand:
+    """The command of a gamepad in one control period.
 
     Attributes:
-        linear: Share (3,) of the largest speed along the axes of the base frame.
-        angular: Share (3,) of the largest speed about the gripper's own axes.
-        opening: Share of the largest speed of the gripper, above 0 to open.
-        pressed: Names of the buttons that have gone down since the last period.
+        linear: (3,), shares of the speed limit along the axes of the base frame.
+        angular: (3,), shares of the speed limit about the gripper's own axes.
+        opening: Share of the gripper's speed limit, above 0 to open.
+        pressed: Names of the buttons pressed since the last period.
     """
 
     linear: Vector
@@ -104,97 +104,85 @@ class Wish:
     pressed: frozenset[str]
 
 
-def wish_of(now: Sticks, before: Sticks, layout: Layout) -> Wish:
-    """Says what a gamepad asks for.
-
-    Args:
-        now: Where its sticks are.
-        before: Where they were a period ago.
-        layout: What they are.
-    """
+def command_of(now: GamepadState, before: GamepadState, layout: GamepadLayout) -> GamepadCommand:
+    """Returns the command of a gamepad, given its states of now and of the period before."""
 
     def stick(number: int) -> float:
         way = now.axes.get(number, 0.0)
         beyond = max(abs(way) - layout.dead_zone, 0.0) / (1.0 - layout.dead_zone)
         return float(np.copysign(min(beyond, 1.0), way)) if beyond else 0.0
 
-    def trigger(number: int) -> float:  # It rests at -1.
+    def trigger(number: int) -> float:  # -1 at rest.
         way = (now.axes.get(number, -1.0) + 1.0) / 2.0
         return min(max(way - layout.dead_zone, 0.0) / (1.0 - layout.dead_zone), 1.0)
 
-    return Wish(
+    down = now.buttons - before.buttons
+    return GamepadCommand(
         linear=np.array([stick(layout.right), -stick(layout.towards), -stick(layout.down)]),
         angular=np.array([stick(layout.roll), stick(layout.tilt), -stick(layout.heading)]),
         opening=trigger(layout.open) - trigger(layout.close),
-        pressed=frozenset(
-            name for name in BUTTONS if getattr(layout, name) in now.buttons - before.buttons
-        ),
+        pressed=frozenset(name for name in BUTTONS if getattr(layout, name) in down),
     )
 
 
-def still(wish: Wish) -> bool:
-    """Says whether nothing is asked for."""
-    return not (wish.linear.any() or wish.angular.any() or wish.opening or wish.pressed)
+def is_idle(command: GamepadCommand) -> bool:
+    """Returns whether a command changes nothing."""
+    return not (command.linear.any() or command.angular.any() or command.opening or command.pressed)
 
 
-def after_events(sticks: Sticks, events: bytes) -> Sticks:
-    """Returns where axes and buttons are after events of the kernel, eight bytes each; one that is cut short is left out."""
+def after_events(sticks: GamepadState, events: bytes) -> GamepadState:
+    """Returns the state after events of the kernel; an incomplete event at the end is ignored."""
     axes = dict(sticks.axes)
     buttons = set(sticks.buttons)
-    for _, value, kind, number in EVENT.iter_unpack(
-        events[: len(events) // EVENT.size * EVENT.size]
-    ):
+    complete = events[: len(events) // EVENT.size * EVENT.size]
+    for _, value, kind, number in EVENT.iter_unpack(complete):
         if kind & ~INITIAL == AXIS:
             axes[number] = max(value / FULL, -1.0)
         elif kind & ~INITIAL == BUTTON:
             (buttons.add if value else buttons.discard)(number)
-    return Sticks(axes, frozenset(buttons))
+    return GamepadState(axes, frozenset(buttons))
 
 
 class Gamepad:
     """A gamepad of this machine, which may be unplugged and plugged in again.
 
     Args:
-        path: Of its device, such as /dev/input/js0.
-        layout: What its axes and buttons are.
-        clock: Seconds.
-
-    Attributes:
-        connected: Whether it is there.
+        path: Device of the gamepad, such as /dev/input/js0.
+        layout: Numbers of its axes and buttons.
+        clock: Returns the time, seconds.
 
     Raises:
-        ValueError: There is none at first, or it may not be read.
+        ValueError: The device does not exist or cannot be read.
     """
 
     def __init__(
         self,
         path: str | Path,
-        layout: Layout | None = None,
+        layout: GamepadLayout | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = Path(path)
-        self._layout = layout or Layout()
+        self._layout = layout or GamepadLayout()
         self._clock = clock
-        self._now = Sticks()
+        self._now = GamepadState()
         try:
             self._device: int | None = self._open()
         except OSError as error:
-            found = (
-                ", ".join(str(device) for device in sorted(self._path.parent.glob("js*"))) or "none"
-            )
+            devices = sorted(self._path.parent.glob("js*"))
+            found = ", ".join(str(device) for device in devices) or "none"
             raise ValueError(
-                f"No gamepad at {path} ({error.strerror}). Found: {found}. Without one: "
-                f"gamepad.device=null"
+                f"There is no gamepad at {path} ({error.strerror}). Found: {found}. To go without "
+                "one: gamepad.device=null"
             ) from error
         self._retry_at = 0.0
 
     @property
     def connected(self) -> bool:
-        """Whether it is there."""
+        """Whether the gamepad is plugged in."""
         return self._device is not None
 
-    def wish(self) -> Wish:
-        """Returns what it asks for since the last call; nothing while it is unplugged."""
+    def command(self) -> GamepadCommand:
+        """Returns the command since the last call, an idle one while the gamepad is unplugged."""
         before = self._now
         if self._device is None and self._clock() >= self._retry_at:
             self._retry_at = self._clock() + RETRY_S
@@ -204,10 +192,10 @@ class Gamepad:
                 self._device = None
         if self._device is not None:
             self._now = self._read(self._device)
-        return wish_of(self._now, before, self._layout)
+        return command_of(self._now, before, self._layout)
 
     def close(self) -> None:
-        """Gives the device back."""
+        """Closes the device."""
         if self._device is not None:
             os.close(self._device)
         self._device = None
@@ -215,7 +203,7 @@ class Gamepad:
     def _open(self) -> int:
         return os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
 
-    def _read(self, device: int) -> Sticks:
+    def _read(self, device: int) -> GamepadState:
         now = self._now
         try:
             while events := os.read(device, EVENTS_AT_ONCE * EVENT.size):
@@ -225,6 +213,6 @@ class Gamepad:
         except OSError:
             pass
         else:
-            return now  # The end of a file: nothing more for now.
+            return now  # The end of a file.
         self.close()
-        return Sticks()  # Unplugged: an arm must not go on as the sticks last were.
+        return GamepadState()  # Unplugged: the last state must not move an arm.

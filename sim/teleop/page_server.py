@@ -1,4 +1,4 @@
-"""The web server of the page: viser's, on the address that is asked for and no other, and without a way to make it public."""
+"""The web server of the page: viser's, at one fixed address, without its public tunnels."""
 
 import contextlib
 import io
@@ -19,8 +19,8 @@ def open_server(host: str, port: int) -> Any:
     """Starts a server of viser.
 
     Args:
-        host: Address of this machine to listen at.
-        port: 0 takes any that is free.
+        host: Address of this machine.
+        port: TCP port; 0 chooses a free one.
 
     Returns:
         The `viser.ViserServer`.
@@ -33,37 +33,33 @@ def open_server(host: str, port: int) -> Any:
     port = _free_port(host, port)
     if host not in LOCAL:
         logger.warning(
-            "Everybody who reaches %s:%d may move the arms and write into the store.", host, port
+            "Everybody who can reach %s:%d can move the arms and write to the store.", host, port
         )
-    os.environ.pop("_VISER_PORT_OVERRIDE", None)  # The port is the one that was asked for.
-    with contextlib.redirect_stdout(io.StringIO()):  # What is to be said, the command says.
+    os.environ.pop("_VISER_PORT_OVERRIDE", None)  # It would override the port.
+    with contextlib.redirect_stdout(io.StringIO()):  # The command prints the address.
         server = viser.ViserServer(host=host, port=port, label="stringline-teleop", verbose=False)
     server.request_share_url = _refuse_to_share
-    if server.get_port() != port:  # It would take the next one, which nobody would look at.
+    if server.get_port() != port:  # viser takes the next free port instead.
         close_server(server)
         raise ValueError(_in_use(host, port))
     return server
 
 
 def close_server(server: Any) -> None:
-    """Ends it."""
+    """Stops a server."""
     with contextlib.redirect_stdout(io.StringIO()):
         server.stop()
 
 
 def _refuse_to_share(verbose: bool = True) -> None:
-    """Stands where viser would open a tunnel through its makers' machine for any visitor who asks for it."""
-    logger.warning("A visitor asked for a public address of this page, which is refused.")
+    """Replaces viser's function that opens a public tunnel on a visitor's request."""
+    logger.warning("A visitor has requested a public address of this page; it was refused.")
 
 
 def _free_port(host: str, port: int) -> int:
-    """Returns the port, if this program may listen there.
-
-    Raises:
-        ValueError: It may not.
-    """
+    """Returns the port if it is free, or a free one for port 0."""
     if port not in PORTS:
-        raise ValueError(f"The port is {port}; allowed: 1 to 65535, or 0 for any that is free.")
+        raise ValueError(f"The port is {port}; allowed: 1 to 65535, or 0 for any free port.")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family) as probe:
@@ -73,11 +69,11 @@ def _free_port(host: str, port: int) -> int:
             return free
     except (socket.gaierror, UnicodeError) as error:
         raise ValueError(
-            f"There is no address {host!r} ({error}); this machine alone: host=127.0.0.1"
+            f"There is no address {host!r} ({error}); for this machine only: host=127.0.0.1"
         ) from error
     except PermissionError as error:
         raise ValueError(
-            f"Port {port} of {host} is not for this user; take one from 1024 on: port=8080"
+            f"Port {port} of {host} needs privileges; choose one from 1024 on: port=8080"
         ) from error
     except OSError as error:
         raise ValueError(f"{_in_use(host, port)} ({error.strerror})") from error
@@ -85,6 +81,6 @@ def _free_port(host: str, port: int) -> int:
 
 def _in_use(host: str, port: int) -> str:
     return (
-        f"Port {port} of {host} cannot be had, perhaps another program listens there; take "
-        f"another: port={port % 65535 + 1}"
+        f"Port {port} of {host} is not available, perhaps another program listens there; choose "
+        f"another one: port={port % 65535 + 1}"
     )

@@ -1,4 +1,4 @@
-"""Poses as a page shows and takes them, and ways from one to another that hold for half a turn as well."""
+"""Conversions and interpolation of poses, exact for rotations by half a turn, too."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,22 +23,22 @@ def turned(vector: Vector) -> Matrix:
 
 
 def apart(a: Matrix, b: Matrix) -> tuple[float, float]:
-    """Returns how far two poses (4, 4) are apart, in metres and in radians."""
+    """Returns the distance of two poses (4, 4) in metres and radians."""
     turn = float(np.linalg.norm(rotation_vector(a[:3, :3].T @ b[:3, :3])))
     return float(np.linalg.norm(a[:3, 3] - b[:3, 3])), turn
 
 
 def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
-    """Returns the pose (4, 4) after a share (0 to 1) of the way: on the line between them, turned about one fixed axis."""
+    """Returns the pose (4, 4) after a share (0 to 1) of a straight way with a fixed axis."""
     turn = share * rotation_vector(start[:3, :3].T @ goal[:3, :3])
     return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), start[:3, :3] @ turned(turn))
 
 
 def pose_of_angles(position: ArrayLike, heading_tilt_roll_deg: ArrayLike) -> Matrix:
-    """Returns the pose (4, 4) at a position (3,) in metres, turned by three angles in degrees.
+    """Returns the pose (4, 4) at a position (3,) in metres, rotated by three angles in degrees.
 
-    The gripper first looks along x; it is turned by the heading about z, then nods by the tilt
-    about its own y, downwards where it is positive, and then rolls about its own x.
+    The gripper points along x at first; it turns by the heading about z, then by the tilt about its
+    own y (positive: down), then by the roll about its own x.
     """
     heading, tilt, roll = np.radians(np.asarray(heading_tilt_roll_deg, dtype=np.float64))
     return pose(
@@ -47,7 +47,7 @@ def pose_of_angles(position: ArrayLike, heading_tilt_roll_deg: ArrayLike) -> Mat
 
 
 def angles_of_pose(T: Matrix) -> Vector:
-    """Returns heading, tilt and roll (3,) in degrees of a pose (4, 4); at a tilt of 90 degrees those without roll."""
+    """Returns heading, tilt and roll (3,), degrees, of a pose (4, 4); roll is 0 at a tilt of 90."""
     rotation = T[:3, :3]
     level = float(np.hypot(rotation[0, 0], rotation[1, 0]))
     tilt = np.arctan2(-rotation[2, 0], level)
@@ -59,15 +59,15 @@ def angles_of_pose(T: Matrix) -> Vector:
 
 
 def pose_of_quaternion(position: ArrayLike, wxyz: ArrayLike) -> Matrix:
-    """Returns the pose (4, 4) at a position (3,), turned by a quaternion (4,) of any length but 0.
+    """Returns the pose (4, 4) at a position (3,), rotated by a quaternion (4,) of any length but 0.
 
     Raises:
-        ValueError: The quaternion has no length, or is not finite.
+        ValueError: The quaternion is zero or not finite.
     """
     wxyz = np.asarray(wxyz, dtype=np.float64)
     length = float(np.linalg.norm(wxyz))
     if not 1e-9 < length < np.inf:
-        raise ValueError(f"The quaternion {wxyz.tolist()} is no rotation.")
+        raise ValueError(f"The quaternion {wxyz.tolist()} is not a rotation.")
     w = wxyz[0] / length
     axis = wxyz[1:] / length
     cross = np.array([[0.0, -axis[2], axis[1]], [axis[2], 0.0, -axis[0]], [-axis[1], axis[0], 0.0]])

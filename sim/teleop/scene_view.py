@@ -1,4 +1,4 @@
-"""The world on a page of viser: every body's shapes, moved as the physics moves them."""
+"""The world in a viser scene: the shapes of every body, at the poses of the physics."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,16 +8,16 @@ import numpy as np
 
 from stringline.sim.teleop.shapes import DrawnBody, Triangles, appearance, drawn_bodies
 
-MOVED = 1e-5  # Metres, or parts of a quaternion; less is not worth a message.
+MOVED = 1e-5  # Smallest change, in metres or parts of a quaternion, that is sent.
 
 
 @dataclass
-class Scene:
-    """Draws a model, and keeps up with its data.
+class SceneView:
+    """Draws a model, and follows its data.
 
     Attributes:
-        server: Of viser.
-        model: What is drawn.
+        server: Server of viser.
+        model: The model.
     """
 
     server: Any
@@ -27,7 +27,7 @@ class Scene:
     _appearance: bytes = field(init=False, default=b"")
 
     def update(self, data: mujoco.MjData) -> None:
-        """Shows where everything is; what looks otherwise than before, as after a reset, is drawn anew."""
+        """Updates all poses; draws the model anew if its appearance has changed."""
         now = appearance(self.model)
         if now != self._appearance:
             self._appearance = now
@@ -49,7 +49,7 @@ class Scene:
         for node in [*self._surfaces, *self._frames.values()]:
             node.remove()
         self._surfaces.clear()
-        # As new frames are: at the origin, and not turned.
+        # Poses of new frames.
         self._position = np.zeros((self.model.nbody, 3))
         self._turn = np.tile([1.0, 0.0, 0.0, 0.0], (self.model.nbody, 1))
         self._frames = {body.number: self._draw_body(body) for body in drawn_bodies(self.model)}

@@ -1,4 +1,4 @@
-"""The shapes of a MuJoCo model as triangles, body by body, for drawing them elsewhere."""
+"""The shapes of a MuJoCo model as triangles, body by body."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 
-LAST_DRAWN_GROUP = 2  # MuJoCo's own images leave the groups behind it out as well.
-# Pieces of a circle, and from the equator of a sphere to its pole.
-AROUND = 24
-ALONG = 8
-ENDLESS_M = 2.0  # Half the width of planes that have none.
-PLAIN = (0.5, 0.5, 0.5, 1.0)  # The colour that MuJoCo gives shapes which have none of their own.
+LAST_DRAWN_GROUP = 2  # MuJoCo's own images omit later groups as well.
+AROUND = 24  # Pieces of a circle.
+ALONG = 8  # Pieces from the equator of a sphere to its pole.
+ENDLESS_M = 2.0  # Drawn half width of infinite planes.
+PLAIN = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's colour for geoms without a colour of their own.
 
 Vertices = NDArray[np.float64]
 Faces = NDArray[np.int64]
@@ -26,24 +25,24 @@ class Triangles:
 
     Attributes:
         vertices: (V, 3), metres.
-        faces: (F, 3), places of vertices, counter-clockwise as seen from outside.
+        faces: (F, 3), indices of vertices, counter-clockwise as seen from outside.
     """
 
     vertices: Vertices
     faces: Faces
 
     def moved(self, position: Vector, rotation: Vector) -> "Triangles":
-        """Returns it turned by a matrix (3, 3) and then moved by (3,)."""
+        """Returns the surface rotated by a matrix (3, 3) and then moved by (3,), metres."""
         return Triangles(self.vertices @ rotation.T + position, self.faces)
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnBody:
-    """What is drawn of one body.
+    """The visible surfaces of one body.
 
     Attributes:
-        number: Of the body in the model.
-        surfaces: In the body's frame, by colour: red, green, blue and opacity, 0 to 1.
+        number: Number of the body in the model.
+        surfaces: Surfaces in the body's frame by colour: red, green, blue and opacity, 0 to 1.
     """
 
     number: int
@@ -51,7 +50,7 @@ class DrawnBody:
 
 
 def drawn_bodies(model: mujoco.MjModel) -> Iterator[DrawnBody]:
-    """Yields the bodies of a model that have something to draw."""
+    """Yields the bodies of a model that have visible shapes."""
     by_body: dict[int, dict[tuple[float, ...], list[Triangles]]] = {}
     for geom in range(model.ngeom):
         colour = _colour(model, geom)
@@ -64,7 +63,7 @@ def drawn_bodies(model: mujoco.MjModel) -> Iterator[DrawnBody]:
 
 
 def appearance(model: mujoco.MjModel) -> bytes:
-    """Returns what differs as soon as something must be drawn in another way, bodies' poses apart."""
+    """Returns a value that changes with the model's appearance, but not with poses of bodies."""
     arrays = (
         model.geom_rgba,
         model.mat_rgba,
@@ -80,11 +79,11 @@ def triangles(kind: int, size: Vector) -> Triangles:
     """Returns the surface of a shape in its own frame.
 
     Args:
-        kind: MuJoCo's `mjtGeom`, of a shape that is no mesh.
-        size: (3,), as MuJoCo means it for that kind.
+        kind: MuJoCo's `mjtGeom`, other than a mesh.
+        size: (3,), MuJoCo's size of that kind.
 
     Raises:
-        ValueError: There is no drawing of that kind.
+        ValueError: The kind cannot be drawn.
     """
     if kind not in _SHAPES:
         raise ValueError(
@@ -97,11 +96,10 @@ def _placed(model: mujoco.MjModel, geom: int) -> Triangles:
     kind = int(model.geom_type[geom])
     rotation = np.empty(9)
     mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-    shape = (
-        _mesh(model, int(model.geom_dataid[geom]))
-        if kind == _MESH
-        else triangles(kind, model.geom_size[geom])
-    )
+    if kind == _MESH:
+        shape = _mesh(model, int(model.geom_dataid[geom]))
+    else:
+        shape = triangles(kind, model.geom_size[geom])
     return shape.moved(model.geom_pos[geom], rotation.reshape(3, 3))
 
 
@@ -122,14 +120,12 @@ def _mesh(model: mujoco.MjModel, mesh: int) -> Triangles:
     vertex = int(model.mesh_vertadr[mesh])
     face = int(model.mesh_faceadr[mesh])
     vertices = model.mesh_vert[vertex : vertex + int(model.mesh_vertnum[mesh])]
-    return Triangles(
-        vertices.astype(np.float64),
-        model.mesh_face[face : face + int(model.mesh_facenum[mesh])].astype(np.int64),
-    )
+    faces = model.mesh_face[face : face + int(model.mesh_facenum[mesh])]
+    return Triangles(vertices.astype(np.float64), faces.astype(np.int64))
 
 
 def _box(size: Vector) -> Triangles:
-    """Each face has its own corners, so that edges stay sharp where a viewer smooths over shared ones."""
+    """Returns a box whose faces share no corners, since viewers smooth over shared ones."""
     square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=np.float64)
     sides = []
     for axis in range(3):
@@ -150,24 +146,18 @@ def _plane(size: Vector) -> Triangles:
 
 
 def _rounded(radii: Vector, stretch: float) -> Triangles:
-    """A sphere of these radii (3,), its halves `stretch` away from the middle along z, with a wall between them."""
+    """Returns an ellipsoid of radii (3,), its halves moved by `stretch` along z, with a wall."""
     latitudes = np.linspace(-np.pi / 2, np.pi / 2, 2 * ALONG + 1)
     latitudes = np.insert(latitudes, ALONG, 0.0) if stretch else latitudes
     rings = len(latitudes)
-    away = (
-        stretch * np.where(np.arange(rings) < rings / 2, -1.0, 1.0) if stretch else np.zeros(rings)
-    )
     turn = 2 * np.pi * np.arange(AROUND) / AROUND
-    unit = np.stack(
-        [
-            np.outer(np.cos(latitudes), np.cos(turn)),
-            np.outer(np.cos(latitudes), np.sin(turn)),
-            _rows(np.sin(latitudes)),
-        ],
-        -1,
-    )
-    vertices = unit * radii
-    vertices[..., 2] += away[:, None]
+    x = np.outer(np.cos(latitudes), np.cos(turn))
+    y = np.outer(np.cos(latitudes), np.sin(turn))
+    z = np.repeat(np.sin(latitudes)[:, None], AROUND, axis=1)
+    vertices = np.stack([x, y, z], -1) * radii
+    if stretch:
+        signs = np.where(np.arange(rings) < rings / 2, -1.0, 1.0)
+        vertices[..., 2] += (stretch * signs)[:, None]
     return Triangles(vertices.reshape(-1, 3), _wall(rings))
 
 
@@ -178,26 +168,18 @@ def _cylinder(size: Vector) -> Triangles:
     circle = np.stack([radius * np.cos(turn), radius * np.sin(turn), np.zeros(AROUND)], -1)
     up = np.array([0.0, 0.0, half])
     wall = Triangles(np.concatenate([circle - up, circle + up]), _wall(2))
-    fan = np.stack(
-        [np.zeros(AROUND - 2, np.int64), np.arange(1, AROUND - 1), np.arange(2, AROUND)], -1
-    )
+    first = np.zeros(AROUND - 2, np.int64)
+    fan = np.stack([first, np.arange(1, AROUND - 1), np.arange(2, AROUND)], -1)
     return _joined([wall, Triangles(circle + up, fan), Triangles(circle - up, fan[:, ::-1])])
 
 
 def _wall(rings: int) -> Faces:
-    """Returns the triangles between circles of `AROUND` vertices, from the lowest to the highest."""
+    """Returns the triangles between successive circles of `AROUND` vertices."""
     here = (np.arange(rings - 1)[:, None] * AROUND + np.arange(AROUND)).ravel()
     beside = (np.arange(rings - 1)[:, None] * AROUND + np.roll(np.arange(AROUND), -1)).ravel()
-    return np.concatenate(
-        [
-            np.stack([here, beside, beside + AROUND], -1),
-            np.stack([here, beside + AROUND, here + AROUND], -1),
-        ]
-    )
-
-
-def _rows(values: Vector) -> Vector:
-    return np.repeat(values[:, None], AROUND, axis=1)
+    lower = np.stack([here, beside, beside + AROUND], -1)
+    upper = np.stack([here, beside + AROUND, here + AROUND], -1)
+    return np.concatenate([lower, upper])
 
 
 _MESH = int(mujoco.mjtGeom.mjGEOM_MESH)

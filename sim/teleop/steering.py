@@ -1,4 +1,4 @@
-"""From the poses that a person wants the grippers at to joint targets: bounded in speed, and as near as the arms can reach."""
+"""Joint targets that follow target poses of the grippers, with bounded speeds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,30 +11,28 @@ from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.teleop.poses import apart, between, turned
 
-# Metres or radians; nearer, an arm rests, so that it does not creep while nobody moves it.
+# Metres or radians; nearer to its target an arm rests, so that it does not creep.
 ARRIVED = 1e-4
-# Metres, with radians weighed as below; an arm that stays farther off than this is said to be held
-# short.
+# Distance, metres and weighted radians, from which on a stopped arm counts as out of reach.
 SHORT = 5e-3
-METRES_PER_RADIAN = 0.3  # As the inverse kinematics weighs them.
-STALLED = 0.15  # Share of the way that it should have gone, below which an arm counts as stopped.
-MEMORY = 0.9  # Of the mean over the last control periods by which that is judged: some ten of them.
-# How far a stick pushes a target ahead of the arm that follows it.
+METRES_PER_RADIAN = 0.3  # The weight of the inverse kinematics.
+STALLED = 0.15  # Share of the commanded way below which an arm counts as stopped.
+MEMORY = 0.9  # Weight of the past in the mean of that share: some ten control periods.
+# Largest distance by which a stick pushes a target ahead of its arm.
 LEASH_M = 0.05
 LEASH_RAD = 0.35
-# Damps the joints where an arm is stretched out; without it they would swing there from one period
-# to the next.
+# Damps the joints of a stretched-out arm, which would swing from one period to the next.
 POSTURE_COST = 0.02
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast arms follow what is asked of them.
+    """Speed limits of the arms.
 
     Attributes:
-        linear: Of a gripper, m/s.
-        angular: Of a gripper, rad/s.
-        joints: Share, above 0 to 1, of the hinges' largest speed that they may take.
+        linear: Linear speed of a gripper, m/s.
+        angular: Angular speed of a gripper, rad/s.
+        joints: Speed of the joints as a share of their velocity limits, above 0 to 1.
     """
 
     linear: float = 0.3
@@ -42,23 +40,22 @@ class Speeds:
     joints: float = 0.8
 
     def __post_init__(self) -> None:
-        """Refuses what would never arrive, and what the body cannot do."""
+        """Checks the ranges."""
         if not self.linear > 0 or not self.angular > 0 or not 0 < self.joints <= 1:
             raise ValueError(
-                f"Got the speeds linear={self.linear}, angular={self.angular}, "
-                f"joints={self.joints}; "
-                "allowed: above 0, and joints at most 1."
+                f"The speeds are linear={self.linear}, angular={self.angular}, "
+                f"joints={self.joints}; allowed: above 0, and joints at most 1."
             )
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far an arm still is from where it is wanted.
+    """The distance of an arm from its target.
 
     Attributes:
-        metres: Between the places.
-        radians: Between the orientations.
-        held: Whether it stands there, since its target is out of reach.
+        metres: Distance of the positions.
+        radians: Angle between the orientations.
+        held: Whether the arm has stopped because its target is out of reach.
     """
 
     metres: float = 0.0
@@ -67,75 +64,77 @@ class Reach:
 
 
 class Steering:
-    """Keeps a wanted pose and opening for each gripper, and says the joint targets of the next control period.
+    """Converts the target pose and opening of each gripper to joint targets.
 
-    In each period the gripper's pose goes a bounded step towards the wanted one, on a line and
-    about one axis, and the joints follow by one step of inverse kinematics within their limits.
-    Where that brings it no nearer it stands still, which is the nearest reachable pose on its way;
-    it goes on by itself once the target is within reach again.
+    In each control period the gripper's pose moves a bounded step towards the target, on a line and
+    about one axis, and the joints follow by one step of inverse kinematics within their limits. If
+    the target is out of reach, the arm stops at the nearest reachable pose on its way, and goes on
+    once the target is in reach again.
 
     Args:
-        body: Of the arms.
+        embodiment: Description of the arms.
         control_hz: Joint targets per second.
-        speeds: Of grippers and joints.
+        speeds: Speed limits of grippers and joints.
 
     Attributes:
-        q: The last joint targets (J,).
+        q: (J,), the last joint targets.
     """
 
-    def __init__(self, body: Embodiment, control_hz: float, speeds: Speeds | None = None) -> None:
-        self._body = body
+    def __init__(
+        self, embodiment: Embodiment, control_hz: float, speeds: Speeds | None = None
+    ) -> None:
+        self._embodiment = embodiment
         self._period = 1.0 / control_hz
         self._speeds = speeds or Speeds()
-        self._kinematics = InverseKinematics(body, posture_cost=POSTURE_COST)
-        self.reset(body.home)
+        self._kinematics = InverseKinematics(embodiment, posture_cost=POSTURE_COST)
+        self.reset(embodiment.home)
 
     def reset(self, q: Vector) -> None:
-        """Begins at joints (J,), with the arms wanted where they are."""
+        """Starts at joints (J,), with the current poses as targets."""
         self.q = np.array(q, dtype=np.float64)
-        self._poses = self._body.forward_kinematics(self.q)
+        self._poses = self._embodiment.forward_kinematics(self.q)
         self._targets = {arm: target.copy() for arm, target in self._poses.items()}
-        self._openings = {arm: float(self.q[place]) for arm, place in self._body.grippers.items()}
-        self._progress = dict.fromkeys(self._body.arms, 1.0)
+        self._openings = {
+            arm: float(self.q[place]) for arm, place in self._embodiment.grippers.items()
+        }
+        self._progress = dict.fromkeys(self._embodiment.arms, 1.0)
 
     @property
     def targets(self) -> Mapping[str, Matrix]:
-        """The wanted `T_base_gripper` (4, 4) by arm."""
+        """Target poses `T_base_gripper` (4, 4) by arm."""
         return self._targets
 
     @property
     def poses(self) -> Mapping[str, Matrix]:
-        """The commanded `T_base_gripper` (4, 4) by arm: where the joint targets put it."""
+        """Commanded poses `T_base_gripper` (4, 4) by arm: those of the joint targets."""
         return self._poses
 
     @property
     def openings(self) -> Mapping[str, float]:
-        """The wanted openings by arm, 0 closed to 1 open."""
+        """Target openings by arm, 0 closed to 1 open."""
         return self._openings
 
     def aim(self, arm: str, T_base_gripper: Matrix) -> None:
-        """Wants a gripper at a pose (4, 4) in the base frame, reachable or not.
+        """Sets the target pose (4, 4) of a gripper in the base frame, reachable or not.
 
         Raises:
-            ValueError: There is no such arm, or the pose is no rigid transform.
+            ValueError: There is no such arm, or the pose is not a rigid transform.
         """
-        self._require(arm)
+        self._check_arm(arm)
         if T_base_gripper.shape != (4, 4) or not np.isfinite(T_base_gripper).all():
             raise ValueError(
                 f"The target of {arm!r} must be a finite 4x4 matrix; got {T_base_gripper.tolist()}."
             )
         rotation = T_base_gripper[:3, :3]
-        if (
-            not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-4)
-            or np.linalg.det(rotation) < 0
-        ):
+        orthogonal = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-4)
+        if not orthogonal or np.linalg.det(rotation) < 0:
             raise ValueError(
-                f"The target of {arm!r} is turned by {rotation.tolist()}, which is no rotation."
+                f"The target of {arm!r} has {rotation.tolist()}, which is not a rotation matrix."
             )
         self._targets[arm] = T_base_gripper.copy()
 
     def grip(self, arm: str, opening: float) -> None:
-        """Wants a gripper at an opening; below 0 counts as 0, above 1 as 1.
+        """Sets the target opening of a gripper, clipped to 0 to 1.
 
         Raises:
             ValueError: There is no such gripper, or the opening is not finite.
@@ -147,17 +146,17 @@ class Steering:
         self._openings[arm] = float(np.clip(opening, 0.0, 1.0))
 
     def push(self, arm: str, linear: Vector, angular: Vector) -> None:
-        """Moves a target for one control period, as a stick does, but no farther ahead of its arm than a hand's breadth.
+        """Moves a target for one control period, up to 5 cm and 20 degrees ahead of its arm.
 
         Args:
-            arm: Which.
-            linear: Share (3,) of the largest speed along the axes of the base frame, each -1 to 1.
-            angular: Share (3,) of the largest speed about the gripper's own axes, each -1 to 1.
+            arm: Name of the arm.
+            linear: (3,), shares of the speed limit along the axes of the base frame, -1 to 1.
+            angular: (3,), shares of the speed limit about the gripper's axes, -1 to 1.
 
         Raises:
             ValueError: There is no such arm.
         """
-        self._require(arm)
+        self._check_arm(arm)
         target = self._targets[arm]
         target = pose(
             target[:3, 3] + self._speeds.linear * self._period * np.clip(linear, -1.0, 1.0),
@@ -169,30 +168,29 @@ class Steering:
         self._targets[arm] = between(self._poses[arm], target, leash)
 
     def recall(self, arm: str) -> None:
-        """Wants an arm where it is.
+        """Sets the target of an arm to its current pose.
 
         Raises:
             ValueError: There is no such arm.
         """
-        self._require(arm)
+        self._check_arm(arm)
         self._targets[arm] = self._poses[arm].copy()
 
     def reach(self, arm: str) -> Reach:
-        """Says how far an arm is from its target, and whether it is held there.
+        """Returns the distance of an arm from its target, and whether it has stopped.
 
         Raises:
             ValueError: There is no such arm.
         """
-        self._require(arm)
+        self._check_arm(arm)
         metres, radians = apart(self._poses[arm], self._targets[arm])
-        return Reach(
-            metres, radians, _cost(metres, radians) > SHORT and self._progress[arm] < STALLED
-        )
+        held = _cost(metres, radians) > SHORT and self._progress[arm] < STALLED
+        return Reach(metres, radians, held)
 
     def step(self) -> Vector:
         """Returns the joint targets (J,) of the next control period."""
-        costs = {arm: self._cost(arm) for arm in self._body.arms}
-        shares = {arm: self._share(arm) for arm in self._body.arms}
+        costs = {arm: self._cost(arm) for arm in self._embodiment.arms}
+        shares = {arm: self._share(arm) for arm in self._embodiment.arms}
         steps = {
             arm: between(self._poses[arm], self._targets[arm], share)
             for arm, share in shares.items()
@@ -200,17 +198,17 @@ class Steering:
         }
         if steps:
             self.q = self._kinematics.step(steps, self.q, self._speeds.joints * self._period)
-            self._poses = self._body.forward_kinematics(self.q)
+            self._poses = self._embodiment.forward_kinematics(self.q)
         for arm, share in shares.items():
             gone = (costs[arm] - self._cost(arm)) / (share * costs[arm]) if share else 1.0
             self._progress[arm] = MEMORY * self._progress[arm] + (1 - MEMORY) * gone
-        for arm, place in self._body.grippers.items():
-            most = self._speeds.joints * self._body.velocity_limits[place] * self._period
+        for arm, place in self._embodiment.grippers.items():
+            most = self._speeds.joints * self._embodiment.velocity_limits[place] * self._period
             self.q[place] += np.clip(self._openings[arm] - self.q[place], -most, most)
         return self.q.copy()
 
     def _share(self, arm: str) -> float:
-        """Returns the share of its way to the target that a gripper goes in the next period, 0 where it has arrived."""
+        """Returns the next step of a gripper as a share of its way, 0 if it has arrived."""
         metres, radians = apart(self._poses[arm], self._targets[arm])
         if max(metres, radians) < ARRIVED:
             return 0.0
@@ -223,7 +221,7 @@ class Steering:
     def _cost(self, arm: str) -> float:
         return _cost(*apart(self._poses[arm], self._targets[arm]))
 
-    def _require(self, arm: str) -> None:
+    def _check_arm(self, arm: str) -> None:
         if arm not in self._targets:
             raise unknown_name("arm", arm, self._targets)
 

@@ -1,4 +1,4 @@
-"""Recording what a person does, one take at a time, into an episode store: each is kept or discarded by that person."""
+"""Recording of a person's takes into an episode store, each of which is kept or discarded."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,22 +14,22 @@ from stringline.sim.collection.collection_state import Recipe
 SOURCE = "teleoperation"
 
 
-class Takes:
-    """The takes of one session.
+class TakeRecorder:
+    """Records the takes of one session.
 
     Args:
-        path: Of the store; it is made where there is none.
-        recipe: Of the world.
-        contract: Of the world.
-        instruction: What is asked of the person, and of policies that learn from it.
+        path: Folder of the store, which is made if it does not exist.
+        recipe: Settings of the world.
+        contract: Contract of the world.
+        instruction: Text that describes the task.
         stages: Names of the task's stages.
 
     Attributes:
-        store: Where they go.
-        kept: Names of the episodes that were kept.
+        store: The store.
+        kept: Names of the kept episodes.
 
     Raises:
-        ValueError: The folder holds something else, or cannot be written.
+        ValueError: The folder is not a store, or cannot be written.
         NoSpaceError: The disk is full.
     """
 
@@ -53,7 +53,7 @@ class Takes:
 
     @property
     def open(self) -> bool:
-        """Whether a take is being recorded, or waits to be kept or discarded."""
+        """Whether a take is being recorded, or is over and neither kept nor discarded."""
         return self._writer is not None
 
     @property
@@ -62,7 +62,7 @@ class Takes:
         return self._steps if self.open else 0
 
     def free_seed(self, first: int) -> int:
-        """Returns the first seed from `first` on that has no episode of this task in the store."""
+        """Returns the first seed from `first` on without an episode of this task in the store."""
         taken = self.store.seeds(self._recipe.task)
         seed = first
         while seed in taken:
@@ -70,7 +70,7 @@ class Takes:
         return seed
 
     def begin(self, seed: int) -> None:
-        """Opens a take of a seed; one that is open is discarded.
+        """Opens a take of a seed; an open take is discarded.
 
         Raises:
             NoSpaceError: The disk is full.
@@ -80,13 +80,13 @@ class Takes:
         self._steps = 0
 
     def add(self, observation: Mapping[str, Array], action: Array) -> None:
-        """Appends a step: what was seen, and what was commanded in answer to it (A,).
+        """Appends a step: an observation and the action (A,) that followed it.
 
         Raises:
-            ValueError: It does not fit the contract; the take is discarded.
+            ValueError: The step does not fit the contract; the take is discarded.
             NoSpaceError: The disk is full; the take is discarded.
         """
-        assert self._writer is not None, "begin comes first"
+        assert self._writer is not None, "call begin first"
         try:
             self._writer.step(observation, action)
         except (ValueError, OSError):
@@ -95,14 +95,14 @@ class Takes:
         self._steps += 1
 
     def keep(self, success: bool) -> str:
-        """Makes the open take an episode of the store, whole or not at all, and returns its name.
+        """Adds the open take to the store, atomically, and returns the episode's name.
 
         Raises:
-            ValueError: There is no take, or nothing in it.
-            OSError: It cannot be written; the take is discarded.
+            ValueError: There is no take, or it has no step.
+            OSError: The episode cannot be written; the take is discarded.
         """
         if self._writer is None or not self._steps:
-            raise ValueError("There is nothing to keep: nothing has been recorded yet.")
+            raise ValueError("There is no take to keep: nothing has been recorded.")
         with self._writer as writer:  # Leaving it without a commit discards the take.
             self._writer = None
             name = writer.commit(success)
@@ -110,7 +110,7 @@ class Takes:
         return name
 
     def discard(self) -> bool:
-        """Forgets the open take, and says whether there was one."""
+        """Deletes the open take; returns whether there was one."""
         writer = self._writer
         self._writer = None
         if writer is not None:
@@ -125,12 +125,7 @@ class Takes:
 
 
 def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
-    """Opens or makes a store, and writes into it, so that nobody finds out after the first take that it cannot be written.
-
-    Raises:
-        ValueError: The folder holds something else, or cannot be written.
-        NoSpaceError: The disk is full.
-    """
+    """Opens or makes a store, and writes to it, so that errors appear before the first take."""
     try:
         store = EpisodeStore.create(path)
         store.writer(attributes).discard()
@@ -139,6 +134,6 @@ def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
     except OSError as error:
         raise ValueError(
             f"The store {path} cannot be written ({error.strerror}). Choose another folder: "
-            f"store=..."
+            "store=..."
         ) from error
     return store

@@ -1,6 +1,6 @@
-"""A world that somebody steers: it runs in steps of one control period, and what happens in it is recorded on demand.
+"""A teleoperation session: a world that a person steers, in steps of one control period.
 
-It knows neither pages nor clocks: `tick` is one period, and buttons are methods.
+The session depends on neither pages nor clocks: `tick` is one period, and buttons are methods.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from stringline.datasets.contract.arguments import WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.teleop.steering import Speeds, Steering
-from stringline.sim.teleop.take_recorder import Takes
+from stringline.sim.teleop.take_recorder import TakeRecorder
 
 
 class Phase(StrEnum):
-    """What becomes of what happens."""
+    """The state of the recording."""
 
     FREE = "not recording"
     RECORDING = "recording"
@@ -25,50 +25,49 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """When a take ends by itself.
+class StopConditions:
+    """The conditions that end a take.
 
     Attributes:
-        longest_s: Its longest time.
-        end_on_success: Whether it ends when the task is done, as takes of scripted experts do.
+        longest_s: Largest duration, seconds.
+        end_on_success: Whether a take ends when the task is done, as episodes of experts do.
     """
 
     longest_s: float = 300.0
     end_on_success: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses takes without a step."""
+        """Checks the duration."""
         if not self.longest_s > 0:
-            raise ValueError(f"longest_s is {self.longest_s}; it must be above 0.")
+            raise ValueError(f"longest_s is {self.longest_s}; allowed: above 0.")
 
 
 @dataclass
-class Operation:
+class TeleopSession:
     """Steers a world and records takes.
 
-    A take begins at the beginning of its seed's episode, so the seed and the actions are enough to
-    make it happen again.
+    A take begins at the start of its seed's episode, so that its seed and actions reproduce it.
 
     Attributes:
-        world: Of the task; an episode of it begins at once.
-        takes: Where they go.
-        options: Of the task, in every episode.
-        seed: Of the episode that runs.
-        speeds: Of the arms.
-        rules: When a take ends by itself.
-        steering: What is asked of the arms.
-        phase: What becomes of what happens.
-        result: What the last period led to.
-        notice: The last thing that the person should know, in words.
-        images: The latest (H, W, 3) by camera, empty until somebody looks or records.
+        world: World of the task; its first episode begins at once.
+        recorder: Recorder of takes.
+        options: Task options of every episode.
+        seed: Seed of the current episode.
+        speeds: Speed limits of the arms.
+        stop_conditions: Conditions that end a take.
+        steering: Targets of the arms.
+        phase: State of the recording.
+        result: Result of the last control period.
+        notice: Latest message to the person.
+        images: Latest images (H, W, 3) by camera, empty until the first visitor or take.
     """
 
     world: TaskEnvironment
-    takes: Takes
+    recorder: TakeRecorder
     options: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     speeds: Speeds = field(default_factory=Speeds)
-    rules: Rules = field(default_factory=Rules)
+    stop_conditions: StopConditions = field(default_factory=StopConditions)
     steering: Steering = field(init=False)
     phase: Phase = field(init=False, default=Phase.FREE)
     result: StepResult = field(init=False)
@@ -76,29 +75,26 @@ class Operation:
     images: dict[str, Array] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begins the first episode that the store does not have yet."""
+        """Begins the first episode that is not in the store."""
         self.steering = Steering(self.world.embodiment, self.world.contract.control_hz, self.speeds)
-        self._begin(self.takes.free_seed(self._checked(self.seed)))
+        self._begin(self.recorder.free_seed(self._checked_seed(self.seed)))
 
     def tick(self, *, watched: bool = False) -> None:
-        """Moves the world by one control period.
+        """Advances the world by one control period.
 
         Args:
-            watched: Whether somebody sees the cameras' images; a take is recorded with them in any
-                case.
+            watched: Whether a visitor sees the cameras' images; takes always have them.
         """
-        action = self.steering.step().astype(
-            np.float32
-        )  # As it is stored, so that a replay does the very same.
+        # In the type of the store, so that a replay is identical.
+        action = self.steering.step().astype(np.float32)
         if self.phase is Phase.RECORDING:
             self._record(action)
         elif watched and self.world.frame_due:
             self._keep_images(self.world.observe())
         self.result = self.world.advance(action)
-        if (
-            self.result.unstable and self.phase is not Phase.OVER
-        ):  # A take that is over is not lost by what comes after it.
-            lost = " The take is discarded." if self.takes.discard() else ""
+        # A take that is over is not affected by what follows it.
+        if self.result.unstable and self.phase is not Phase.OVER:
+            lost = " The take is discarded." if self.recorder.discard() else ""
             self._begin(self.seed)
             self.notice = f"The physics became unstable; the episode begins again.{lost}"
         elif self.phase is Phase.RECORDING:
@@ -112,38 +108,38 @@ class Operation:
             ValueError: A take is open, or the seed is below 0.
             NoSpaceError: The disk is full.
         """
-        self._require_no_take("record another one")
-        seed = self._checked(seed)
-        self.takes.begin(seed)
+        self._check_no_take("record another one")
+        seed = self._checked_seed(seed)
+        self.recorder.begin(seed)
         self._begin(seed)
         self.phase = Phase.RECORDING
 
     def keep(self) -> str:
-        """Makes the take an episode of the store, and goes on to the next seed; returns the episode's name.
+        """Adds the take to the store, goes on to the next seed, and returns the episode's name.
 
         Raises:
-            ValueError: There is no take, or nothing in it.
-            OSError: It cannot be written; the take is lost.
+            ValueError: There is no take, or it has no step.
+            OSError: The episode cannot be written; the take is lost.
         """
-        steps = self.takes.steps
+        steps = self.recorder.steps
         success = self._success
         try:
-            name = self.takes.keep(success)
+            name = self.recorder.keep(success)
         finally:
-            self.phase = self.phase if self.takes.open else Phase.FREE
-        self._begin(self.takes.free_seed(self.seed + 1))
+            self.phase = self.phase if self.recorder.open else Phase.FREE
+        self._begin(self.recorder.free_seed(self.seed + 1))
         seconds = steps / self.world.contract.control_hz
         self.notice = f"Kept {name}: {seconds:.1f} s, {'a success' if success else 'no success'}."
         return name
 
     def discard(self) -> None:
-        """Forgets the take, and begins its episode again.
+        """Deletes the take, and begins its episode again.
 
         Raises:
-            ValueError: There is none.
+            ValueError: There is no take.
         """
-        if not self.takes.discard():
-            raise ValueError("There is nothing to discard: nothing is being recorded.")
+        if not self.recorder.discard():
+            raise ValueError("There is no take to discard: nothing is being recorded.")
         self._begin(self.seed)
         self.notice = "Discarded."
 
@@ -153,8 +149,8 @@ class Operation:
         Raises:
             ValueError: A take is open, or the seed is below 0.
         """
-        self._require_no_take("reset")
-        self._begin(self._checked(seed))
+        self._check_no_take("reset")
+        self._begin(self._checked_seed(seed))
 
     def _begin(self, seed: int) -> None:
         self.seed = seed
@@ -175,30 +171,30 @@ class Operation:
             "sim/state": self.world.physics.get_state(),
         }
         try:
-            self.takes.add({**observation, **extra}, action)
+            self.recorder.add({**observation, **extra}, action)
         except OSError as error:
             self.phase = Phase.FREE
             self.notice = f"{error.strerror}. The take is discarded."
 
     def _end_when_due(self) -> None:
-        if self.result.success and self.rules.end_on_success:
+        if self.result.success and self.stop_conditions.end_on_success:
             self.phase = Phase.OVER
             self.notice = "Done!"
-        elif self.world.time >= self.rules.longest_s - 1e-9:
+        elif self.world.time >= self.stop_conditions.longest_s - 1e-9:
             self.phase = Phase.OVER
-            self.notice = f"The take has reached {self.rules.longest_s:g} s."
+            self.notice = f"The take has reached {self.stop_conditions.longest_s:g} s."
 
     def _keep_images(self, observation: Mapping[str, Array]) -> None:
         self.images = {
             camera.name: observation[f"rgb/{camera.name}"] for camera in self.world.contract.cameras
         }
 
-    def _checked(self, seed: int | None) -> int:
+    def _checked_seed(self, seed: int | None) -> int:
         seed = self.seed if seed is None else seed
         if seed not in WHOLE:
             raise ValueError(f"The seed is {seed}; allowed: {WHOLE}.")
         return seed
 
-    def _require_no_take(self, wish: str) -> None:
-        if self.takes.open:
-            raise ValueError(f"A take is open; keep it or discard it, then {wish}.")
+    def _check_no_take(self, next_step: str) -> None:
+        if self.recorder.open:
+            raise ValueError(f"A take is open; keep it or discard it, then {next_step}.")

@@ -1,4 +1,4 @@
-"""Training that begins with the weights of a checkpoint instead of anew."""
+"""Initialisation of a new run with the weights of a checkpoint."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.training.checkpoint import load_description
-from stringline.encoders.training.partial_loading import Taken, take_weights
+from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
 
@@ -17,112 +17,99 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Start:
-    """A checkpoint, and what of it a new run begins with.
+class Initialisation:
+    """A checkpoint and the parts of it that initialise a new run.
 
     Attributes:
-        checkpoint: Its folder, or the name of one that ships.
-        take: Parts to take, such as `memory`, the encoder; none: all.
-        leave: Parts that start anew, such as `denoiser.read_action`, or `misfits`: whatever does
-            not fit.
-        keep_ranges: Whether joints and actions keep the ranges that the checkpoint was trained
-            with; otherwise they get those of the new data, and the same number of the network then
-            means another angle.
+        checkpoint: Folder, or name of a shipped checkpoint.
+        include: Parts to load, such as `observation_encoder`; empty: all.
+        exclude: Parts that keep their initial weights, such as `denoiser.read_action`, or
+            `mismatched`: all parts that do not fit.
+        keep_ranges: Whether to keep the checkpoint's ranges of joints and actions. With the ranges
+            of new data, the same output of the network means another angle.
     """
 
     checkpoint: str | Path
-    take: Sequence[str] = ()
-    leave: Sequence[str] | str = ()
+    include: Sequence[str] = ()
+    exclude: Sequence[str] | str = ()
     keep_ranges: bool = False
 
     def statistics(self, contract: Contract, measured: Statistics) -> Statistics:
-        """Returns the statistics that the policy is built with.
+        """Returns the statistics of the new policy.
 
         Args:
-            contract: Of the new data.
-            measured: Of the new data.
+            contract: Contract of the new data.
+            measured: Statistics of the new data.
 
         Raises:
-            ValueError: The ranges are to be kept, but joints or actions are others.
+            ValueError: The ranges are to be kept, but joints or actions differ.
         """
         if not self.keep_ranges:
             return measured
-        description = self._description()
+        known, statistics = self._description()
         if other := [
-            name
-            for name in ("joints", "action")
-            if getattr(description.contract, name) != getattr(contract, name)
+            name for name in ("joints", "action") if getattr(known, name) != getattr(contract, name)
         ]:
             raise ValueError(
-                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} are others "
-                f"than those of the data. "
-                f"{' '.join(description.contract.misfits(contract))}"
+                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} differ from "
+                f"those of the data. {' '.join(known.incompatibilities(contract))}"
             )
-        return description.statistics
+        return statistics
 
-    def fill(self, policy: ChunkPolicy) -> Taken:
-        """Fills a policy with what is taken, and lists it in the log.
+    def load(self, policy: ChunkPolicy) -> LoadedParts:
+        """Loads the chosen parts into a policy and logs them.
 
         Raises:
-            ValueError: All is to be taken, but the checkpoint was trained for another contract; or
-                a part does not exist or does not fit. The message says what can be done.
+            ValueError: No parts are chosen and the contract differs, or a part is unknown or does
+                not fit.
         """
         where = find_checkpoint(self.checkpoint)
-        misfits = self._description().contract.misfits(policy.contract)
-        if misfits and not self.take and not self.leave:
+        mismatches = self._description()[0].incompatibilities(policy.contract)
+        if mismatches and not self.include and not self.exclude:
             raise ValueError(
-                f"{where} was trained for another contract. {' '.join(misfits)} "
-                "Take the encoder alone (take=[memory]), or let what does not fit start anew "
-                "(leave=misfits)."
+                f"{where} was trained for another contract. {' '.join(mismatches)} Load the "
+                f"encoder alone (include=[observation_encoder]), or exclude the parts that do not "
+                f"fit (exclude=mismatched)."
             )
-        for misfit in misfits:
-            logger.warning("%s was trained for another contract: %s", where, misfit)
-        taken = take_weights(where, policy, take=self.take, leave=self.leave)
-        logger.info("From %s, %s.", where, taken)
-        return taken
+        for mismatch in mismatches:
+            logger.warning("%s was trained for another contract: %s", where, mismatch)
+        loaded = load_partial_weights(where, policy, include=self.include, exclude=self.exclude)
+        logger.info("From %s, %s.", where, loaded)
+        return loaded
 
     def describe(self) -> dict[str, Any]:
-        """Returns, as plain data, what decides with which weights the run begins."""
+        """Returns the settings that decide the initial weights, as plain data."""
         return {
             "checkpoint": checkpoint_digest(self.checkpoint),
-            "take": list(self.take),
-            "leave": self.leave if isinstance(self.leave, str) else list(self.leave),
+            "include": list(self.include),
+            "exclude": self.exclude if isinstance(self.exclude, str) else list(self.exclude),
             "keep_ranges": self.keep_ranges,
         }
 
-    def _description(self) -> "_Description":
-        return _Description.read(find_checkpoint(self.checkpoint))
-
-
-@dataclass(frozen=True)
-class _Description:
-    contract: Contract
-    statistics: Statistics
-
-    @classmethod
-    def read(cls, where: Path) -> "_Description":
+    def _description(self) -> tuple[Contract, Statistics]:
+        where = find_checkpoint(self.checkpoint)
         plain = load_description(where)
         try:
-            return cls(
-                Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
+            return (
+                Contract.from_dict(plain["contract"]),
+                Statistics.from_dict(plain["statistics"]),
             )
         except KeyError as error:
-            raise ValueError(f"{where} holds no policy: its description lacks {error}.") from error
+            raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
 
 
-def start_of(settings: Mapping[str, Any]) -> Start | None:
-    """Returns what the settings of `configs/train.yaml` ask for; None without a checkpoint to begin with.
+def initialisation_of(settings: Mapping[str, Any]) -> Initialisation | None:
+    """Reads the initialisation from the settings of `configs/train.yaml`; None without one.
 
     Raises:
-        ValueError: Parts are named, but no checkpoint.
+        ValueError: Parts are named without a checkpoint.
     """
-    checkpoint = settings["initialise"]
-    chosen = {name: settings[name] for name in ("take", "leave", "keep_ranges")}
+    checkpoint = settings["initialise_from"]
+    chosen = {name: settings[name] for name in ("include", "exclude", "keep_ranges")}
     if checkpoint is None:
         if given := [name for name, value in chosen.items() if value]:
-            raise ValueError(
-                f"{given[0]} says what to take from a checkpoint; name it: initialise=CHECKPOINT."
-            )
+            raise ValueError(f"{given[0]} needs a checkpoint; add initialise_from=CHECKPOINT.")
         return None
-    chosen |= {name: [chosen[name]] for name in ("take",) if isinstance(chosen[name], str)}
-    return Start(checkpoint, **chosen)
+    if isinstance(chosen["include"], str):
+        chosen["include"] = [chosen["include"]]
+    return Initialisation(checkpoint, **chosen)

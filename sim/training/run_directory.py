@@ -13,54 +13,44 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import save_policy
 
 FILE = "run.yaml"
-# Settings of the trainer that older versions did not know, with what they did.
-ADDED = {"accumulate": 1, "compile": "auto"}
+END = "checkpoint"
 
 
-def leads() -> bool:
-    """Says whether this is the first process of a run, or its only one."""
+def is_main_process() -> bool:
+    """Returns whether this is the first or only process of a run."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def processes() -> int:
-    """Returns how many processes train together."""
+def process_count() -> int:
+    """Returns the number of processes of a run."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def claim(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Writes what is run into its directory; a directory that continues must have been claimed for the same.
+def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None:
+    """Stores the fingerprint of a run, or compares it with that of the run to continue.
 
     Args:
-        directory: Of the run.
-        settings: All that decides its course: with any of it changed, its state and its statistics
-            would not belong together.
+        directory: Directory of the run.
+        fingerprint: All settings that decide the weights, plain data.
 
     Raises:
-        ValueError: The directory holds another run, and which settings differ; or its file is
-            broken.
+        ValueError: The directory holds a run with another fingerprint, or its file is damaged.
     """
     file = directory / FILE
-    plain = _plain(settings)
+    plain = _plain(fingerprint)
     if not file.exists():
-        if leads():
+        if is_main_process():
             directory.mkdir(parents=True, exist_ok=True)
             write_file(file, yaml.safe_dump(plain, sort_keys=False).encode())
         return
-    old = yaml.safe_load(file.read_text())
-    if not isinstance(old, dict):
+    stored = yaml.safe_load(file.read_text())
+    if not isinstance(stored, dict):
         raise ValueError(
-            f"{file} is broken; choose another output, or remove {directory} to start again."
+            f"{file} is damaged. Choose another output, or remove {directory} to start again."
         )
-    if isinstance(old.get("trainer"), dict) and isinstance(plain.get("trainer"), dict):
-        known = {**ADDED, **old["trainer"]}
-        if (
-            known.get("precision") == "auto"
-        ):  # Older versions did not write down what a machine made of it.
-            known["precision"] = plain["trainer"].get("precision")
-        old["trainer"] = {name: known[name] for name in plain["trainer"] if name in known}
-    if changed := [key for key, value in plain.items() if old.get(key) != value]:
+    if changed := [key for key, value in plain.items() if stored.get(key) != value]:
         raise ValueError(
-            f"{directory} holds a run with other settings ({', '.join(changed)}); choose another "
+            f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
             f"output."
         )
 
@@ -71,11 +61,16 @@ def _plain(value: Any) -> Any:
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-END = "checkpoint"
+class RunCheckpoints:
+    """Writes the checkpoints of a run, each replaced as a whole.
 
-
-class KeptCheckpoints:
-    """Writes a policy into folders of its run, each replaced as a whole."""
+    Args:
+        directory: Directory of the run.
+        policy: The policy in training.
+        model: Configuration of the policy.
+        record: Description of the training, plain data.
+        steps: Number of steps of the whole run.
+    """
 
     def __init__(
         self,
@@ -85,15 +80,6 @@ class KeptCheckpoints:
         record: Mapping[str, Any],
         steps: int,
     ) -> None:
-        """Has written nothing yet.
-
-        Args:
-            directory: Of the run.
-            policy: With the weights to keep, whenever it is asked to.
-            model: The configuration that it was built from.
-            record: How it is trained, plain data.
-            steps: Of the whole run.
-        """
         self._directory = directory
         self._policy = policy
         self._model = model
@@ -102,9 +88,8 @@ class KeptCheckpoints:
 
     def keep(self, model: nn.Module, name: str, steps_done: int) -> None:
         """Writes `directory/name`; `model` is the policy."""
-        save_policy(
-            self._directory / name, self._policy, self._model, {**self._record, "steps": steps_done}
-        )
+        record = {**self._record, "steps": steps_done}
+        save_policy(self._directory / name, self._policy, self._model, record)
 
     def end(self, model: nn.Module) -> None:
         """Writes `directory/checkpoint`."""

@@ -1,4 +1,4 @@
-"""The data of a training run: stores or mixtures, split into training and held-out episodes, as batches of tensors."""
+"""Data of a training run: training and held-out episodes of stores, as batches of tensors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +19,7 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.checkpoints.load import add_action_statistics
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 
 FIELDS = ("path", "weight", "cameras")
@@ -26,25 +27,22 @@ MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {pa
 
 
 class TrainingData:
-    """Stores, and which of their episodes serve what.
+    """Stores with training and held-out episodes.
+
+    Args:
+        data: One store, or the sources of a mixture.
+        held_out: Number of held-out episodes of each store, the last ones; at most a fifth of the
+            store.
 
     Attributes:
-        training: Names of the episodes of each store that are trained on.
-        probing: Those that are held out.
+        training: Names of the training episodes of each store.
+        held_out: Names of the held-out episodes of each store.
+
+    Raises:
+        ValueError: There is no store, or a store has no episodes.
     """
 
     def __init__(self, data: EpisodeStore | Sequence[Source], held_out: int) -> None:
-        """Splits the stores.
-
-        Args:
-            data: One store, whose examples need not say which cameras they have, or the sources of
-                a mixture.
-            held_out: Episodes of each store that are not trained on, the last ones; at most a fifth
-                of it.
-
-        Raises:
-            ValueError: There is no store, or one has no episodes.
-        """
         self._mixed = not isinstance(data, EpisodeStore)
         self._sources = (Source(data.path),) if isinstance(data, EpisodeStore) else tuple(data)
         self._stores = (
@@ -55,44 +53,42 @@ class TrainingData:
         if not self._stores:
             raise ValueError("A mixture needs at least one store.")
         self.training: list[list[str]] = []
-        self.probing: list[list[str]] = []
+        self.held_out: list[list[str]] = []
         for store in self._stores:
             names = list(store.names())
             if not names:
                 raise ValueError(
-                    f"There are no episodes to train from in {store.path}. Record some with "
-                    f"stringline-collect."
+                    f"{store.path} has no episodes. Record some with stringline-collect."
                 )
             kept = len(names) - min(held_out, len(names) // 5)
             self.training.append(names[:kept])
-            self.probing.append(names[kept:])
+            self.held_out.append(names[kept:])
 
     @property
     def can_probe(self) -> bool:
-        """Says whether enough is held out, of every store, for the localisation probe."""
-        return all(self.probing) and sum(map(len, self.probing)) >= 3
+        """Whether every store has enough held-out episodes for the localisation probe."""
+        return all(self.held_out) and sum(map(len, self.held_out)) >= 3
 
     @property
     def contract(self) -> Contract:
-        """What an example looks like.
-
-        Raises:
-            ValueError: The stores cannot be mixed.
-        """
+        """Contract of the examples."""
         contracts = [
             store.episode(names[0]).attributes.contract
             for store, names in zip(self._stores, self.training, strict=True)
         ]
         return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
 
-    def statistics(self) -> Statistics:
-        """Returns the statistics of what is trained on; every step counts once, whatever the weights.
+    def statistics(self, model: Mapping[str, Any]) -> Statistics:
+        """Returns the statistics of the training episodes; every step counts once, for any weights.
 
-        The instructions of what is held out are known as well, since policies are asked about it.
+        The instructions of held-out episodes are included, because policies are probed with them.
+
+        Args:
+            model: Configuration of the policy, whose actions are measured as it generates them.
         """
-        return Statistics.of_episodes(
-            self._episodes(self.training), others=self._episodes(self.probing)
-        )
+        episodes = self._episodes(self.training)
+        found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
+        return add_action_statistics(found, model, self.contract, episodes)
 
     def windows(
         self,
@@ -103,7 +99,7 @@ class TrainingData:
         past: Sequence[int] = (),
         past_images: bool = True,
     ) -> Windows | MixedWindows:
-        """Returns the windows of episodes of each store, seen through the cameras of those names; `past` as in `Windows`."""
+        """Returns windows of the named episodes of each store; see `Windows`."""
         if not self._mixed:
             return Windows(
                 self._stores[0],
@@ -126,19 +122,18 @@ class TrainingData:
     def windows_for(
         self, policy: ChunkPolicy, names: Sequence[Sequence[str]]
     ) -> Windows | MixedWindows:
-        """Returns windows with all that a policy reads: its cameras, its chunk, its history.
+        """Returns windows with the cameras, the chunk and the history of a policy.
 
         Args:
-            policy: Who reads them.
-            names: Episodes of each store.
+            policy: The policy.
+            names: Names of episodes of each store.
 
         Raises:
-            ValueError: The data lack something that the policy needs, such as a camera; says what
-                there is.
+            ValueError: The data lack an input of the policy, such as a camera.
         """
-        if misfits := policy.contract.misfits(self.contract):
+        if reasons := policy.contract.incompatibilities(self.contract):
             stores = ", ".join(str(source.path) for source in self._sources)
-            raise ValueError(f"The data of {stores} do not fit the policy. {' '.join(misfits)}")
+            raise ValueError(f"The data of {stores} do not fit the policy. {' '.join(reasons)}")
         history = policy.history
         return self.windows(
             names,
@@ -156,7 +151,7 @@ class TrainingData:
         ]
 
     def robot_models(self) -> list[str]:
-        """Returns what arms are drawn with in the episodes that are trained on, as far as they are of our simulation."""
+        """Returns the meshes of the arms in simulated training episodes."""
         recipes = (
             episode.attributes.extra.get("recipe") for episode in self._episodes(self.training)
         )
@@ -169,26 +164,25 @@ class TrainingData:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Returns, as plain data, what decides which examples there are."""
+        """Returns the stores and their episodes as plain data."""
         if not self._mixed:
             return {
                 "store": str(self._sources[0].path),
                 "training": self.training[0],
-                "held_out": self.probing[0],
+                "held_out": self.held_out[0],
             }
         stores = [
             {"path": str(source.path), "weight": source.weight, "cameras": dict(source.cameras)}
             for source in self._sources
         ]
-        return {"store": stores, "training": self.training, "held_out": self.probing}
+        return {"store": stores, "training": self.training, "held_out": self.held_out}
 
 
 def sources_of(stores: object) -> list[Source]:
-    """Reads the sources of a mixture from a configuration: a mapping with `path`, and maybe `weight` and `cameras`, for each.
+    """Reads the sources of a mixture: mappings with `path` and optional `weight` and `cameras`.
 
     Raises:
-        ValueError: It is no list of mappings, or one of them lacks a path, has other entries, or
-            entries of another kind.
+        ValueError: `stores` is not a list of mappings, or a key or value is wrong.
     """
     if not isinstance(stores, Sequence) or isinstance(stores, str):
         raise ValueError(f"dataset.stores is {stores!r}; {MAPPINGS}")
@@ -200,8 +194,8 @@ def _source(plain: object) -> Source:
         raise ValueError(f"dataset.stores has the entry {plain!r}; {MAPPINGS}")
     if "path" not in plain or not set(plain) <= set(FIELDS):
         raise ValueError(
-            f"dataset.stores has an entry with {sorted(map(str, plain))}; allowed: path, which "
-            f"must be, weight, cameras."
+            f"dataset.stores has an entry with {sorted(map(str, plain))}; required: path; "
+            f"allowed: weight, cameras."
         )
     path = str(plain["path"])
     weight = plain.get("weight", 1.0)
@@ -221,7 +215,15 @@ Indices = NDArray[np.int64]
 
 
 class WindowBatches:
-    """Batches of windows as tensors; step n sees the same ones whenever a run is continued."""
+    """Batches of windows as tensors; a continued run gets the same batch at each step.
+
+    Args:
+        windows: The data.
+        batch_size: Windows per step.
+        seed: Seed of the order.
+        early_s: Seconds from the start of an episode that count as early.
+        early_factor: Factor on the probability of an early window.
+    """
 
     def __init__(
         self,
@@ -232,15 +234,6 @@ class WindowBatches:
         early_s: float = 0.0,
         early_factor: float = 1.0,
     ) -> None:
-        """Sets the order.
-
-        Args:
-            windows: The data.
-            batch_size: Windows per step.
-            seed: Of the order.
-            early_s: How many seconds from the start of an episode count as early.
-            early_factor: How much more often an early window is drawn.
-        """
         self._windows = windows
         weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
         weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
@@ -249,7 +242,7 @@ class WindowBatches:
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
     ) -> Iterator[Mapping[str, Tensor]]:
-        """Yields the batches of steps first_step (included) to last_step (excluded), read ahead in a thread."""
+        """Yields the batches of `first_step` to `last_step - 1`; a thread reads ahead."""
 
         def read(step: int) -> dict[str, Tensor]:
             return tensors(self._windows, self._indices(step, process, processes))
@@ -258,7 +251,7 @@ class WindowBatches:
             yield from batches
 
     def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:
-        """Names the windows of a batch."""
+        """Returns the names of the windows of a batch."""
         windows = self._windows
         return [
             (
@@ -273,16 +266,15 @@ class WindowBatches:
 
 
 class HeldOutBatches:
-    """Windows to validate with: spread evenly over those there are, the same ones whenever it is called."""
+    """Batches of evenly spaced held-out windows, the same in each call.
+
+    Args:
+        windows: Windows of held-out episodes.
+        batch_size: Windows per batch.
+        count: Largest number of windows.
+    """
 
     def __init__(self, windows: Windows | MixedWindows, batch_size: int, count: int) -> None:
-        """Chooses them.
-
-        Args:
-            windows: Of episodes that are not trained on.
-            batch_size: Windows per batch.
-            count: How many at most.
-        """
         self._windows = windows
         self._chosen = np.unique(
             np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(np.int64)

@@ -1,4 +1,4 @@
-"""How often a policy succeeds while it is still being trained."""
+"""Evaluation of success in simulation during training."""
 
 import logging
 import shutil
@@ -11,54 +11,49 @@ import torch
 from stringline.datasets.contract.arguments import COUNT, WHOLE, unknown_name
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
-from stringline.sim.evaluation.runner import evaluation_seeds
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, demand_robot_model
-from stringline.sim.worlds.world_registry import demand_task_settings
+from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
+from stringline.sim.worlds.task_settings import TaskSettings
 
 logger = logging.getLogger(__name__)
 
-# Whoever chooses the best model by its success on some seeds has trained on them: these are none
-# that results are reported on.
-CHOOSING_SEED = 2_000_000
+# The best checkpoint is chosen by its success on these seeds, so no result is reported on them.
+SELECTION_SEED = 2_000_000
 SETTINGS = ("seeds", "first_seed", "execute_steps", "workers")
 
 
 class TrainingEvaluation:
-    """Runs a checkpoint of a run on a task; an evaluation that was interrupted continues.
+    """Evaluates the latest checkpoint of a run on a task; an interrupted evaluation continues.
 
-    Each has its results in `evaluations/step_<n>` of the run. They are those that `stringline-eval`
-    gets of that checkpoint.
+    The results, in `evaluations/step_<n>` of the run, are those of `stringline-eval`.
+
+    Args:
+        checkpoint: Folder of the checkpoint at the time of the call.
+        folder: Folder of all evaluations of the run.
+        task: The task.
+        seeds: Number of seeds.
+        first_seed: First seed.
+        execute_steps: Control periods between two plans; None: whole chunks.
+        workers: Number of parallel worlds.
+        robot_model: Meshes of the arms.
+
+    Raises:
+        ValueError: A number is out of range, or the model of the arms is unknown.
     """
 
     def __init__(
         self,
         checkpoint: Path,
         folder: Path,
-        task: Mapping[str, Any],
+        task: TaskSettings,
         *,
         seeds: int = 10,
-        first_seed: int = CHOOSING_SEED,
+        first_seed: int = SELECTION_SEED,
         execute_steps: int | None = 24,
         workers: int = 2,
         robot_model: RobotModel = PRIMITIVES,
     ) -> None:
-        """Chooses what to run.
-
-        Args:
-            checkpoint: What is there when it is called is evaluated.
-            folder: Of all evaluations of the run.
-            task: As in `configs/task`.
-            seeds: How many.
-            first_seed: Counted from here.
-            execute_steps: Control periods between two plans; None: whole chunks.
-            workers: Worlds at a time; they do not change the results.
-            robot_model: What the arms are drawn with.
-
-        Raises:
-            ValueError: A number is out of range, or there is no such setting of the task or model
-                of the arms.
-        """
-        # What is refused only when the first evaluation is due has cost hours.
+        # Checks at the first evaluation would come hours later.
         COUNT.check(
             **{
                 "evaluation.seeds": seeds,
@@ -66,8 +61,7 @@ class TrainingEvaluation:
             }
         )
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
-        demand_task_settings(task)
-        demand_robot_model(robot_model)
+        check_robot_model(robot_model)
         self._checkpoint = checkpoint
         self._folder = folder
         self._task = task
@@ -77,16 +71,15 @@ class TrainingEvaluation:
         self._robot_model: RobotModel = robot_model
 
     def __call__(self, steps_done: int) -> dict[str, float]:
-        """Returns `success`, the rate, its Wilson 95 % interval `low` to `high`, and the counts `successes` of `trials`."""
+        """Returns `success`, its Wilson 95 % interval `low` to `high`, `successes` and `trials`."""
         folder = self._folder / f"step_{steps_done:08d}"
         threads = torch.get_num_threads()
         try:
             rate = self._summary(folder).rate
-        # Evaluation takes one thread; with another number the training's sums would round
-        # differently from here on.
+        # Evaluation uses one thread; another number would change the rounding of the training.
         finally:
             torch.set_num_threads(threads)
-        logger.info("After step %d: success %s on %s.", steps_done, rate, self._task["name"])
+        logger.info("After step %d: success %s on %s.", steps_done, rate, self._task.name)
         return {"success": rate.value, **rate.to_dict()}
 
     def _summary(self, folder: Path) -> Summary:
@@ -99,9 +92,8 @@ class TrainingEvaluation:
         )
         try:
             results = evaluation.run(self._task, self._seeds, folder)
-        except (
-            OtherEvaluationError
-        ):  # Of a run that went another way to the same step, such as on another machine.
+        # The run may have reached this step before with other weights, such as on another machine.
+        except OtherEvaluationError:
             shutil.rmtree(folder)
             results = evaluation.run(self._task, self._seeds, folder)
         return Summary.of(results)
@@ -114,17 +106,17 @@ def training_evaluation(
     settings: Mapping[str, Any],
     robot_model: RobotModel = PRIMITIVES,
 ) -> TrainingEvaluation | None:
-    """Returns the evaluation that a configuration asks for; None without a task.
+    """Reads the evaluation from the settings of `configs/train.yaml`; None without a task.
 
     Args:
-        directory: Of the run.
-        checkpoint: To be evaluated.
-        task: As in `configs/task`.
-        settings: See `TrainingEvaluation`.
-        robot_model: What the arms are drawn with.
+        directory: Directory of the run.
+        checkpoint: Checkpoint to evaluate.
+        task: A choice of `configs/task`.
+        settings: `seeds`, `first_seed`, `execute_steps` and `workers`.
+        robot_model: Meshes of the arms.
 
     Raises:
-        ValueError: There is no such setting, or it is out of range.
+        ValueError: A setting is unknown or out of range.
     """
     for name in settings:
         if name not in SETTINGS:
@@ -132,5 +124,9 @@ def training_evaluation(
     if task is None:
         return None
     return TrainingEvaluation(
-        checkpoint, directory / "evaluations", task, **settings, robot_model=robot_model
+        checkpoint,
+        directory / "evaluations",
+        TaskSettings.of(task),
+        **settings,
+        robot_model=robot_model,
     )

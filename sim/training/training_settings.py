@@ -1,4 +1,4 @@
-"""What is chosen about a training, besides the policy and the trainer."""
+"""The settings of a training run, besides policy and trainer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,26 +10,27 @@ from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE, WHOLE
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.interfaces import LoggerFactory
-from stringline.sim.training.initialisation import Start
+from stringline.sim.training.initialisation import Initialisation
 from stringline.sim.training.training_evaluation import TrainingEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Which data are looked at and how, what a run begins with, and what is done beside it.
+    """The settings of data, initial weights and evaluation.
 
     Attributes:
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
-        held_out: Episodes that are not trained on but probed and validated with, of each store; at
-            most a fifth of it.
-        augmentation: Configuration of an `Augmentation` of the batches trained on; None: none.
-            Probes see images as they are.
-        validation_windows: How many windows of those episodes the validation loss is the mean of;
-            0: there is none.
-        start: The weights to begin with; None: random ones.
-        evaluate: Measures success in simulation meanwhile; None: nobody does.
-        log: Where figures go besides `history.jsonl` of the run; None: nowhere.
+        held_out: Number of held-out episodes of each store, for probe and validation; at most a
+            fifth of the store.
+        augmentation: Configuration of an `Augmentation` of training batches; None: no augmentation.
+        validation_windows: Number of held-out windows of the validation loss; 0: no validation.
+        initialisation: Checkpoint of the initial weights; None: random weights.
+        evaluate: Evaluation in simulation during training; None: no evaluation.
+        log: Factory of a logger besides the `history.jsonl` of the run; None: no further logger.
+
+    Raises:
+        ValueError: A number is out of range.
     """
 
     early_s: float = 0.0
@@ -37,41 +38,35 @@ class TrainingSettings:
     held_out: int = 16
     augmentation: Mapping[str, Any] | None = None
     validation_windows: int = 256
-    start: Start | None = None
+    initialisation: Initialisation | None = None
     evaluate: TrainingEvaluation | None = None
     log: LoggerFactory | None = None
 
     def __post_init__(self) -> None:
-        """Refuses numbers that mean nothing.
-
-        Raises:
-            ValueError: It names the first of them, and what is allowed.
-        """
         WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
         NOT_NEGATIVE.check(early_s=self.early_s)
         POSITIVE.check(early_factor=self.early_factor)
 
-    def augment(self) -> Augmentation | None:
-        """Returns what the configuration of the augmentation describes, None where that changes nothing.
+    def build_augmentation(self) -> Augmentation | None:
+        """Builds the augmentation; None if it has no transforms.
 
         Raises:
-            ValueError: It describes something else.
+            ValueError: The configuration is not that of an augmentation.
         """
-        built = (
-            None if self.augmentation is None else build(dict(self.augmentation), torch.nn.Module)
-        )
-        if built is not None and not isinstance(built, Augmentation):
+        if self.augmentation is None:
+            return None
+        built = build(dict(self.augmentation), torch.nn.Module)
+        if not isinstance(built, Augmentation):
             raise ValueError(
                 f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}."
             )
-        return built if built is not None and built.transforms else None
+        return built if built.transforms else None
 
-    def course(self) -> dict[str, Any]:
-        """Returns, as plain data, what of this decides what a run learns."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns the settings that decide the weights of a run, as plain data."""
+        augmentation = self.augmentation if self.build_augmentation() else None
         return {
             "early": [self.early_s, self.early_factor],
-            "augmentation": dict(self.augmentation)
-            if self.augmentation and self.augment()
-            else None,
-            "start": self.start.describe() if self.start else None,
+            "augmentation": None if augmentation is None else dict(augmentation),
+            "initialisation": self.initialisation.describe() if self.initialisation else None,
         }

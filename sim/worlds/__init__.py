@@ -1,1 +1,1 @@
-"""Worlds by name: our tasks, third-party environments, and modules of the user."""
+"""Worlds by name: tasks of this project, third-party environments, and tasks of the user."""

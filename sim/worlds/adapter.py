@@ -1,7 +1,8 @@
-"""What has to be known of somebody else's world so that `PeerWorld` can run it."""
+"""The interface between `ThirdPartyEnvironment` and the simulation of a third-party package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata, util
 from typing import Any, Protocol
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
@@ -9,12 +10,12 @@ from stringline.datasets.embodiments.transforms import Matrix
 
 
 @dataclass(frozen=True)
-class PeerCamera:
-    """A camera of a peer's.
+class CameraView:
+    """A camera of a third-party model.
 
     Attributes:
-        camera: Its name in the peer's model.
-        fovy_deg: Vertical field of view that it is drawn with.
+        camera: Name of the camera in the model.
+        fovy_deg: Vertical field of view.
     """
 
     camera: str
@@ -22,26 +23,26 @@ class PeerCamera:
 
 
 @dataclass(frozen=True)
-class About:
-    """What is fixed about a peer's task.
+class TaskDescription:
+    """The constants of a third-party task.
 
     Attributes:
-        name: As in our configuration.
-        instruction: What a person would say.
-        stages: Names, one more than the peer counts steps of its reward; the last is success.
-        embodiment: The body that moves in it; its joints are those of the contract.
-        views: Cameras by the names that the contract gives them.
-        T_base_world: (4, 4), from the frame of the peer's world to the base of the embodiment.
+        name: Name in the configuration.
+        instruction: Instruction in natural language.
+        stages: Names, one more than the steps of the reward; the last one is success.
+        embodiment: The embodiment, whose joints are those of the contract.
+        views: Cameras by their names in the contract.
+        T_base_world: (4, 4), from the frame of the environment to the base of the embodiment.
         control_hz: Actions per second.
-        image_delay_s: How old the images are that the peer shows.
-        joint_delay_s: The same for the joints.
+        image_delay_s: Age of the observed images.
+        joint_delay_s: Age of the observed joints.
     """
 
     name: str
     instruction: str
     stages: tuple[str, ...]
     embodiment: Embodiment
-    views: Mapping[str, PeerCamera]
+    views: Mapping[str, CameraView]
     T_base_world: Matrix
     control_hz: float = 50.0
     image_delay_s: float = 0.0
@@ -49,46 +50,68 @@ class About:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Joints (J,) as the contract counts them: rad and openings, their speeds, and Nm and N."""
+class JointMeasurement:
+    """Joints (J,) in the units of the contract: rad and openings, their rates, and Nm and N."""
 
     position: Vector
     velocity: Vector
     effort: Vector
 
 
-class Peer(Protocol):
-    """Somebody else's world."""
+class Adapter(Protocol):
+    """A third-party simulation."""
 
     @property
-    def about(self) -> About:
-        """What is fixed."""
+    def about(self) -> TaskDescription:
+        """The constants of the task."""
         ...
 
     @property
     def physics(self) -> Any:
-        """Its dm_control physics; another one may stand there after each `begin`."""
+        """The dm_control physics; `begin` may replace it."""
         ...
 
     @property
     def stage(self) -> int:
-        """How far it is now, by the peer's reward."""
+        """The current stage according to the reward."""
         ...
 
     @property
     def unstable(self) -> bool:
-        """Whether the physics has blown up in this episode."""
+        """Whether the physics became unstable in this episode."""
         ...
 
     def begin(self, seed: int) -> None:
-        """Begins the episode that the peer itself begins with that seed."""
+        """Begins the episode that the third-party package begins with that seed."""
 
     def advance(self, action: Vector) -> None:
         """Applies joint targets (J,) of the contract for one control period."""
 
-    def measure(self) -> Measured:
-        """Returns the joints of now."""
+    def measure(self) -> JointMeasurement:
+        """Returns the current joints."""
         ...
 
     def close(self) -> None:
-        """Gives the physics back."""
+        """Frees the physics."""
+
+
+def check_version(package: str, module: str, version: str, how: str) -> None:
+    """Checks the version of a third-party package; a module without metadata is accepted.
+
+    Args:
+        package: Name of the package.
+        module: Name of its module.
+        version: Required version.
+        how: A sentence on the installation.
+
+    Raises:
+        ValueError: The package is not installed or has another version.
+    """
+    if util.find_spec(module) is None:
+        raise ValueError(f"{package} is not installed. {how}")
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:  # A folder on Python's path.
+        return
+    if found != version:
+        raise ValueError(f"{package} {found} is installed; Stringline needs {version}. {how}")

@@ -1,8 +1,8 @@
-"""gym-aloha's two tasks (0.1.3; Cadene et al., after ACT, Zhao et al. 2023), with its physics, reward and seeds.
+"""The two tasks of gym-aloha 0.1.3 (Cadene et al., after ACT, Zhao et al. 2023).
 
-Its environment draws three images of 480x640 pixels in each step, whatever is asked of it. So its
-task and its physics are stepped here as dm_control's own environment steps them, and drawn by us. A
-test compares the states, bit by bit.
+gym-aloha's own environment renders three images of 480x640 pixels in each step. So its tasks and
+physics are stepped here, exactly as dm_control's environment does (a test compares the states bit
+by bit), and images are rendered on request.
 """
 
 import logging
@@ -24,32 +24,36 @@ from stringline.datasets.embodiments.gym_aloha import (
     T_BASE_WORLD,
     normalised_of_opening,
 )
-from stringline.sim.worlds.adapter import About, Measured, PeerCamera
-from stringline.sim.worlds.third_party_versions import require
+from stringline.sim.worlds.adapter import (
+    CameraView,
+    JointMeasurement,
+    TaskDescription,
+    check_version,
+)
 
 logger = logging.getLogger(__name__)
 
 VERSION = "0.1.3"
-HOW = 'Install it by pip install "stringline[peers]".'
+HOW = 'Run: pip install "stringline[third-party]"'
 WRIST_FOVY_DEG = 20.0
 GRIPPERS = np.array(list(GYM_ALOHA.grippers.values()))
-# In its joint vector of 16, by arm: the hinges, then the left finger and the right one, which
-# counts backwards.
+# In its 16 joints, by arm: the revolute joints, the left finger, and the right finger with opposite
+# sign.
 HINGES = np.concatenate([np.arange(6), np.arange(8, 14)])
 LEFT_FINGERS = np.array([6, 14])
 RIGHT_FINGERS = np.array([7, 15])
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One of its tasks.
+class TaskModel:
+    """A task of gym-aloha.
 
     Attributes:
-        file: Of the model.
+        file: File of the model.
         task: Name of the class.
-        sample: Name of the function that draws where things lie.
-        instruction: What a person would say.
-        stages: What its reward of 0 to 4 says.
+        sample: Name of the function that samples the initial poses of objects.
+        instruction: Instruction in natural language.
+        stages: Names of the rewards 0 to 4.
     """
 
     file: str
@@ -59,15 +63,15 @@ class Kind:
     stages: tuple[str, ...]
 
 
-KINDS: Mapping[str, Kind] = {
-    "gym_aloha_transfer_cube": Kind(
+TASK_MODELS: Mapping[str, TaskModel] = {
+    "gym_aloha_transfer_cube": TaskModel(
         "bimanual_viperx_transfer_cube.xml",
         "TransferCubeTask",
         "sample_box_pose",
         "pick up the red cube with the right arm and hand it over to the left arm",
         ("start", "touched", "lifted", "touched_by_left", "handed_over"),
     ),
-    "gym_aloha_insertion": Kind(
+    "gym_aloha_insertion": TaskModel(
         "bimanual_viperx_insertion.xml",
         "InsertionTask",
         "sample_insertion_pose",
@@ -78,35 +82,37 @@ KINDS: Mapping[str, Kind] = {
 
 
 class GymAloha:
-    """One of gym-aloha's tasks.
+    """A task of gym-aloha.
 
     Attributes:
-        about: What is fixed.
-        physics: Of dm_control.
-        stage: Its reward of now, 0 to 4.
-        unstable: Whether the physics has blown up.
+        about: The constants of the task.
+        physics: The dm_control physics.
+        stage: The current reward, 0 to 4.
+        unstable: Whether the physics became unstable.
 
     Raises:
-        ValueError: gym-aloha is not installed, or in another version.
+        ValueError: gym-aloha is not installed or has another version.
     """
 
     def __init__(self, name: str) -> None:
-        require("gym-aloha", "gym_aloha", VERSION, HOW)
-        kind = KINDS[name]
+        check_version("gym-aloha", "gym_aloha", VERSION, HOW)
+        model = TASK_MODELS[name]
         self._sim = import_module("gym_aloha.tasks.sim")
-        self._draw = getattr(import_module("gym_aloha.utils"), kind.sample)
+        self._sample = getattr(import_module("gym_aloha.utils"), model.sample)
         assets = import_module("gym_aloha.constants").ASSETS_DIR
-        self._task = getattr(self._sim, kind.task)()
-        self.physics: Any = mujoco.Physics.from_xml_path(str(assets / kind.file))
-        self.about = About(name, kind.instruction, kind.stages, GYM_ALOHA, VIEWS, T_BASE_WORLD)
+        self._task = getattr(self._sim, model.task)()
+        self.physics: Any = mujoco.Physics.from_xml_path(str(assets / model.file))
+        self.about = TaskDescription(
+            name, model.instruction, model.stages, GYM_ALOHA, VIEWS, T_BASE_WORLD
+        )
         self._substeps = round(1 / (self.about.control_hz * self.physics.timestep()))
         self.stage = 0
         self.unstable = False
 
     def begin(self, seed: int) -> None:
-        """Begins the episode that its own environment begins with that seed."""
+        """Begins the episode that gym-aloha's environment begins with that seed."""
         self._sim.BOX_POSE[0] = np.concatenate(
-            [np.ravel(part) for part in _parts(self._draw(seed))]
+            [np.ravel(part) for part in _parts(self._sample(seed))]
         )
         with self.physics.reset_context():
             self._task.initialize_episode(self.physics)
@@ -114,7 +120,7 @@ class GymAloha:
         self.unstable = False
 
     def advance(self, action: Vector) -> None:
-        """Applies joint targets (14,) for one control period; after a blow-up the world is back at its start."""
+        """Applies joint targets (14,) for one control period; unstable physics is reset."""
         targets = action.copy()
         targets[GRIPPERS] = normalised_of_opening(action[GRIPPERS])
         try:
@@ -122,7 +128,7 @@ class GymAloha:
             self.physics.step(self._substeps)
         except PhysicsError as error:
             logger.warning(
-                "The physics of %s became unstable (%s), which counts as failed.",
+                "The physics of %s became unstable (%s); the episode counts as failed.",
                 self.about.name,
                 error,
             )
@@ -132,8 +138,8 @@ class GymAloha:
         self._task.after_step(self.physics)
         self.stage = int(self._task.get_reward(self.physics))
 
-    def measure(self) -> Measured:
-        """Returns the joints of now: openings are what is between the two fingers of a hand."""
+    def measure(self) -> JointMeasurement:
+        """Returns the current joints; an opening is the distance between two fingers."""
         data = self.physics.data
         q = data.qpos[:16]
         v = data.qvel[:16]
@@ -141,26 +147,26 @@ class GymAloha:
         fingers = FINGERS.opening((q[LEFT_FINGERS] - q[RIGHT_FINGERS]) / 2)
         speeds = FINGERS.openings_per_metre * (v[LEFT_FINGERS] - v[RIGHT_FINGERS]) / 2
         forces = (force[LEFT_FINGERS] - force[RIGHT_FINGERS]) / 2
-        return Measured(
+        return JointMeasurement(
             _joined(q[HINGES], fingers), _joined(v[HINGES], speeds), _joined(force[HINGES], forces)
         )
 
     def close(self) -> None:
-        """Gives the physics back."""
+        """Frees the physics."""
         self.physics.free()
 
 
-VIEWS: Mapping[str, PeerCamera] = {
-    **{name: PeerCamera("top" if name == "overhead" else name, FOVY_DEG) for name in STANDING},
-    "front_close": PeerCamera("front_close", FOVY_DEG),
-    "wrist_left": PeerCamera("left_wrist", WRIST_FOVY_DEG),
-    "wrist_right": PeerCamera("right_wrist", WRIST_FOVY_DEG),
+VIEWS: Mapping[str, CameraView] = {
+    **{name: CameraView("top" if name == "overhead" else name, FOVY_DEG) for name in STANDING},
+    "front_close": CameraView("front_close", FOVY_DEG),
+    "wrist_left": CameraView("left_wrist", WRIST_FOVY_DEG),
+    "wrist_right": CameraView("right_wrist", WRIST_FOVY_DEG),
 }
 
 
-def _parts(drawn: Any) -> tuple[Any, ...]:
-    """Returns the poses that were drawn, of one thing or of two."""
-    return drawn if isinstance(drawn, tuple) else (drawn,)
+def _parts(sampled: Any) -> tuple[Any, ...]:
+    """Returns the sampled poses of one or two objects as a tuple."""
+    return sampled if isinstance(sampled, tuple) else (sampled,)
 
 
 def _joined(hinges: Vector, grippers: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""Images, depth and geometry of a peer's cameras, drawn by us from the peer's physics at the size that was asked for."""
+"""Images, depth and geometry of third-party cameras, rendered here from their physics."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,28 +11,28 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.rendering.rendering import FAR_M, NEAR_M, Renderer, intrinsics
-from stringline.sim.worlds.adapter import PeerCamera
+from stringline.sim.worlds.adapter import CameraView
 
 LARGEST_IMAGE = 1024
 
 
-class PeerCameras:
-    """Draws what cameras of a peer's world see.
+class ThirdPartyCameras:
+    """Renders cameras of a third-party environment.
 
     Args:
-        names: Which ones.
-        views: All that the peer has, by our names.
+        names: Names of the cameras to render.
+        views: All cameras of the environment, by their names in the contract.
         size: Rows and columns of the images.
-        T_base_world: (4, 4).
+        T_base_world: (4, 4), from the frame of the environment to the base of the embodiment.
 
     Raises:
-        ValueError: There is no such camera, or the images have no pixels or too many.
+        ValueError: A camera is unknown, or the size of the images is out of range.
     """
 
     def __init__(
         self,
         names: Sequence[str],
-        views: Mapping[str, PeerCamera],
+        views: Mapping[str, CameraView],
         size: tuple[int, int],
         T_base_world: Matrix,
     ) -> None:
@@ -40,9 +40,9 @@ class PeerCameras:
             if name not in views:
                 raise unknown_name("camera", name, views)
         if not all(0 < pixels <= LARGEST_IMAGE for pixels in size):
-            asked = "x".join(map(str, size))
+            got = "x".join(map(str, size))
             most = f"{LARGEST_IMAGE}x{LARGEST_IMAGE}"
-            raise ValueError(f"An image of {asked} was asked for; allowed: 1x1 to {most}.")
+            raise ValueError(f"The image size is {got}; allowed: 1x1 to {most}.")
         self._views = {name: views[name] for name in names}
         self._size = size
         self._T_base_world = T_base_world
@@ -54,7 +54,7 @@ class PeerCameras:
         self._renderer: Renderer | None = None
 
     def look_at(self, physics: Any) -> None:
-        """Takes over the model of a physics, unless it is that of before."""
+        """Prepares rendering if the physics has a new model."""
         model = physics.model.ptr
         if model is self._model:
             return
@@ -65,19 +65,19 @@ class PeerCameras:
             name: mujoco.mj_name2id(model, kind, view.camera) for name, view in self._views.items()
         }
         for name, number in self._numbers.items():
-            if number < 0:  # MuJoCo would draw from its own free camera.
+            if number < 0:  # MuJoCo would render its own free camera.
                 raise unknown_name(
-                    "camera of the peer's model", self._views[name].camera, _camera_names(model)
+                    "camera of the third-party model",
+                    self._views[name].camera,
+                    _camera_names(model),
                 )
             model.cam_fovy[number] = self._views[name].fovy_deg
-            model.cam_sensorsize[number] = (
-                0.0  # Else the sensor's own proportions would stretch the image.
-            )
+            model.cam_sensorsize[number] = 0.0  # Otherwise its aspect ratio stretches the image.
         self._model = model
         self._renderer = Renderer(model, *self._size)
 
     def frame(self, physics: Any, time: float) -> dict[str, Array]:
-        """Returns images and geometry of all cameras, captured now, which is `time`."""
+        """Renders images and geometry of all cameras at the current `time`, seconds."""
         self.look_at(physics)
         assert self._renderer is not None
         found: dict[str, Array] = {}
@@ -97,19 +97,19 @@ class PeerCameras:
         return found
 
     def close(self) -> None:
-        """Gives the graphics back."""
+        """Frees the graphics."""
         if self._renderer is not None:
             self._renderer.close()
         self._renderer = self._model = None
 
 
 def make_flat(model: mujoco.MjModel) -> None:
-    """Makes a compiled model as cheap to draw as ours are: no shadows, no multi-sampling; how it moves does not change."""
+    """Turns off shadows and multi-sampling of a model, without effect on its dynamics."""
     model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
     model.vis.map.znear = NEAR_M
     model.vis.map.zfar = FAR_M
     model.vis.global_.offwidth = model.vis.global_.offheight = LARGEST_IMAGE
-    model.stat.extent = 1.0  # Near and far are multiples of it.
+    model.stat.extent = 1.0  # Near and far planes are multiples of the extent.
 
 
 def _camera_names(model: mujoco.MjModel) -> list[str]:

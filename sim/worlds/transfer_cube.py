@@ -1,8 +1,8 @@
-"""Our expert of gym-aloha's TransferCube: inverse kinematics to joint targets, with its eyes on the cube and on the joints.
+"""An expert of gym-aloha's TransferCube: joint targets from inverse kinematics.
 
-ACT's own scripts drag the grippers by a soft weld and replay the joints that come out. Here nothing
-is welded: joints are found for where the cube is, measured ones say when a gripper has arrived, and
-a cube that is not lifted is taken again.
+ACT's own scripts drag the grippers by a soft weld and replay the resulting joints. This expert uses
+no weld: it solves for the pose of the cube, waits until the measured joints have arrived, and
+grasps again if the cube was not lifted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,37 +16,33 @@ from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.experts.grasps import raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
-from stringline.sim.worlds.third_party_world import PeerWorld
+from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 
 PACES = (0.9, 1.2)
 Y = (0.0, 1.0, 0.0)
 X = (1.0, 0.0, 0.0)
 CUBE = "box"
 HALF_M = 0.02
-WIDE = 0.9  # Opening of a gripper that is to take the cube, whose 40 mm are 0.58.
+WIDE = 0.9  # Opening before a grasp; the width of the cube, 40 mm, is 0.58.
 HOVER_M = 0.09
 LIFT_M = 0.08
-# The tips reach 24 mm beyond the middle of the pads, and the table is 20 mm below the cube's
-# middle.
+# The tips are 24 mm below the centre of the pads, and the table 20 mm below that of the cube.
 GRASP_ABOVE_M = 0.012
 MEET = (0.0, 0.0, 0.25)
-BEFORE_M = 0.10  # How far from the cube the left gripper waits.
-NEAR_M = (
-    0.004  # The drives are weak and their friction is large: joints creep to where they are to be.
-)
+BEFORE_M = 0.10  # Distance from the cube at which the left gripper waits.
+NEAR_M = 0.004  # The drives are weak and have much friction, so joints arrive slowly.
 PITCHES_DEG = (50.0, 60.0)
-STEEPER_DEG = (62.0, 70.0, 80.0)  # For cubes that lie close to the right arm.
+STEEPER_DEG = (62.0, 70.0, 80.0)  # For cubes close to the right arm.
 
 
 class TransferCubeExpert:
-    """The right gripper takes the cube and holds it up; the left one, turned by a quarter, takes it at top and bottom.
+    """The right gripper lifts the cube; the left one, rotated by 90 degrees, takes it over.
 
     Args:
-        paces: Each episode's phases last that many times their normal duration, drawn evenly from
-            this range.
+        paces: Range of the factor on the durations of an episode, drawn uniformly.
 
     Attributes:
-        task: Name of what it does.
+        task: Name of the task.
     """
 
     task: ClassVar[str] = "gym_aloha_transfer_cube"
@@ -61,45 +57,40 @@ class TransferCubeExpert:
         self._plan: Iterator[Vector] = iter(())
         self._wanted = GYM_ALOHA.home.copy()
 
-    def reset(self, env: PeerWorld, rng: np.random.Generator) -> None:
-        """Begins an episode that `env` has just begun; `rng` is for variety.
-
-        Raises:
-            ValueError: The world runs another task.
-        """
+    def reset(self, env: ThirdPartyEnvironment, rng: np.random.Generator) -> None:
+        """Begins an episode that `env` has just begun; `rng` makes episodes vary."""
         if env.task.name != self.task:
-            raise ValueError(f"This expert does {self.task!r}; the world runs {env.task.name!r}.")
+            raise ValueError(f"This expert is for {self.task!r}; the world runs {env.task.name!r}.")
         self._wanted = GYM_ALOHA.home.copy()
         self._plan = _Script(env, self._kinematics, rng, rng.uniform(*self._paces)).run()
 
-    def act(self, env: PeerWorld) -> Vector:
-        """Returns the next joint targets (14,).
-
-        Raises:
-            OutOfReachError: A pose is out of reach.
-        """
+    def act(self, env: ThirdPartyEnvironment) -> Vector:
+        """Returns the next joint targets (14,)."""
         self._wanted = next(self._plan, self._wanted)
         return self._wanted
 
 
 class _Script:
-    """One episode, as joint targets (14,), one for each control period."""
+    """The joint targets (14,) of one episode, one for each control period."""
 
     def __init__(
-        self, env: PeerWorld, kinematics: InverseKinematics, rng: np.random.Generator, pace: float
+        self,
+        env: ThirdPartyEnvironment,
+        kinematics: InverseKinematics,
+        rng: np.random.Generator,
+        pace: float,
     ) -> None:
         self._env = env
         self._kinematics = kinematics
         self._pace = pace
         self._motion = Motion(GYM_ALOHA, kinematics, env.contract.control_hz)
         self._down = self._reachable((rng.uniform(*PITCHES_DEG), *STEEPER_DEG))
-        self._quarter = rotation_about(
-            X, np.pi / 2
-        )  # Towards +x and level; the pads close along z.
+        # Towards +x and horizontal; the pads close along z.
+        self._quarter = rotation_about(X, np.pi / 2)
         self._meet = np.asarray(MEET) + rng.uniform(-0.02, 0.02, 3)
 
     def run(self) -> Iterator[Vector]:
-        """Takes the cube, as often as it takes, and hands it over."""
+        """Grasps the cube until it is lifted, and hands it over."""
         while True:
             yield from self._take()
             if self._lifted():
@@ -141,12 +132,11 @@ class _Script:
         yield from self._motion.hold(0.6 * self._pace)
 
     def _reachable(self, pitches_deg: Sequence[float]) -> Matrix:
-        """Returns the first turn (3, 3) towards -x and down, pads closing along y, in which the right arm can take the cube.
+        """Returns the first reachable orientation (3, 3) of a grasp by the right arm.
 
-        Raises:
-            OutOfReachError: There is none.
+        The gripper points towards -x and down, and its pads close along y.
         """
-        lying = np.array([*self._cube()[:2], HALF_M])  # An episode begins with it in the air.
+        lying = np.array([*self._cube()[:2], HALF_M])  # An episode begins with the cube in the air.
         for pitch in pitches_deg:
             down = np.diag([-1.0, -1.0, 1.0]) @ rotation_about(Y, np.radians(pitch))
             q = self._motion.q
@@ -159,15 +149,15 @@ class _Script:
                 continue
             return down
         raise OutOfReachError(
-            f"The right arm cannot take the cube at {np.round(self._cube(), 3).tolist()} m."
+            f"The right arm cannot reach the cube at {np.round(self._cube(), 3).tolist()} m."
         )
 
     def _above(self, height: float) -> Matrix:
-        """Returns where the right gripper's middle is that much above the cube's."""
+        """Returns the pose of the right gripper at a height above the cube."""
         return raised(pose(self._cube(), self._down), height)
 
     def _beside(self, distance: float) -> Matrix:
-        """Returns where the left gripper's middle is that far to the left of the cube's."""
+        """Returns the pose of the left gripper at a distance to the left of the cube."""
         return pose(self._cube() - (distance, 0.0, 0.0), self._quarter)
 
     def _cube(self) -> Vector:
@@ -180,7 +170,7 @@ class _Script:
         return self._motion.go(seconds * self._pace, moves)
 
     def _settle(self, arm: str, seconds: float, target: Target) -> Iterator[Vector]:
-        """Waits until the measured gripper is where it is to be, but not for ever."""
+        """Waits until the gripper is near its target, at most `seconds`."""
         for wanted in self._motion.hold(seconds):
             at = GYM_ALOHA.forward_kinematics(self._env.joints())[arm][:3, 3]
             if np.abs(at - target()[:3, 3]).max() < NEAR_M:

@@ -1,4 +1,4 @@
-"""The data benchmark runs, its readers agree, and what it promises by a wide margin holds at a tiny size too."""
+"""The data benchmark runs, its readers agree, and its clear results hold at a tiny size."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The cells of evidence: their names stay, their commands are valid, and the page says what they have shown."""
+"""The cells of the campaign: stable names, valid commands, and the page of results."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ MODULES = (
 
 
 def _benchmark(name: str) -> ModuleType:
-    """Loads a script of benchmarks/, whose folder must not come on the path: its `encodings.py` would hide Python's own."""
+    """Loads a benchmark without its folder on the path: its `encodings.py` would hide Python's."""
     specification = spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
@@ -131,11 +131,11 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for (encoding, policy), cell in telling.items():
             training = compose("train", overrides=dict(cell.commands())["train"])
-            assert training.policy.memory["_target_"].endswith("ObservationEncoder"), (
+            assert training.policy.observation_encoder["_target_"].endswith("ObservationEncoder"), (
                 "all kinds see the same"
             )
-            assert training.policy.memory.dim == training.policy.dim == 128
-            assert training.policy.memory["values"] == encoding.endswith("_values")
+            assert training.policy.observation_encoder.dim == training.policy.dim == 128
+            assert training.policy.observation_encoder["values"] == encoding.endswith("_values")
             kinds[policy] = training.policy
         given = dict(everything[0].commands())
         for verb in ("collect", "eval"):
@@ -157,13 +157,13 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
             policy = compose(
                 "train", overrides=dict(looks.LookCell(look, 0, "small").commands())["train"]
             ).policy
-            assert policy.memory.cameras == ["overhead", "wrist"]
+            assert policy.observation_encoder.cameras == ["overhead", "wrist"]
             assert policy.action_space["_target_"].endswith("GripperPoses")
             kinds = [
-                policy.memory[name]["_target_"].rpartition(".")[2]
+                policy.observation_encoder[name]["_target_"].rpartition(".")[2]
                 for name in ("encoding", "coordinates", "depth_input")
             ]
-            found[look] = (*kinds, policy.memory["values"])
+            found[look] = (*kinds, policy.observation_encoder["values"])
     assert found == {
         "lifting": ("CayleyString", "MetricPlaces", "ColourOnly", True),
         "2d": ("SinusoidalEncoding", "GridPlaces", "ColourOnly", False),
@@ -245,7 +245,7 @@ def line(encoding: str, successes: int, policy: str | None = None) -> dict[str, 
 
 
 def seen(look: str, successes: int, shift: str = "") -> dict[str, object]:
-    """Returns the line of a look that succeeds on the first so many of ten seeds, and lifts the thing once more."""
+    """Returns the line of a look that succeeds on the first `successes` of ten seeds."""
     success = "1" * successes + "0" * (10 - successes)
     stages = success.replace("1", "3").replace("0", "2", 1)
     return {

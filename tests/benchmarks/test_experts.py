@@ -43,7 +43,7 @@ def test_a_continued_count_is_the_count_of_all(experts: ModuleType) -> None:
         assert entry["rate"] == Rate(11, 12).to_dict()
         assert entry["seconds"] == pytest.approx(kept.mean())
         assert entry["length_variation"] == pytest.approx(kept.std() / kept.mean())
-        assert entry["failed"] == [{"seed": 4, "stage": "grasped", "trouble": ""}]
+        assert entry["failed"] == [{"seed": 4, "stage": "grasped", "error": ""}]
         assert (entry["name"], entry["settings"]) == ("experts/kuka_pick", SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of paired intervals compares with Newcombe's as published, and writes what its docstring lists."""
+"""The benchmark of paired intervals reproduces Newcombe's and writes its table."""
 
 import json
 import runpy
@@ -14,7 +14,7 @@ SCRIPT = ROOT / "benchmarks" / "paired_intervals.py"
 
 
 def test_newcombe_of_a_published_example() -> None:
-    """From -0.507 to -0.026: Fagerland, Lydersen, Laake, Statistics in Medicine 33 (2014), p. 2850-2875."""
+    """Fagerland, Lydersen, Laake, Statistics in Medicine 33 (2014): from -0.507 to -0.026."""
     low, high = runpy.run_path(str(SCRIPT))["newcombe"](
         Pairs(both=1, only_first=7, only_second=1, neither=12)
     )

@@ -17,7 +17,7 @@ from stringline.encoders.positions.presets import CayleyString, CirculantString
 
 
 def _benchmark(name: str) -> ModuleType:
-    """Loads a script of benchmarks/, whose folder must not come on the path: its `encodings.py` would hide Python's own."""
+    """Loads a benchmark without its folder on the path: its `encodings.py` would hide Python's."""
     specification = spec_from_file_location(
         name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
     )
@@ -95,7 +95,7 @@ def test_logits_agree(
     places = encoding.prepare(r)
     expected = logits(*peer.turned(x, x.flip(-2), r))
     torch.testing.assert_close(
-        logits(encoding.apply(x, places), encoding.apply(x.flip(-2), places)),
+        logits(encoding.rotate(x, places), encoding.rotate(x.flip(-2), places)),
         expected,
         rtol=0,
         atol=1e-9,

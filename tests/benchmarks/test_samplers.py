@@ -1,4 +1,4 @@
-"""The benchmark of samplers runs, says what the documents promise, and its networks are the best there are."""
+"""The benchmark of samplers runs, agrees with the documents, and its networks are optimal."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import torch
 
 
 def _benchmark(name: str) -> ModuleType:
-    """Loads a script of benchmarks/, whose folder must not come on the path: its `encodings.py` would hide Python's own."""
+    """Loads a benchmark without its folder on the path: its `encodings.py` would hide Python's."""
     specification = spec_from_file_location(
         name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
     )

@@ -1,4 +1,4 @@
-"""Every command's configuration, with every choice that it offers, can be composed, names what exists, and explains itself."""
+"""Every command's configuration composes with every choice, names classes, and has help."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -11,12 +11,15 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.command.configuration import Configuration
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-COMMANDS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+COMMANDS = sorted(
+    path.relative_to(CONFIGS).with_suffix("").as_posix()
+    for path in (*CONFIGS.glob("*.yaml"), *CONFIGS.glob("data/*.yaml"))
+)
 
 
 @cache
 def groups(command: str) -> dict[str, list[str]]:
-    """Returns the choices of each group of a command; asked for by tests alone, for whoever only lists them waits for it."""
+    """Returns the choices of each group of a command."""
     return Configuration(CONFIGS, command, command).groups()
 
 
@@ -32,7 +35,7 @@ def targets(settings: object) -> Iterator[str]:
 
 
 def lines(command: str) -> Iterator[list[str]]:
-    """Yields command lines that among them make every choice: one of each group at a time, those within a choice alone."""
+    """Yields command lines that together make every choice."""
     beside = [(group, options) for group, options in groups(command).items() if "/" not in group]
     for place in range(max((len(options) for _, options in beside), default=0)):
         yield [f"{group}={options[place % len(options)]}" for group, options in beside]
@@ -65,7 +68,7 @@ def test_each_choice_composes_and_names_what_exists(command: str) -> None:
 def test_each_command_explains_itself_by_examples(command: str) -> None:
     introduction = Configuration(CONFIGS, command, command).introduction()
     assert introduction.split("\n")[0].endswith(".")
-    assert "stringline-" + command.replace("_", " ") in introduction
+    assert "stringline-" + command.replace("/", " ") in introduction
 
 
 def test_no_group_repeats_a_choice() -> None:
@@ -78,5 +81,7 @@ def test_no_group_repeats_a_choice() -> None:
 
 def test_every_choice_belongs_to_a_command() -> None:
     offered = {group for name in COMMANDS for group in groups(name)}
-    files = [path for path in CONFIGS.rglob("*.yaml") if path.parent != CONFIGS]
+    files = [
+        path for path in CONFIGS.rglob("*.yaml") if path.parent not in (CONFIGS, CONFIGS / "data")
+    ]
     assert {path.parent.relative_to(CONFIGS).as_posix() for path in files} == offered

@@ -1,6 +1,8 @@
-"""A small contract with two cameras of different rates and sizes, and random episodes that fit it."""
+"""Random episodes of a small contract, and a simulated demonstration."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,12 @@ from hypothesis import settings
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.tasks.task_registry import make_task
 
 # Shared machines stall now and then; an example may take its time.
 settings.register_profile("patient", deadline=None)
@@ -16,6 +24,8 @@ settings.load_profile("patient")
 
 Arrays = dict[str, NDArray[Any]]
 MakeEpisode = Callable[..., Arrays]
+Knock = Callable[[str, NDArray[np.float64]], StoredEpisode]
+TASK = "hand_over_banana"
 
 
 @pytest.fixture
@@ -63,3 +73,44 @@ def random_episode(steps: int = 20, seed: int = 0, every: tuple[int, int] = (4, 
 def make_episode() -> MakeEpisode:
     """Returns the maker of random episodes."""
     return random_episode
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
+    """One episode of 100 steps and 5 frames, four RGB-D cameras at 200 pixels."""
+    world = TaskEnvironment(make_task(TASK), image_size=200, frame_hz=2.5, time_limit_s=2.0)
+    recording = record_episode(world, make_expert(TASK), 0)
+    store = EpisodeStore.create(tmp_path_factory.mktemp("viewing") / "store")
+    store.write(
+        recording.arrays, EpisodeAttributes(world.contract, TASK, 0, instruction="hand it over")
+    )
+    world.close()
+    return store
+
+
+@pytest.fixture(scope="session")
+def episode(store: EpisodeStore) -> StoredEpisode:
+    return store.episodes()[0]
+
+
+@pytest.fixture
+def knocked(episode: StoredEpisode, tmp_path: Path) -> Knock:
+    """Returns a maker of the episode with wrong extrinsics of a camera, off by a transform.
+
+    Depth gets the noise of a real camera, a standard deviation of 1 mm at 1 m that grows with the
+    square of depth.
+    """
+
+    def make(camera: str, T: NDArray[np.float64]) -> StoredEpisode:
+        store, rng = EpisodeStore.create(tmp_path / "knocked"), np.random.default_rng(0)
+        arrays = dict(episode.arrays)
+        for key in [key for key in arrays if key.startswith("depth/")]:
+            depth = arrays[key].astype(np.float64)
+            noise = rng.normal(size=depth.shape) * (depth / 1000) ** 2
+            arrays[key] = np.rint(np.where(depth > 0, depth + noise, 0)).astype(np.uint16)
+        arrays[f"T_base_camera/{camera}"] = (arrays[f"T_base_camera/{camera}"] @ T).astype(
+            np.float32
+        )
+        return store.episode(store.write(arrays, replace(episode.attributes, seed=1)))
+
+    return make

@@ -1,4 +1,4 @@
-"""The command `stringline-data`: its verbs explain themselves, and a mistake is answered in one line."""
+"""The command `stringline-data`: verbs have help texts, and user errors are one line."""
 
 import pkgutil
 import subprocess

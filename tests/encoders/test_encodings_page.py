@@ -20,7 +20,7 @@ def test_every_snippet_runs() -> None:
 
 
 def test_the_snippet_is_invariant_to_a_common_shift() -> None:
-    (snippet,) = [code for code in snippets() if "encoding.invert" in code]
+    (snippet,) = [code for code in snippets() if "encoding.rotate_inverse" in code]
     shifted = snippet.replace("torch.rand(2, 10, 3)", "torch.rand(2, 10, 3) + 0.5")
     moved_apart = snippet.replace("torch.rand(2, 10, 3)", "torch.rand(2, 10, 3) * 1.1")
     assert len({snippet, shifted, moved_apart}) == 3

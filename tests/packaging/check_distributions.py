@@ -117,7 +117,7 @@ def data_files() -> list[str]:
 
 
 def check_contents(wheel: Path) -> None:
-    """Checks that a wheel holds the package, the whole package, and nothing else at the top level."""
+    """Checks that a wheel holds the whole package and nothing else at the top level."""
     names = {name for name in contents(wheel) if ".dist-info/" not in name}
     expect(
         all(name.startswith("stringline/") for name in names),

@@ -93,7 +93,7 @@ def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
 IMPORTS = """
 import os
 import sys
-import torch  # It takes longest and asks for none of them; so it is loaded once, and both worlds are forked from here.
+import torch  # Slow to load, and independent of `datasets`: loaded once, before both forks.
 
 for packages in ([sys.argv[1]], []):
     if child := os.fork():
@@ -107,8 +107,9 @@ for packages in ([sys.argv[1]], []):
     operators.declare_torchvision_operators()  # So that it imports, which the next two need.
     import timm
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-    told = hasattr(datasets, "load_dataset"), datasets.__spec__.origin is None, timm.__name__, DDIMScheduler.__name__
-    print(*told, flush=True)
+    own = datasets.__spec__.origin is None
+    names = timm.__name__, DDIMScheduler.__name__
+    print(hasattr(datasets, "load_dataset"), own, *names, flush=True)
     os._exit(0)
 """
 
@@ -180,7 +181,7 @@ def test_no_test_file_is_large() -> None:
 
 def test_no_file_names_a_registry_or_somebodys_home() -> None:
     texts = [
-        path for path in tracked() if path.suffix not in (".safetensors", ".png", ".mp4", ".zip")
+        path for path in tracked() if path.suffix not in (".safetensors", ".png", ".webp", ".mp4", ".zip")
     ]
     found = [
         f"{path}: {match[0]}"
@@ -209,7 +210,7 @@ def test_what_is_imported_is_declared() -> None:
 
 
 def third_party_imports() -> dict[str, Path]:
-    """Returns the top-level names that the package imports from elsewhere, each with a file that does."""
+    """Returns the third-party packages that the package imports, each with a file."""
     found: dict[str, Path] = {}
     for path in (path for folder in PORTIONS for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

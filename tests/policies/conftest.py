@@ -14,13 +14,13 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 
 SMALL = (
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=2",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=2",
     "policy.chunk=8",
     "policy.draws=2",
     "policy.sampling_steps=3",
@@ -146,12 +146,17 @@ def measured(demonstrations: EpisodeStore) -> Statistics:
 
 
 @pytest.fixture
-def of_demonstrations(measured: Statistics) -> Callable[..., ChunkPolicy]:
+def of_demonstrations(
+    demonstrations: EpisodeStore, measured: Statistics
+) -> Callable[..., ChunkPolicy]:
     """Builds a policy for the demonstrations, with weights that let every input matter."""
 
     def make(*overrides: str) -> ChunkPolicy:
+        model = model_configuration(*overrides)
+        episodes = [demonstrations.episode(name) for name in demonstrations.names()]
+        statistics = add_action_statistics(measured, model, CONTRACT, episodes)
         torch.manual_seed(0)
-        built = build_policy(model_configuration(*overrides), CONTRACT, measured)
+        built = build_policy(model, CONTRACT, statistics)
         with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

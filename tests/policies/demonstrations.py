@@ -29,7 +29,7 @@ def motion(seed: int, steps: int = STEPS + 1) -> Array:
 
 
 def episode(seed: int) -> dict[str, Array]:
-    """Returns the arrays of an episode in which joints follow their targets by one step, and images come every fourth."""
+    """Returns an episode whose joints follow their targets by one step; every fourth has images."""
     random, q = np.random.default_rng(seed), motion(seed)
     frames = -(-STEPS // PERIOD)
     arrays: dict[str, Array] = {

@@ -1,4 +1,4 @@
-"""Policies whose every number a test knows: random plans by seed; some can keep to what is decided, some cannot."""
+"""Policies with known numbers: random plans by seed, with and without prefix support."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, Array, Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.chunks.prefix import Commitment
+from stringline.policies.chunks.prefix import ActionPrefix
 
 HZ = 10.0
 CONTRACT = Contract("point", "line", HZ, (), ("x",), (), (ActionDimension("x", "one", "joint"),))
@@ -23,7 +23,7 @@ def seen(step: int) -> dict[str, Array]:
 
 
 class Scripted:
-    """A policy of three methods, as anybody may write it: its sessions have `plan(observation)` and nothing else."""
+    """A minimal policy of three methods, whose sessions have `plan(observation)` alone."""
 
     def __init__(self, length: int = 8, contract: Contract = CONTRACT) -> None:
         self.length, self.contract = length, contract
@@ -58,21 +58,21 @@ class KeepingSession:
     """Keeps what it was asked to keep to."""
 
     def __init__(self, length: int, seed: int) -> None:
-        self.commits = True
+        self.accepts_prefix = True
         self.length, self.random, self.asked = (
             length,
             np.random.default_rng(seed),
-            list[Commitment | None](),
+            list[ActionPrefix | None](),
         )
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        self.asked.append(committed)
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
+        self.asked.append(prefix)
         time, free = due(observation, self.length), draw(self.random, self.length)
-        if committed is None:
+        if prefix is None:
             return ActionChunk(time, free)
-        kept = committed.on(time)
+        kept = prefix.aligned(time)
         free = (free + kept.weight[:, None] * (kept.action - free)).astype(np.float32)
-        return ActionChunk(time, kept.settle(free))
+        return ActionChunk(time, kept.enforce(free))
 
 
 def due(observation: Observation, length: int) -> NDArray[np.float64]:

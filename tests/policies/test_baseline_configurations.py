@@ -1,4 +1,4 @@
-"""The baselines' configuration files build policies for ALOHA that can be trained and asked, each with each memory."""
+"""The baselines' configurations build policies for ALOHA with every observation encoder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +19,17 @@ from stringline.policies.networks.unet import UnetDenoiser
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 ROOT = Path(__file__).parents[2]
-MEMORIES = sorted(file.stem for file in (ROOT / "configs" / "policy" / "memory").glob("*.yaml"))
-NETWORK = "+policy.memory.network.options={channels: [8, 8, 16, 16], layers: [1, 1, 1, 1]}"
-SMALL_MEMORY = {
-    "places": ["policy.memory.dim=32", "policy.memory.depth=1"],
-    "resnet18": ["policy.memory.dim=32", NETWORK],
+ENCODERS = sorted(
+    file.stem for file in (ROOT / "configs" / "policy" / "observation_encoder").glob("*.yaml")
+)
+NETWORK = (
+    "+policy.observation_encoder.network.options={channels: [8, 8, 16, 16], layers: [1, 1, 1, 1]}"
+)
+SMALL_ENCODERS = {
+    "places": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
+    "resnet18": ["policy.observation_encoder.dim=32", NETWORK],
     "resnet18_keypoints": [NETWORK],
-    "vit": ["policy.memory.dim=32", "policy.memory.depth=1"],
+    "vit": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
 }
 SMALL_POLICY = {
     "act": ["policy.dim=32", "policy.heads=2", "policy.feed_forward=64", "policy.encoder_layers=1"],
@@ -59,13 +63,16 @@ def build(contract: Contract, statistics: Statistics) -> Build:
     return make
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("policy", SMALL_POLICY)
-def test_each_policy_learns_and_acts_with_each_memory(
-    build: Build, make_batch: Callable[[int], dict[str, Tensor]], policy: str, memory: str
+def test_each_policy_learns_and_acts_with_each_encoder(
+    build: Build, make_batch: Callable[[int], dict[str, Tensor]], policy: str, encoder: str
 ) -> None:
     made = build(
-        f"+policy={policy}", f"policy/memory={memory}", *SMALL_POLICY[policy], *SMALL_MEMORY[memory]
+        f"+policy={policy}",
+        f"policy/observation_encoder={encoder}",
+        *SMALL_POLICY[policy],
+        *SMALL_ENCODERS[encoder],
     ).train()
     batch = make_batch(2)
     made.loss(batch).backward()  # type: ignore[no-untyped-call]
@@ -90,7 +97,12 @@ def test_the_defaults_are_the_published_settings(build: Build) -> None:
         32,
         10,
     )
-    assert (act.encoder_layers, act.decoder_layers, act.dropout, act.memory.network.name) == (
+    assert (
+        act.encoder_layers,
+        act.decoder_layers,
+        act.dropout,
+        act.observation_encoder.network.name,
+    ) == (
         4,
         1,
         0.1,
@@ -103,28 +115,32 @@ def test_the_defaults_are_the_published_settings(build: Build) -> None:
         8,
         128,
     )
-    assert (unet.memory.points, unet.memory.features, unet.memory.shared) == (32, 64, False)
+    assert (
+        unet.observation_encoder.points,
+        unet.observation_encoder.features,
+        unet.observation_encoder.shared,
+    ) == (32, 64, False)
 
 
 def test_command_lines_that_name_the_default_memory_stay_valid(build: Build) -> None:
     made = build(
         "+policy=diffusion",
-        "policy.memory.dim=32",
-        "policy.memory.depth=1",
-        "policy.memory.cameras=[wrist_left]",
+        "policy.observation_encoder.dim=32",
+        "policy.observation_encoder.depth=1",
+        "policy.observation_encoder.cameras=[wrist_left]",
     )
-    assert isinstance(made.memory, ObservationEncoder)
-    assert made.memory.dim == 32
+    assert isinstance(made.observation_encoder, ObservationEncoder)
+    assert made.observation_encoder.dim == 32
 
 
 def test_kinds_are_what_their_names_say(build: Build) -> None:
     assert isinstance(
-        build("+policy=act", *SMALL_POLICY["act"], *SMALL_MEMORY["resnet18"]), ActPolicy
+        build("+policy=act", *SMALL_POLICY["act"], *SMALL_ENCODERS["resnet18"]), ActPolicy
     )
     unet = build(
         "+policy=diffusion_unet",
         *SMALL_POLICY["diffusion_unet"],
-        *SMALL_MEMORY["resnet18_keypoints"],
+        *SMALL_ENCODERS["resnet18_keypoints"],
     )
     assert isinstance(unet, DiffusionPolicy)
     assert isinstance(unet.denoiser, UnetDenoiser)
@@ -141,7 +157,7 @@ def test_kinds_are_what_their_names_say(build: Build) -> None:
         ),
         (
             "+policy=flow",
-            "policy/memory=resnet18_keypoints",
+            "policy/observation_encoder=resnet18_keypoints",
             (
                 "+policy.denoiser={_target_: stringline.UnetDenoiser, _partial_: true, down_dims: "
                 "[16, 32]}"

@@ -72,13 +72,14 @@ def test_every_use_of_depth_with_every_kind_of_place(
     coordinates: str,
 ) -> None:
     stem = (
-        "+policy.memory.embedding={_target_: stringline.PatchProjection, _partial_: true, patch: 8}"
+        "+policy.observation_encoder.embedding="
+        "{_target_: stringline.PatchProjection, _partial_: true, patch: 8}"
     )
     policy = make_policy(f"+coordinates={coordinates}", f"+depth={depth}", stem).train()
     batch = make_batch(2)
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is not None for parameter in policy.parameters())
-    assert policy.memory(batch).tokens.shape == (2, 3 * 16 + 2, 32)
+    assert policy.observation_encoder(batch).tokens.shape == (2, 3 * 16 + 2, 32)
 
 
 @pytest.mark.parametrize("policy", ["diffusion", "flow", "energy"])
@@ -88,35 +89,43 @@ def test_what_a_policy_does_not_know_is_named(
     statistics: Statistics,
     policy: str,
 ) -> None:
-    """With what it knows, in one list: the entries of a configuration are those of the settings, also inherited ones."""
+    """The message lists all arguments: the fields of the settings, also inherited ones."""
     model = configuration(f"+policy={policy}")
     with pytest.raises(
         ValueError,
-        match=r"'chunck'. Its arguments: memory, chunk, .*, dim, depth, .*sampling_steps, draws",
+        match=(
+            r"'chunck'. Its arguments: observation_encoder, chunk, .*, dim, depth, "
+            r".*sampling_steps, draws"
+        ),
     ):
         build_policy(model | {"chunck": 8}, contract, statistics)
     with pytest.raises(
-        ValueError, match=r"unexpected keyword argument 'contract'. Its arguments: memory"
+        ValueError,
+        match=r"unexpected keyword argument 'contract'. Its arguments: observation_encoder",
     ):
         build_policy(model | {"contract": None}, contract, statistics)
-    del model["memory"]
+    del model["observation_encoder"]
     with pytest.raises(
-        ValueError, match=r"Policy: missing a required .*argument: 'memory'. Its arguments: memory"
+        ValueError,
+        match=(
+            r"Policy: missing a required .*argument: 'observation_encoder'. "
+            r"Its arguments: observation_encoder"
+        ),
     ):
         build_policy(model, contract, statistics)
 
 
-def test_a_memory_says_what_it_lacks_when_it_is_chosen(
+def test_an_encoder_names_its_missing_arguments_when_it_is_chosen(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:
     """Not only when the data are there."""
     model = configuration()
-    memory = model["memory"]
-    assert isinstance(memory, dict)
-    del memory["encoding"]
+    encoder = model["observation_encoder"]
+    assert isinstance(encoder, dict)
+    del encoder["encoding"]
     with pytest.raises(
         ValueError,
-        match=r"ObservationMemory: missing a required .*argument: 'encoding'. Its arguments: cam",
+        match=r"ObservationEncoder: missing a required .*argument: 'encoding'. Its arguments: cam",
     ):
         build_policy(model, contract, statistics)
 
@@ -136,7 +145,7 @@ def test_settings_are_the_same_by_hand(
         joint_dropout=0.5,
     )
     settings = DiffusionSettings(
-        memory=partial(ObservationEncoder, looks),
+        observation_encoder=partial(ObservationEncoder, looks),
         chunk=8,
         dim=32,
         depth=1,

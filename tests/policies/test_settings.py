@@ -24,7 +24,7 @@ from stringline.encoders.positions.block_frequencies import (
 )
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.frequencies import AxialFrequencies, MixedFrequencies
-from stringline.encoders.positions.initialisation import Start
+from stringline.encoders.positions.initialisation import FrequencyInitialisation
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.training.settings import TrainerSettings
@@ -41,7 +41,7 @@ from stringline.policies.observation.normaliser import (
     MinMaxNormaliser,
     QuantileNormaliser,
 )
-from stringline.policies.observation.observation_settings import MemorySettings
+from stringline.policies.observation.observation_settings import EncoderSettings
 
 ONE = (float, float | None, float | str, float | Sequence[float])
 SEVERAL = (tuple[float, float], tuple[float, float] | None, Sequence[float])
@@ -59,11 +59,11 @@ def kinds(base: type) -> Iterator[type]:
 
 
 def settings() -> list[Callable[..., object]]:
-    """Returns the settings of every policy and memory that there is, with what has no default."""
+    """Returns the settings of all policies and observation encoders, with required arguments."""
     for module in pkgutil.iter_modules(stringline.policies.__path__, "stringline.policies."):
         importlib.import_module(module.name)
-    found = {*kinds(PolicySettings), *kinds(MemorySettings), *kinds(UnetSettings)}
-    given = {"memory": None, "encoding": None, "coordinates": None}
+    found = {*kinds(PolicySettings), *kinds(EncoderSettings), *kinds(UnetSettings)}
+    given = {"observation_encoder": None, "encoding": None, "coordinates": None}
     by_name = sorted(found, key=lambda kind: kind.__name__)
     return [
         partial(kind, **{k: v for k, v in given.items() if k in inspect.signature(kind).parameters})
@@ -99,7 +99,7 @@ OTHERS = (
         )
     ),
     *PLACES,
-    Start,
+    FrequencyInitialisation,
     SurfaceNormals,
     partial(VisionTransformer, presets.Rope(2, 16, 2, theta=10.0), 32),
     partial(TrainerSettings, steps=1, batch_size=1),
@@ -120,7 +120,7 @@ def name_of(maker: Callable[..., object]) -> str:
 
 
 def spoiled(annotation: object, bad: float) -> object:
-    """Returns what a number, or several, of that type would be if it were bad; None: it is no number."""
+    """Returns invalid values of a type, one or several; None: the type is not a number."""
     if annotation in ONE:
         return bad
     return (

@@ -1,4 +1,4 @@
-"""Emulated arms without MuJoCo, each in a process of its own, for tests that talk to them over the wire."""
+"""Emulated arms without MuJoCo, each in its own process, for tests over the wire."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,13 +21,13 @@ Vector = NDArray[np.float64]
 
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
-    with Emulator(["--plant", "first_order"]) as running:
+    with Emulator(plant="first_order") as running:
         yield running
 
 
 @pytest.fixture
 def waiting_emulator(tmp_path: Path) -> Iterator[Emulator]:
-    with Emulator(["--plant", "first_order", "--lock-step", "--capture", str(tmp_path)]) as running:
+    with Emulator(plant="first_order", lock_step=True, capture=tmp_path) as running:
         yield running
 
 
@@ -53,7 +53,7 @@ class Rig(DeviceRig):
         super().__init__(emulator, self.driver, ALOHA, limits)
 
     def moving(self, joint: int = 0, by: float = 0.5) -> None:
-        """Begins a motion of one joint that takes all of a plan, and waits until it is under way."""
+        """Begins a motion of one joint for the whole plan, and waits until the arm moves."""
         goal = ALOHA.home.copy()
         goal[joint] += by
         self.want(goal)
@@ -61,7 +61,7 @@ class Rig(DeviceRig):
         self.cycle(5)
 
     def goals(self) -> list[Vector]:
-        """Returns the goals (T, 7) that arrived at each arm so far: rad, and opening of the gripper."""
+        """Returns the goals (T, 7) received by each arm: rad, and opening of the gripper."""
         return [goals_in((self._folder / f"{arm}.bin").read_bytes()) for arm in ALOHA.arms]
 
     def instructions(self) -> set[int]:

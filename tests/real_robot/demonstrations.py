@@ -1,11 +1,11 @@
-"""What an expert did in the simulation, to be done again through the wire."""
+"""Demonstrations of an expert in the simulation, for replay over the wire."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Observation
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import Commitment
+from stringline.policies.chunks.prefix import ActionPrefix
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.experts.expert import Expert
@@ -15,22 +15,19 @@ CHUNK = 48
 
 
 class Replay:
-    """A session that knows what to do at which time.
+    """A session that plans recorded actions, and stores its requests."""
 
-    It keeps what it is asked, and does what it knows all the same.
-    """
-
-    commits = True
+    accepts_prefix = True
 
     def __init__(self, actions: NDArray[np.float32]) -> None:
         self.actions = actions
         self.asked_at: list[float] = []
-        self.committed: list[Commitment | None] = []
+        self.prefix: list[ActionPrefix | None] = []
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         now = float(observation["time"])
         self.asked_at.append(round(now, 6))
-        self.committed.append(committed)
+        self.prefix.append(prefix)
         steps = np.arange(CHUNK)
         due = np.minimum(round(now * CONTROL_HZ) + steps, len(self.actions) - 1)
         return ActionChunk(now + steps.astype(np.float64) / CONTROL_HZ, self.actions[due])
@@ -39,7 +36,7 @@ class Replay:
 def demonstrate(
     task: str, expert: Expert[TaskEnvironment], seed: int
 ) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
-    """Returns the actions (T, A) of an expert that succeeds, and the joints before each of them in the simulation."""
+    """Returns the actions (T, A) of a successful expert, and the joints before each action."""
     world = make_environment(task, cameras=())
     world.begin(seed)
     expert.reset(world, np.random.default_rng(seed))

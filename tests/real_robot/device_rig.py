@@ -1,6 +1,5 @@
-"""A device loop in the process of the test, in lock-step with emulated arms: from mailbox to wire all is real."""
+"""A device loop in the process of the test, in lock-step with emulated arms."""
 
-import multiprocessing
 from collections.abc import Callable
 
 import numpy as np
@@ -48,12 +47,11 @@ class DeviceRig:
     ) -> None:
         self.emulator, self.body, self.limits = emulator, body, limits
         self._driver, self._joints = driver, len(body.joints)
-        context = multiprocessing.get_context("spawn")
         layouts = (
             chunk_layout(self._joints),
             state_layout(self._joints, len(driver.servos), len(driver.arms)),
         )
-        memories = [shared_memory(context, layout, 8) for layout in layouts]
+        memories = [shared_memory(layout, 8) for layout in layouts]
         self._chunks, self._states = (
             Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)
         )
@@ -118,7 +116,7 @@ class DeviceRig:
         return DeviceState.of(record)
 
     def until(self, wanted: Callable[[DeviceState], bool], cycles: int) -> int:
-        """Goes on until a state is as wanted and returns after how many cycles; that many are allowed."""
+        """Runs cycles until a state satisfies `wanted`, and returns their number."""
         for cycle in range(1, cycles + 1):
             if wanted(self.cycle()):
                 return cycle
@@ -137,7 +135,7 @@ class DeviceRig:
                 servo_error=state.arms.servo_error,
                 servo_misses=state.arms.servo_misses,
                 lost=state.arms.lost,
-                barred=state.arms.barred,
+                interlock=state.arms.interlock,
             )
         )
 

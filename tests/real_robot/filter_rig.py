@@ -1,4 +1,4 @@
-"""A safety filter in operation without a driver: states are made by hand, for tests of its stages."""
+"""A safety filter without a driver: tests of its stages make the states."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.stage_cycle import Signs
+from stringline.real_robot.safety.stage_cycle import Freshness
 
 Vector = NDArray[np.float64]
 
@@ -51,13 +51,13 @@ class Run:
         assert self.filter.admit(chunk(joints=len(body.joints)), 0, 0.0)
 
     def step(self, target: Vector | None, **changes: object) -> Vector:
-        """Goes on by a period and returns the command (J,); arms are where the last one was, but for the changes."""
+        """Runs a period with arms at the last command, but for `changes`; returns the command."""
         measured = changes.pop("position", self.path[-1])
         assert isinstance(measured, np.ndarray)
-        signs = changes.pop("signs", None)
-        assert signs is None or isinstance(signs, Signs)
+        freshness = changes.pop("freshness", None)
+        assert freshness is None or isinstance(freshness, Freshness)
         measurement = state(measured, **{"time": self.now, **changes})
-        self.path.append(self.filter.step(target, measurement, self.now, signs).position)
+        self.path.append(self.filter.step(target, measurement, self.now, freshness).position)
         self.now += PERIOD
         return self.path[-1]
 

@@ -1,22 +1,22 @@
-"""Guards of the drivers of KUKA arms and their grippers, each with something in its place that guards nothing."""
+"""Guards of the drivers of KUKA arms and their grippers, each with a replacement without effect."""
 
 from typing import Any
 
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
-from stringline.real_robot.drivers.grippers import wsg
+from stringline.real_robot.drivers.lcm import wsg
 from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg
 
-Guard = tuple[Any, str, Any]  # Whose it is, its name, and what comes in its place.
+Guard = tuple[Any, str, Any]  # Owner, name of the attribute, and its replacement.
 
 
 def _always(value: object) -> property:
-    """Returns an attribute that is set in vain."""
+    """Returns an attribute that always has this value."""
     return property(lambda _: value, lambda _, __: None)
 
 
@@ -40,24 +40,24 @@ _is_strayed = LcmArm.__dict__["_strayed"].fget
 
 FRI_GUARDS: dict[str, Guard] = {
     "period of the controller": (FriArm, "keeps_period", True),
-    "patience where the beat is missing": (
+    "deadline where the clocking message is missing": (
         FriDriver,
-        "_patience",
+        "_cycle_deadline",
         lambda self, _, now: now + self._timeout_s,
     ),
 }
 LCM_GUARDS: dict[str, Guard] = {
     "period of the controller": (DrakeProgram, "_keeps_period", True),
-    "zeros that tell nothing": (ArmReport, "tells_command", True),
+    "zeros without a meaning": (ArmReport, "tells_command", True),
     "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
     "time that commands take": (DrakeProgram, "_too_soon", False),
-    "steps made meanwhile": (LcmDriver, "_asking", _pending),
-    "steps that the filter has not seen": (LcmDriver, "_asking", _pending_now),
+    "steps made meanwhile": (LcmDriver, "_awaiting", _pending),
+    "steps that the filter has not seen": (LcmDriver, "_awaiting", _pending_now),
 }
 GRIPPER_GUARDS: dict[str, Guard] = {
     "neutral valve": (OutputGripper, "_is_neutral", lambda *_: False),
-    "driver that began anew": (SchunkWsg, "_estranged", _always(value=False)),
-    "what has happened to it": (SchunkWsg, "_noticed", _always(0)),
+    "driver that was restarted": (SchunkWsg, "_estranged", _always(value=False)),
+    "events of the gripper": (SchunkWsg, "_noticed", _always(0)),
     "silence": (wsg, "_SILENT_TURNS", 1 << 30),
     "others on its channel": (SchunkWsg, "strangers", _always(0)),
 }

@@ -1,6 +1,7 @@
 """A device loop in the process of a test, in lock-step with an emulated drake-iiwa-driver: from mailbox to wire all is real."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,26 +10,19 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.emulators.lcm.channel_names import USUAL
 from stringline.real_robot.emulators.lcm.command_check import commands_in
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
 from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 
 
-def emulated(folder: Path, *arguments: str) -> LcmEmulator:
-    """Returns an emulator in lock-step, not started, that has no gripper and comes up soon."""
-    settled = [
-        "--lock-step",
-        "--time-limit",
-        "1e9",
-        "--clock-samples",
-        "20",
-        "--gripper",
-        "of_the_arms",
-    ]
-    return LcmEmulator([*settled, "--capture", str(folder), *arguments])
+def emulated(folder: Path, **settings: Any) -> LcmEmulator:
+    """Returns an emulator in lock-step, not started, without grippers, that comes up soon."""
+    return LcmEmulator(
+        lock_step=True, time_limit_s=1e9, clock_samples=20, capture=folder, **settings
+    )
 
 
 class LcmRig(KukaRig):
@@ -57,7 +51,7 @@ class LcmRig(KukaRig):
             self.close()
             raise AssertionError("Something was said before it was time.")
 
-    def sent(self, prefix: str = USUAL) -> list[tuple[int, bool, Vector]]:
+    def sent(self, prefix: str = USUAL_PREFIX) -> list[tuple[int, bool, Vector]]:
         """Returns period, whether the program passes it on, and positions of all commands that arrived at a program."""
         data = (self._folder / f"{prefix}.bin").read_bytes()
         # Some are damaged by script.
@@ -67,7 +61,7 @@ class LcmRig(KukaRig):
             if (row := one.row())
         ]
 
-    def assert_within_limits(self, prefix: str = USUAL) -> None:
+    def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:
         """Holds all commands that moved the first arm of a program against the limits: positions, steps, and their changes.
 
         Where commands are missing only the position counts: the arm was let go, or they were lost

@@ -1,10 +1,10 @@
-"""Takes each stage out of the safety filter, and each guard out of the drivers, and demands that a test notices.
+"""Mutation tests: without a stage of the safety filter, or a guard of a driver, a test must fail.
 
-Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out
-one at a time, each in a process of its own that runs the filter's tests until the first one fails;
-so is what the drivers of servos, over FRI and over LCM, and of grippers, hold to below the filter,
-with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
-`python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
+Chunk rules, stages, obstacles and the bounds of the limiter are removed one at a time, each in
+another process that runs the tests of the filter until the first failure. The same is done with the
+guards of the drivers of servos, FRI, LCM and grippers, with their own tests. A part without a
+failing test has no effect, or lacks a test. `make mutate` tries all parts;
+`python -m tests.real_robot.mutate WORD ...` those whose name has one of the words.
 """
 
 import functools
@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar
-from stringline.real_robot.drivers.fri import arm, driver, inbox, session
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Interlock
+from stringline.real_robot.drivers.fri import fri_arm, fri_inbox, fri_session
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.playback import Playback
-from stringline.real_robot.drivers.lcm import arm as lcm_arm
-from stringline.real_robot.drivers.lcm import driver as lcm_driver
-from stringline.real_robot.drivers.lcm import program, status
+from stringline.real_robot.drivers.kuka import kuka_arm, kuka_driver
+from stringline.real_robot.drivers.lcm import driver_messages, lcm_arm, status
 from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
@@ -40,34 +39,39 @@ from stringline.real_robot.safety import surroundings
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.motion_stages import MotionLimits
-from stringline.real_robot.safety.stage_cycle import Cycle, SettledStage
+from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
 
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
 SUITES = {
     "": (
-        "test_safety.py",
-        "test_keep_clear.py",
-        "test_effort.py",
-        "test_limiter.py",
-        "test_filter_properties.py",
+        "safety/test_filter.py",
+        "safety/test_robot_stages.py",
+        "safety/test_keep_clear.py",
+        "safety/test_effort.py",
+        "safety/test_limiter.py",
+        "safety/test_filter_properties.py",
     ),
     SERVOS: (
-        "test_dynamixel_driver.py",
-        "test_protocol.py",
-        "test_leaders.py",
-        "test_fault_table.py",
-        "test_modes_of_deployment.py",
+        "drivers/dynamixel/test_dynamixel_driver.py",
+        "drivers/dynamixel/test_protocol.py",
+        "drivers/dynamixel/test_leaders.py",
+        "safety/test_fault_table.py",
+        "deployment/test_modes_of_deployment.py",
     ),
-    FRI: ("test_fri_driver.py", "test_fri_faults.py"),
-    LCM: ("test_lcm_program.py", "test_lcm_driver.py", "test_lcm_faults.py"),
-    GRIPPER: ("test_gripper_outputs.py", "test_gripper_wsg.py"),
+    FRI: ("drivers/fri/test_fri_driver.py", "drivers/fri/test_fri_faults.py"),
+    LCM: (
+        "emulators/lcm/test_lcm_program.py",
+        "drivers/lcm/test_lcm_driver.py",
+        "emulators/lcm/test_lcm_faults.py",
+    ),
+    GRIPPER: ("drivers/fri/test_gripper_outputs.py", "drivers/lcm/test_gripper_wsg.py"),
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
 
 
-class Unlimited(SettledStage):
+class Unlimited(StatelessStage):
     """What is left of the limits of motion when they are taken out: the arms jump."""
 
     def act(self, cycle: Cycle) -> None:
@@ -158,11 +162,11 @@ def without_method(owner: Any, name: str, instead: Any) -> None:
     setattr(owner, name, instead)
 
 
-def without_notice(forgotten: Callable[[Bar], bool]) -> None:
-    """Lets an arm forget what has happened since it was looked at."""
+def without_notice(forgotten: Callable[[Interlock], bool]) -> None:
+    """Lets an arm forget events."""
     notice = FriArm._notice
 
-    def selective(self: FriArm, event: Bar) -> None:
+    def selective(self: FriArm, event: Interlock) -> None:
         if not forgotten(event):
             notice(self, event)
 
@@ -182,30 +186,30 @@ def without_reading_only(owner: Any) -> None:
 def fri_mutants() -> dict[str, Callable[[], None]]:
     """Returns what can be taken out of the driver over FRI, by name."""
     found: dict[str, Callable[[], None]] = {}
-    for owner, rules in ((session, "RULES"), (inbox, "CHECKS")):
+    for owner, rules in ((fri_session, "RULES"), (fri_inbox, "CHECKS")):
         for index, rule in enumerate(getattr(owner, rules)):
             found[f"rule {rule.__name__}"] = functools.partial(without_rule_of, owner, rules, index)
     instead: dict[str, tuple[Any, str, Any]] = {
-        "order of messages": (inbox, "_newer", lambda *_: True),
+        "order of messages": (fri_inbox, "_newer", lambda *_: True),
         "source of messages": (FriLink, "_is_controller", lambda *_: True),
         "greeting": (FriArm, "problem", lambda *_: ""),
-        "silence": (driver, "_LOST_AFTER", 1 << 30),
-        "seal": (driver, "checked", lambda command: command),
-        "distance to the last command": (arm, "_FASTEST_RAD_S", np.inf),
-        "distance to the arm": (arm, "STRAYED_RAD", np.inf),
+        "silence": (fri_arm, "_LOST_AFTER", 1 << 30),
+        "seal": (kuka_driver, "checked", lambda command: command),
+        "distance to the last command": (kuka_arm, "_FASTEST_RAD_S", np.inf),
+        "distance to the arm": (fri_arm, "STRAYED_RAD", np.inf),
         "where commands begin": (FriArm, "_begin_at", lambda *_: None),
         "answers that were lost": (Answers, "missed", lambda *_: None),
-        "commands that nobody asks for": (FriArm, "asked", True),
+        "commands that cannot be sent": (FriArm, "accepts", True),
         "the controller's own position": (FriArm, "_idle_position", lambda _: (0.0,) * 7),
-        "steps of another beat": (Playback, "_is_large", lambda *_: False),
+        "steps of another clock": (Playback, "_is_large", lambda *_: False),
         "end of a path": (FriArm, "_play", lambda self: self._playback.play()),
     }
     for name, (owner, attribute, value) in (instead | FRI_GUARDS).items():
         found[name] = functools.partial(without_method, owner, attribute, value)
-    found["entering is told"] = functools.partial(
-        without_notice, lambda event: event is Bar.ENTERED
+    found["entering is reported"] = functools.partial(
+        without_notice, lambda event: event is Interlock.ENTERED
     )
-    found["stops that are over are told"] = functools.partial(
+    found["past stops are reported"] = functools.partial(
         without_notice, lambda event: event >= FIRST_STOP
     )
     found["reading only"] = functools.partial(without_reading_only, FriArm)
@@ -218,15 +222,15 @@ def lcm_mutants() -> dict[str, Callable[[], None]]:
         "order of messages": (StatusInbox, "_is_old", lambda *_: False),
         "order of times": (StatusInbox, "_is_back", lambda *_: False),
         "what happens to a program": (StatusInbox, "_notice", lambda *_: None),
-        "numbers": (status, "_MAY_BE_NO_NUMBERS", status._ROWS),
-        "silence": (program, "_LOST_AFTER", 1 << 30),
-        "guard time": (program, "_GUARD_US", 0),
-        "other commanders": (program, "_FOREIGN_US", 0),
+        "numbers": (status, "_MAY_BE_NAN", status._ROWS),
+        "silence": (driver_messages, "_LOST_AFTER", 1 << 30),
+        "guard time": (driver_messages, "_GUARD_US", 0),
+        "other commanders": (driver_messages, "_FOREIGN_US", 0),
         "greeting": (DrakeProgram, "problem", lambda _: ""),
-        "seal": (lcm_driver, "checked", lambda command: command),
-        "distance to the last command": (lcm_arm, "_FASTEST_RAD_S", np.inf),
+        "seal": (kuka_driver, "checked", lambda command: command),
+        "distance to the last command": (kuka_arm, "_FASTEST_RAD_S", np.inf),
         "distance to the arm": (lcm_arm, "STRAYED_RAD", np.inf),
-        "doing as told": (LcmArm, "_does_as_told", lambda *_: True),
+        "following commands": (LcmArm, "_follows", lambda *_: True),
         "where commands begin": (LcmArm, "let_go", lambda _: None),
         "what happens to an arm": (LcmArm, "_notice", lambda *_: None),
         "motion of the controller": (ArmReport, "in_motion", True),
@@ -291,7 +295,7 @@ class FirstFailure:
 
 
 def run_without(name: str) -> int:
-    """Runs the tests without that part, or with all of them if it is a suite, and prints the first that fails as JSON."""
+    """Runs the tests without a part, or with all parts of a suite; prints the result as JSON."""
     if name not in SUITES:
         mutants()[name]()
     seen = FirstFailure()
@@ -314,7 +318,7 @@ def run_without(name: str) -> int:
 
 
 def ask(name: str) -> tuple[int, str]:
-    """Runs the tests in a process of their own; returns pytest's exit code and the first test that failed."""
+    """Runs the tests in another process; returns pytest's exit code and the first failed test."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.real_robot.mutate", "--without", name],
         cwd=ROOT,
@@ -334,7 +338,7 @@ def ask(name: str) -> tuple[int, str]:
 
 
 def main(words: list[str]) -> int:
-    """Tries every mutant, or those whose name has one of the words in it; 1 if one of them is not noticed."""
+    """Tries all mutants, or those whose name has one of the words; 1 if no test fails for one."""
     missed, names = (
         [],
         [name for name in mutants() if not words or any(word in name for word in words)],

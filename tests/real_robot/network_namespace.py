@@ -1,4 +1,4 @@
-"""A network for tests of multicast: nothing gets out of it and nothing in, and it is gone with the test."""
+"""An isolated network for tests of multicast, which ends with the test."""
 
 import ctypes
 import errno
@@ -17,7 +17,7 @@ _SETTINGS = ("link set lo up", "link set lo multicast on", "route add 224.0.0.0/
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Puts the calling thread, and the processes that it starts meanwhile, into a network that only they share.
+    """Moves the calling thread, and the processes that it starts meanwhile, to a new network.
 
     Sockets stay in the network in which they were made. Other threads, and so their sockets, stay
     where they are.

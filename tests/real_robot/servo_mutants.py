@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.drivers.dynamixel import aloha, arm, bus, leaders, protocol, read_only
+from stringline.real_robot.drivers.dynamixel import (
+    aloha_driver,
+    bus,
+    leaders,
+    protocol,
+    read_only,
+    servo_arm,
+)
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair
@@ -137,8 +144,8 @@ def answers_of_any_size(
 def servo_mutants() -> dict[str, Callable[[], None]]:
     """Returns what can be taken out, by name."""
     instead: dict[str, tuple[Any, str, Any]] = {
-        "seal": (aloha, "checked", lambda command: command),
-        "ports by arm": (aloha, "check_ports", lambda _: None),
+        "seal": (aloha_driver, "checked", lambda command: command),
+        "ports by arm": (aloha_driver, "check_ports", lambda _: None),
         "one program per port": (fcntl, "flock", lambda *_: None),
         "claim": (bus, "claim", lambda _: None),
         "lost ports": (
@@ -165,8 +172,8 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
         "goals before torque": (DynamixelArm, "present_as_goal", lambda _: b""),
         "goals that were taken": (DynamixelArm, "stale_goals", lambda *_: []),
         "faults before torque": (ArmPair, "faults", lambda _: []),
-        "lost torque": (arm, "TORQUE_LOST", 0),
-        "expired watchdogs": (arm, "WATCHDOG_EXPIRED", 0),
+        "lost torque": (servo_arm, "TORQUE_LOST", 0),
+        "expired watchdogs": (servo_arm, "WATCHDOG_EXPIRED", 0),
         "end of watchdogs": (AlohaDriver, "close", lambda self: self._pair.close()),
     }
     found: dict[str, Callable[[], None]] = {

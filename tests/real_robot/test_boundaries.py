@@ -123,7 +123,7 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
 
 
 def writes_a_file(node: ast.AST) -> bool:
-    """Says whether a node opens a path in a mode that writes, or writes one at once: a port is a path as well."""
+    """Returns whether a node opens a path for writing, or writes one: ports are paths as well."""
     if not isinstance(node, ast.Call):
         return False
     name = ast.unparse(node.func).rpartition(".")[2]
@@ -142,7 +142,7 @@ def writes_a_file(node: ast.AST) -> bool:
 
 
 def test_files_are_written_where_their_names_are_no_ports() -> None:
-    """Captures, logs, tables, a hand's way, poses of a calibration, and recordings of the viewer, whose names end in .rrd."""
+    """Captures, logs, tables, trajectories, poses of a calibration, and recordings (.rrd)."""
     assert uses(ROOM, writes_a_file) == {
         "calibration/deployment.py",
         "dry_run.py",

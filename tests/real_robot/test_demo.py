@@ -1,4 +1,4 @@
-"""The whole chain, small: it ends with a report and a summary, and a second call finds everything done."""
+"""The whole chain, small: it writes a report and a summary, and a second call finds all done."""
 
 import json
 import os
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
 from stringline.real_robot.showcase.demo_chain import DemoChain
-from stringline.real_robot.showcase.stopwatch import Journal
+from stringline.real_robot.showcase.demo_report import commands
+from stringline.real_robot.showcase.demo_settings import DemoSettings
+from stringline.real_robot.showcase.stopwatch import Stopwatch
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -26,8 +29,8 @@ SMALL = [
     "trainer.steps=3",
     "trainer.batch_size=2",
     "policy.dim=32",
-    "policy.memory.dim=32",
-    "policy.memory.depth=1",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=1",
     "policy.depth=1",
 ]
 
@@ -45,9 +48,16 @@ def start(output: Path, *changes: str) -> subprocess.Popen[str]:
     )
 
 
-def chain(output: Path, *changes: str) -> DemoChain:
+def settings(output: Path, *changes: str) -> DemoSettings:
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        return DemoChain(compose("demo", overrides=[f"output={output}", *SMALL, *changes]))
+        composed = compose("demo", overrides=[f"output={output}", *SMALL, *changes])
+        plain = OmegaConf.to_container(composed, resolve=True)
+    assert isinstance(plain, dict)
+    return DemoSettings.of({str(key): value for key, value in plain.items()})
+
+
+def chain(output: Path, *changes: str) -> DemoChain:
+    return DemoChain(settings(output, *changes))
 
 
 def test_the_chain_is_stopped_and_goes_on(
@@ -83,7 +93,7 @@ def test_the_chain_is_stopped_and_goes_on(
     assert summary["versions"]["mujoco"].startswith("3.17")
     assert not set(summary["seeds"]["direct"]) & set(summary["seeds"]["demonstrations"])
     assert summary["seeds"]["wire"] == summary["seeds"]["direct"][:1]
-    assert "policy through the wire" in (output / "report.html").read_text()
+    assert "policy through the real protocol" in (output / "report.html").read_text()
     assert f"{(output / 'report.html').as_uri()}" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
 
@@ -101,7 +111,7 @@ def test_the_chain_is_stopped_and_goes_on(
     ]
 
     with pytest.raises(
-        ValueError, match=r"holds a run with other settings \(trainer\); choose another output"
+        ValueError, match=r"holds a run with other settings \(trainer\). Choose another output"
     ):
         chain(output, "trainer.steps=4").run()
     with pytest.raises(
@@ -134,15 +144,18 @@ def test_what_some_phase_would_refuse_is_refused_at_once(
 
 def test_arms_with_meshes_are_recorded_and_named_in_commands(tmp_path: Path) -> None:
     """The same model in the recipe of the demonstrations and in the commands that do it again."""
-    plain, dressed = chain(tmp_path / "demo"), chain(tmp_path / "demo", "robot.model=menagerie")
-    assert [one._recipe().robot_model for one in (plain, dressed)] == ["primitives", "menagerie"]
-    assert [
-        all("robot.model=menagerie" in line for line in one._commands()) for one in (plain, dressed)
-    ] == [False, True]
+    both = [settings(tmp_path / "demo"), settings(tmp_path / "demo", "robot.model=menagerie")]
+    recipes = [DemoChain(one).recipe() for one in both]
+    assert [recipe.robot_model for recipe in recipes] == ["primitives", "menagerie"]
+    lines = [commands(one) for one in both]
+    assert [all("robot.model=menagerie" in line for line in each) for each in lines] == [
+        False,
+        True,
+    ]
 
 
 def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "seconds.json", ("one", "two"))
+    journal = Stopwatch(tmp_path / "seconds.json", ("one", "two"))
 
     def interrupted() -> None:
         with journal.phase("one"):
@@ -151,7 +164,7 @@ def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    again = Journal(tmp_path / "seconds.json", ("one", "two"))
+    again = Stopwatch(tmp_path / "seconds.json", ("one", "two"))
     with again.phase("one"):
         time.sleep(0.05)
     assert again.seconds["one"] >= 0.1

@@ -7,7 +7,7 @@ from stringline.sim.report.scene_cloud import SceneCloud
 
 
 def cloud(first_arm: str = "left") -> SceneCloud:
-    """A red cube of 1000 points, with eight blue patches at its corners; each arm looks at one of them."""
+    """A red cube of 1000 points with blue patches at its corners; each arm attends to one."""
     side = np.linspace(-0.2, 0.2, 10, dtype=np.float32)
     points = np.stack(np.meshgrid(side, side, side + 0.3), axis=-1).reshape(-1, 3)
     corners = np.stack(

@@ -1,4 +1,4 @@
-"""Episodes that end their process when they begin, for worlds of any kind; it can be sent to other processes."""
+"""Episodes that kill their process at their start, for worlds of any kind; picklable."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Deaths:
-    """Which seeds end their process when they begin: by seed, how often, counted in files of a folder, and how."""
+    """Seeds that kill their process, with the number of times, counted in files of a folder."""
 
     folder: Path
     by_kill: Mapping[int, int]

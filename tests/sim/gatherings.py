@@ -7,7 +7,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.drops import downwards
+from stringline.sim.experts.grasps import downwards
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, StorageBin
 
@@ -15,7 +15,7 @@ X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 
 
 def stowed(task: GatheringTask) -> dict[str, Matrix]:
-    """Returns where everything belongs, just above the floor: poses (4, 4) in the container's frame, by name."""
+    """Returns poses (4, 4) of all objects inside, in the container's frame, by name."""
     if isinstance(task, FruitBowl):
         return {
             "banana": pose((0.04, 0.0, 0.026)),
@@ -37,7 +37,7 @@ def put(world: TaskEnvironment, task: GatheringTask, prop: Prop, T_container_pro
 
 
 def stow(world: TaskEnvironment, task: GatheringTask, but: str = "") -> None:
-    """Puts everything where it belongs, except for one thing."""
+    """Puts everything where it belongs, except for one object."""
     for name, at in stowed(task).items():
         if name != but:
             put(world, task, task.props[name], at)
@@ -55,7 +55,7 @@ def stay(world: TaskEnvironment, targets: Vector = START_POSE, seconds: float = 
 def grasp_with_left(
     world: TaskEnvironment, task: GatheringTask, at: Vector, across: Vector, opening: float
 ) -> Vector:
-    """Puts the left arm at once around a point (3,) of the base frame, from above, and returns its joints (14,)."""
+    """Puts the left gripper around a point (3,), from above; returns its joints (14,)."""
     start = START_POSE.copy()
     start[:6] = (0.0, 0.3, -0.1, 0.0, 1.2, 0.0)
     q = InverseKinematics(ALOHA).solve({"left": downwards(at, across, 0.0)}, start)

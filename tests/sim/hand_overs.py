@@ -1,4 +1,4 @@
-"""What tests of hand-overs into a container share: how an item gets there, and what has to come before."""
+"""Shared helpers of the tests of hand-overs into a container."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class HandOvers:
             assert not result.expired
 
     def put(self, T_container_item: Matrix, seconds: float = 1.2) -> StepResult:
-        """Puts the item somewhere relative to the container, sends the arms to rest and waits; success on the way counts."""
+        """Puts the item relative to the container, with the arms at rest, and waits for success."""
         world, task = self.world, self.task
         task.place(
             world.physics, task.item, task.pose(world.physics, task.container) @ T_container_item
@@ -58,7 +58,7 @@ class HandOvers:
     def assert_inside(
         self, T_base_container: Matrix, T_container_item: Matrix, inside: bool
     ) -> None:
-        """Asserts that a pose counts as inside, or not, in an upright container, and in none that is tipped over."""
+        """Asserts that a pose is inside an upright container or not, and never a tipped one."""
         assert self.task.inside(T_base_container @ T_container_item, T_base_container) is inside
         tipped = pose((0.0, 0.0, 0.1), rotation_about((1.0, 0.0, 0.0), np.radians(30)))
         assert not self.task.inside(tipped @ T_container_item, tipped)
@@ -71,7 +71,7 @@ class HandOvers:
         assert (result.success, result.stage) == (False, 0)
 
     def assert_only_the_container_counts(self, inside: Matrix, beside: Matrix) -> None:
-        """Asserts that after the hand-over an item succeeds inside, and not beside it, nor inside once it has been beside.
+        """Asserts that after the hand-over an item succeeds inside, unless it was put beside first.
 
         Args:
             inside: Pose (4, 4) in the container.
@@ -110,11 +110,11 @@ class HandOvers:
         assert self.task.at_rest(self.world.physics)
 
     def assert_the_expert_succeeds(self, seed: int, slip_m: float, height: float) -> None:
-        """Asserts that the expert goes through all stages, with a grasp that slips and a table of another height."""
+        """Asserts that the expert passes all stages, with a slip and a table of another height."""
         recording = record_episode(
             self.world, self.expert(), seed, slip_m=slip_m, options={"table_height": height}
         )
-        assert recording.success, recording.trouble
+        assert recording.success, recording.error
         stages = recording.arrays["stage"].tolist()
         assert set(stages) >= {0, 1, 2, 3}
         assert stages == sorted(stages)

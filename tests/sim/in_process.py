@@ -1,4 +1,4 @@
-"""Worlds in the process of a test, for tests of what is done with outcomes: what processes are for has tests of its own.
+"""Worlds in the process of a test, for tests of results; other tests have real processes.
 
 A process costs two seconds before its first step. Here a host is the same, and what it is told and
 says goes through pickle as through a pipe; and a world that was built stays for the next evaluation
@@ -11,16 +11,16 @@ from contextlib import contextmanager
 
 from stringline.sim.rollout.messages import (
     Command,
-    Failed,
     MakeWorld,
     Message,
     RemoteTracebackError,
+    WorkerFailed,
 )
 from stringline.sim.rollout.world_host import WorldHost
 
 
 class InProcess:
-    """Stands where the processes of this machine do: `monkeypatch.setattr(LocalCluster, "open", worlds.open)`."""
+    """Replaces processes: `monkeypatch.setattr(LocalCluster, "open", worlds.open)`."""
 
     def __init__(self) -> None:
         self._hosts: dict[bytes, tuple[WorldHost, Message]] = {}
@@ -50,7 +50,7 @@ class OneWorld:
 
     def messages(self) -> Iterator[tuple["OneWorld", Message]]:
         while True:
-            if isinstance(self._message, Failed):
+            if isinstance(self._message, WorkerFailed):
                 raise self._message.error from RemoteTracebackError(self._message.trace)
             yield self, pickle.loads(pickle.dumps(self._message))
-            self._message = self._host.take(self._told.pop())
+            self._message = self._host.handle(self._told.pop())

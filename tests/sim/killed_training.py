@@ -1,4 +1,4 @@
-"""Trains in child processes that are killed and started again; what `test_killed_training.py` starts.
+"""Trains in child processes that are killed and started again; see `test_killed_training.py`.
 
     python killed_training.py STORE DIRECTORY STEPS KILL [KILL ...]
 

@@ -1,4 +1,4 @@
-"""A small copy of MuJoCo Menagerie's folders: the published kinematics, as its files say them, with boxes for meshes."""
+"""A small copy of MuJoCo Menagerie's folders: the published kinematics, with boxes for meshes."""
 
 import struct
 from itertools import product
@@ -43,7 +43,8 @@ ALOHA = """<mujoco model="aloha">
     <default class="vx300s">
       <joint axis="0 1 0"/>
       <default class="finger"><joint type="slide" axis="0 0 -1" range="0 0.041"/></default>
-      <default class="visual"><geom type="mesh" contype="0" conaffinity="0" density="0" group="2" material="black"/></default>
+      <default class="visual"><geom type="mesh" contype="0" conaffinity="0" density="0" group="2"
+        material="black"/></default>
       <default class="collision"><geom type="mesh" group="3"/></default>
     </default>
   </default>
@@ -56,22 +57,34 @@ ALOHA = """<mujoco model="aloha">
 """
 ALOHA_ARM = """
 <body name="{arm}/base_link" childclass="vx300s" {place}>
- <geom quat="1 0 0 1" class="visual" mesh="base"/> <geom quat="1 0 0 1" class="collision" mesh="base"/>
- <body name="{arm}/shoulder_link" pos="0 0 0.079"> <joint name="{arm}/waist" axis="0 0 1" range="-3.14158 3.14158"/>
-  <geom pos="0 0 -0.003" quat="1 0 0 1" class="visual" mesh="shoulder"/> <geom class="collision" mesh="shoulder"/>
-  <body name="{arm}/upper_arm_link" pos="0 0 0.04805"> <joint name="{arm}/shoulder" range="-1.85005 1.25664"/>
+ <geom quat="1 0 0 1" class="visual" mesh="base"/>
+ <geom quat="1 0 0 1" class="collision" mesh="base"/>
+ <body name="{arm}/shoulder_link" pos="0 0 0.079">
+ <joint name="{arm}/waist" axis="0 0 1" range="-3.14158 3.14158"/>
+  <geom pos="0 0 -0.003" quat="1 0 0 1" class="visual" mesh="shoulder"/>
+  <geom class="collision" mesh="shoulder"/>
+  <body name="{arm}/upper_arm_link" pos="0 0 0.04805">
+  <joint name="{arm}/shoulder" range="-1.85005 1.25664"/>
    <geom quat="1 0 0 1" class="visual" mesh="upper_arm"/> <geom class="collision" mesh="upper_arm"/>
-   <body name="{arm}/upper_forearm_link" pos="0.05955 0 0.3"> <joint name="{arm}/elbow" range="-1.76278 1.6057"/>
+   <body name="{arm}/upper_forearm_link" pos="0.05955 0 0.3">
+   <joint name="{arm}/elbow" range="-1.76278 1.6057"/>
     <geom class="visual" mesh="upper_forearm"/> <geom class="collision" mesh="upper_forearm"/>
-    <body name="{arm}/lower_forearm_link" pos="0.2 0 0"> <joint name="{arm}/forearm_roll" axis="1 0 0" range="-3.1 3.1"/>
-     <geom quat="0 1 0 0" class="visual" mesh="lower_forearm"/> <geom class="collision" mesh="lower_forearm"/>
-     <body name="{arm}/wrist_link" pos="0.1 0 0"> <joint name="{arm}/wrist_angle" range="-1.8675 2.23402"/>
-      <geom euler="0 0 1.5707963" class="visual" mesh="wrist"/> <geom class="collision" mesh="wrist"/>
-      <body name="{arm}/gripper_link" pos="0.069744 0 0"> <joint name="{arm}/wrist_rotate" axis="1 0 0" range="-3.1 3.1"/>
-       <geom class="collision" type="capsule" size="0.02" fromto="0 0 0 0.03 0 0"/> <site name="{arm}/gripper" pos="0.15 0 0"/>
+    <body name="{arm}/lower_forearm_link" pos="0.2 0 0">
+    <joint name="{arm}/forearm_roll" axis="1 0 0" range="-3.1 3.1"/>
+     <geom quat="0 1 0 0" class="visual" mesh="lower_forearm"/>
+     <geom class="collision" mesh="lower_forearm"/>
+     <body name="{arm}/wrist_link" pos="0.1 0 0">
+     <joint name="{arm}/wrist_angle" range="-1.8675 2.23402"/>
+      <geom euler="0 0 1.5707963" class="visual" mesh="wrist"/>
+      <geom class="collision" mesh="wrist"/>
+      <body name="{arm}/gripper_link" pos="0.069744 0 0">
+      <joint name="{arm}/wrist_rotate" axis="1 0 0" range="-3.1 3.1"/>
+       <geom class="collision" type="capsule" size="0.02" fromto="0 0 0 0.03 0 0"/>
+       <site name="{arm}/gripper" pos="0.15 0 0"/>
        <body name="{arm}/gripper_base" euler="0 1.57 -1.57" pos="0.035 0 0">
         <geom class="visual" mesh="prop"/> <geom class="collision" mesh="prop"/>
-        <geom class="visual" pos="0 -0.0824748 -0.0095955" quat="0 0 -0.21644 -0.976296" mesh="camera" rgba="0.7 0.7 0.7 1"/>
+        <geom class="visual" pos="0 -0.0824748 -0.0095955" quat="0 0 -0.21644 -0.976296"
+          mesh="camera" rgba="0.7 0.7 0.7 1"/>
         <body name="{arm}/left_finger_link" pos="0.0191 -0.0141637 0.0211727" quat="1 -1 -1 1">
          <joint name="{arm}/left_finger" class="finger"/>
          <geom pos="0.0141637 0.0211727 0.06" quat="1 1 1 -1" class="visual" mesh="finger_left"/>
@@ -79,8 +92,10 @@ ALOHA_ARM = """
         </body>
         <body name="{arm}/right_finger_link" pos="-0.0191 -0.0141637 0.0211727" quat="1 1 1 1">
          <joint name="{arm}/right_finger" class="finger"/>
-         <geom pos="0.0141637 -0.0211727 0.0597067" quat="1 -1 -1 -1" class="visual" mesh="finger_right"/>
-         <geom pos="0.0141637 -0.0211727 0.0597067" quat="1 -1 -1 -1" class="collision" mesh="finger_right"/>
+         <geom pos="0.0141637 -0.0211727 0.0597067" quat="1 -1 -1 -1" class="visual"
+           mesh="finger_right"/>
+         <geom pos="0.0141637 -0.0211727 0.0597067" quat="1 -1 -1 -1" class="collision"
+           mesh="finger_right"/>
         </body>
        </body>
       </body>
@@ -97,12 +112,14 @@ KUKA = """<mujoco model="iiwa14">
   <default>
     <default class="iiwa">
       <joint axis="0 0 1" range="-2.9 2.9"/>
-      <default class="visual"><geom type="mesh" contype="0" conaffinity="0" group="2" material="gray"/></default>
+      <default class="visual"><geom type="mesh" contype="0" conaffinity="0" group="2"
+        material="gray"/></default>
       <default class="collision"><geom group="3"/></default>
     </default>
   </default>
   <asset>
-    <material name="gray" rgba="0.4 0.4 0.4 1"/> <material name="orange" rgba="1 0.423529 0.0392157 1"/>
+    <material name="gray" rgba="0.4 0.4 0.4 1"/>
+    <material name="orange" rgba="1 0.423529 0.0392157 1"/>
     {meshes}
   </asset>
   <worldbody>
@@ -110,17 +127,22 @@ KUKA = """<mujoco model="iiwa14">
      <geom class="visual" mesh="link_0"/> <geom class="collision" size="0.12" pos="0 0 0.03"/>
      <body name="link1" pos="0 0 0.1575"> <joint name="joint1"/>
       <geom class="visual" mesh="link_1"/> <geom class="collision" size="0.08"/>
-      <body name="link2" pos="0 0 0.2025" quat="0 0 1 1"> <joint name="joint2"/> <geom class="collision" size="0.09"/>
-       <geom class="visual" material="orange" mesh="link_2_orange"/> <geom class="visual" mesh="link_2_grey"/>
+      <body name="link2" pos="0 0 0.2025" quat="0 0 1 1"> <joint name="joint2"/>
+      <geom class="collision" size="0.09"/>
+       <geom class="visual" material="orange" mesh="link_2_orange"/>
+       <geom class="visual" mesh="link_2_grey"/>
        <body name="link3" pos="0 0.2045 0" quat="0 0 1 1"> <joint name="joint3"/>
-        <geom class="visual" mesh="link_3"/> <geom class="visual" mesh="band"/> <geom class="collision" size="0.07"/>
+        <geom class="visual" mesh="link_3"/> <geom class="visual" mesh="band"/>
+        <geom class="collision" size="0.07"/>
         <body name="link4" pos="0 0 0.2155" quat="1 1 0 0"> <joint name="joint4"/>
          <geom class="visual" mesh="link_4"/> <geom class="collision" size="0.07"/>
          <body name="link5" pos="0 0.1845 0" quat="0 0 1 1"> <joint name="joint5"/>
-          <geom class="visual" mesh="link_5"/> <geom class="visual" mesh="band"/> <geom class="collision" size="0.07"/>
+          <geom class="visual" mesh="link_5"/> <geom class="visual" mesh="band"/>
+          <geom class="collision" size="0.07"/>
           <body name="link6" pos="0 0 0.2155" quat="1 1 0 0"> <joint name="joint6"/>
            <geom class="visual" mesh="link_6"/> <geom class="collision" size="0.08"/>
-           <body name="link7" pos="0 0.081 0" quat="0 0 1 1"> <joint name="joint7" range="-3.05433 3.05433"/>
+           <body name="link7" pos="0 0.081 0" quat="0 0 1 1">
+           <joint name="joint7" range="-3.05433 3.05433"/>
             <geom class="visual" mesh="link_7"/> <geom class="collision" size="0.06"/>
            </body>
           </body>

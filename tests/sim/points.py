@@ -1,4 +1,4 @@
-"""A small world to learn: the brightness of a thing in the image says where a hinge must go."""
+"""A small world to learn: the brightness of an object is the target of a revolute joint."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ MODEL: dict[str, Any] = {
     "depth": 1,
     "heads": 2,
     "sampling_steps": 4,
-    "memory": {
+    "observation_encoder": {
         "_target_": "stringline.ObservationEncoder",
         "_partial_": True,
         "dim": 32,

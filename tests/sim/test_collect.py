@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
-from stringline.datasets.contract.validation import validate_episode
+from stringline.datasets.contract.validation import check_episode
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import ornstein_uhlenbeck, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.rollout.messages import Ready, Returned
-from stringline.sim.rollout.rollout import Simulation
+from stringline.sim.rollout.messages import TaskResult, WorkerReady
 from stringline.sim.rollout.workers import Workers
+from stringline.sim.rollout.world_interface import Simulation
 from stringline.sim.worlds.world_registry import make_any_expert
 
 SMALL = Recipe(
@@ -42,9 +42,9 @@ class LoadedModules:
 def test_workers_import_no_torch() -> None:
     with Workers(partial(open_recipe_world, SMALL), 1) as workers:
         for worker, message in workers.messages():
-            if isinstance(message, Ready):
+            if isinstance(message, WorkerReady):
                 worker.send(LoadedModules())
-            elif isinstance(message, Returned):
+            elif isinstance(message, TaskResult):
                 assert isinstance(message.result, list)
                 assert "mujoco" in message.result
                 assert "torch" not in message.result
@@ -123,7 +123,7 @@ def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
     world.time_limit_s = 4.0  # By then something is held.
     disturbed, again = (record_episode(world, expert, 2, noise_rad=0.05) for _ in range(2))
     world.close()
-    validate_episode(plain.arrays, world.contract)
+    check_episode(plain.arrays, world.contract)
     assert plain.success
     assert plain.arrays["stage"][-1] >= 3
     assert (np.diff(plain.arrays["frame/overhead"]) >= 0).all()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,22 +24,22 @@ from tests.sim.in_process import InProcess
 from tests.sim.menagerie_files import write_aloha
 
 import stringline.sim.evaluation.results
-from stringline.datasets.command.application import MISTAKE
+from stringline.datasets.command.application import USER_ERROR
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
-from stringline.sim.evaluate import evaluate_checkpoint
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluate import evaluate_checkpoint, evaluation_settings
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, EvaluationSettings
 from stringline.sim.rollout.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=1",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=1",
     "policy.chunk=8",
     "policy.draws=1",
 ]
@@ -52,7 +51,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained policy that looks at small images."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
-        chosen += ["policy.memory.cameras=[overhead]"]
+        chosen += ["policy.observation_encoder.cameras=[overhead]"]
         model = OmegaConf.to_container(compose(overrides=[*chosen, *SMALL]).policy, resolve=True)
     assert isinstance(model, dict)
     torch.manual_seed(0)
@@ -81,14 +80,25 @@ def worlds() -> Iterator[InProcess]:
 
 @pytest.fixture(autouse=True)
 def here(worlds: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is evaluated in this process has its worlds here too; the command that is run as a process has workers."""
+    """Evaluations of this process have their worlds in it; commands as processes have workers."""
     monkeypatch.setattr(LocalCluster, "open", worlds.open)
 
 
-def settings(checkpoint: Path, task: dict[str, object], output: Path) -> dict[str, Any]:
+TASK: dict[str, object] = {
+    "name": "hand_over_banana",
+    "time_limit_s": 0.4,
+    "frame_hz": 12.5,
+    "options": {},
+}
+
+
+def settings(
+    checkpoint: Path, task: dict[str, object], output: Path, **changes: object
+) -> EvaluationSettings:
     """The settings of a quick evaluation."""
     quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "videos": False}
-    return {"checkpoint": str(checkpoint), "task": task, "output": str(output), **quick}
+    plain = {"checkpoint": str(checkpoint), "task": task, "output": str(output), **quick}
+    return evaluation_settings(plain | changes)
 
 
 def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -111,7 +121,7 @@ def test_from_the_command_line(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It measures, videos, reports, says the rate with its interval, and does nothing twice; arms can wear others' meshes."""
+    """Results, videos, report and rate exist, nothing is run twice, and meshes can be chosen."""
     menagerie = tmp_path_factory.mktemp("menagerie")
     write_aloha(menagerie / "aloha")
     monkeypatch.setenv("MENAGERIE_ROOT", str(menagerie))
@@ -120,7 +130,7 @@ def test_from_the_command_line(
     assert first.returncode == 0, first.stderr
     assert "Success 0/2 = 0 % [0, 66]" in first.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    names = ["videos", "report.html", "results.jsonl", "summary.json"]
+    names = ["report.html", "results.jsonl", "summary.json", "videos"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     assert len(list((tmp_path / "out" / "videos").glob("*.mp4"))) == 2
     lines = (tmp_path / "out" / "results.jsonl").read_text()
@@ -142,14 +152,8 @@ def test_from_the_command_line(
         "execute_steps=8 robot.model=menagerie seeds=2 first_seed=1000000 output=out</pre>"
         in report
     )
-    task: dict[str, object] = {
-        "name": "hand_over_banana",
-        "time_limit_s": 0.4,
-        "frame_hz": 12.5,
-        "options": {},
-    }
     chosen = {"seeds": 2, "first_seed": 1_000_000, "robot": {"model": "menagerie"}}
-    again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | chosen)
+    again = evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "out", **chosen))
     assert [json.loads(line) for line in lines.splitlines()[1:]] == [
         asdict(result) for result in again
     ]
@@ -158,7 +162,7 @@ def test_from_the_command_line(
     with pytest.raises(
         ValueError, match=r"another evaluation \(robot_model: 'menagerie' there, None here\)"
     ):
-        evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out"))
+        evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "out"))
 
 
 def test_other_arms_than_it_was_trained_on_are_told(
@@ -173,32 +177,26 @@ def test_other_arms_than_it_was_trained_on_are_told(
     assert not caplog.records
     CheckpointEvaluation(trained, execute_steps=8)
     assert (
-        f"{trained} was trained on images with robot.model=menagerie; it is measured with "
+        f"{trained} was trained on images with robot.model=menagerie; it is evaluated with "
         f"primitives."
     ) in caplog.text
     with pytest.raises(
         ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
     ):
         evaluate_checkpoint(
-            settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": "menagery"}}
+            settings(checkpoint, TASK, tmp_path / "wrong", robot={"model": "menagery"})
         )
     with pytest.raises(
         ValueError, match=r"There is no robot.model 3. Allowed: menagerie, primitives"
     ):
-        evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": 3}})
+        evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "wrong", robot={"model": 3}))
 
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
-    """A raised table is seen by the policy, so it acts otherwise; options that the task does not know are refused."""
-    task: dict[str, object] = {
-        "name": "hand_over_banana",
-        "time_limit_s": 0.4,
-        "frame_hz": 12.5,
-        "options": {},
-    }
-    plain = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "plain"))
+    """The policy sees a raised table and acts differently; unknown options raise errors."""
+    plain = evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "plain"))
     raised = evaluate_checkpoint(
-        settings(checkpoint, task | {"options": {"table_height": 0.05}}, tmp_path / "raised")
+        settings(checkpoint, TASK | {"options": {"table_height": 0.05}}, tmp_path / "raised")
     )
     assert plain[0].seed == raised[0].seed == 5
     assert plain[0].acceleration != raised[0].acceleration
@@ -206,17 +204,21 @@ def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
         ValueError, match=r"There is no task option 'table_hight'\. Did you mean 'table_height'"
     ):
         evaluate_checkpoint(
-            settings(checkpoint, task | {"options": {"table_hight": 0.05}}, tmp_path / "wrong")
+            settings(checkpoint, TASK | {"options": {"table_hight": 0.05}}, tmp_path / "wrong")
         )
     with pytest.raises(ValueError, match="nowhere"):
-        evaluate_checkpoint(settings(Path("nowhere"), task, tmp_path / "wrong"))
+        evaluate_checkpoint(settings(Path("nowhere"), TASK, tmp_path / "wrong"))
 
 
 SUITE = """\
-cells:
+entries:
   - {task: hand_over_banana, seeds: 2, time_limit_s: 0.4}
   - {task: no_such_task, seeds: 2}
-  - {task: hand_over_banana, variation: raised, options: {table_height: 0.05}, seeds: [7], time_limit_s: 0.4}
+  - task: hand_over_banana
+    variation: raised
+    options: {table_height: 0.05}
+    seeds: [7]
+    time_limit_s: 0.4
 """
 
 Attempt = Callable[..., tuple[int, str, str]]
@@ -226,7 +228,7 @@ Attempt = Callable[..., tuple[int, str, str]]
 def attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Attempt:
-    """Runs a command within this process; returns its exit code, its output and what it wrote to standard error."""
+    """Runs a command within this process; returns its exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(SUITE)
 
@@ -246,7 +248,7 @@ def attempt(
 def test_a_suite(
     checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that fills loses nothing; what fails is named and stops nothing else; a finished suite is not run again."""
+    """A full disk loses nothing, a failed entry stops no other, and results are not run again."""
     arguments = [
         "suite=mine.yaml",
         f"checkpoint={checkpoint}",
@@ -265,7 +267,7 @@ def test_a_suite(
     with monkeypatch.context() as patch:
         patch.setattr(stringline.sim.evaluation.results, "write_all", write_once)
         code, _, errors = attempt(evaluate.main, *arguments)
-    assert code == MISTAKE
+    assert code == USER_ERROR
     assert "The disk is full" in errors
     plain = tmp_path / "out" / "hand_over_banana" / "results.jsonl"
     first = plain.read_text().splitlines()
@@ -281,13 +283,13 @@ def test_a_suite(
     assert json.loads(raised.read_text().splitlines()[0])["about"]["options"] == {
         "table_height": 0.05
     }
-    cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
-    assert [cell["name"] for cell in cells] == [
+    entries = json.loads((tmp_path / "out" / "summary.json").read_text())["entries"]
+    assert [entry["name"] for entry in entries] == [
         "hand_over_banana",
         "no_such_task",
         "hand_over_banana.raised",
     ]
-    assert ["failure" in cell for cell in cells] == [False, True, False]
+    assert ["failure" in entry for entry in entries] == [False, True, False]
     report = (tmp_path / "out" / "report.html").read_text()
     assert "no such task</td><td" in report
     assert "could not be evaluated: There is no task" in report
@@ -300,12 +302,12 @@ def test_a_suite(
         assert attempt(evaluate.main, *arguments)[1] == table
     assert {path: path.read_bytes() for path in before} == before
     code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])
-    assert code == MISTAKE
+    assert code == USER_ERROR
     assert "execute_steps: 8 there, 4 here" in errors
 
 
 def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
-    """The command beside an episode of a suite gives the same outcome, to the last digit; what is known is in the report."""
+    """The command of an episode in a report repeats it to the last digit."""
     (checkpoint.parent / "history.jsonl").write_text(
         '{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 0.5}\n'
     )
@@ -353,13 +355,13 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(
     for arguments, answer in (
         (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'"),
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
-        (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task."),
+        (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task"),
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
         (["seeds=0"], "seeds is 0; allowed: whole numbers 1 and above"),
         (["first_seed=0.5"], "first_seed is 0.5; allowed: whole numbers 0 and above"),
         (
             ["task.cameras=[table]"],
-            "task.cameras=[table] has no meaning here: a checkpoint is measured with the cameras",
+            "task.cameras=[table] has no effect here: a checkpoint is evaluated with the cameras",
         ),
         (
             ["+task.option.table_height=0.02"],
@@ -372,20 +374,20 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(
         (["checkpoint=hand_over_bananna"], "Did you mean 'hand_over_banana'?"),
     ):
         code, _, errors = attempt(evaluate.main, f"checkpoint={checkpoint}", *arguments)
-        assert (code, answer in errors) == (MISTAKE, True), errors
+        assert (code, answer in errors) == (USER_ERROR, True), errors
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
 def test_compares_an_evaluation_and_a_checkpoint(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
-    """A checkpoint is measured on the way, the same one twice never differs, and what is written can be read."""
+    """A checkpoint is evaluated first; it never differs from itself; the files are valid."""
     quick = ["task.time_limit_s=0.4", "execute_steps=8", "workers=1", "videos=false", "seeds=2"]
     assert attempt(evaluate.main, f"checkpoint={checkpoint}", "output=a", *quick)[0] == 0
     code, _, errors = attempt(
         evaluate.main, "suite=mine.yaml", f"checkpoint={checkpoint}", "output=a", *quick[1:-1]
     )
-    assert (code, "a holds the evaluation of a single task" in errors) == (MISTAKE, True)
+    assert (code, "a holds the evaluation of a single task" in errors) == (USER_ERROR, True)
     code, table, errors = attempt(
         compare.main, "a", f"{checkpoint}", "names=[before,after]", *quick
     )
@@ -399,15 +401,15 @@ def test_compares_an_evaluation_and_a_checkpoint(
     assert "they never differ" in (tmp_path / "runs" / "compare" / "compare.html").read_text()
     (tmp_path / "empty").mkdir()
     for arguments, answer in (
-        (["a"], "Got 1 to compare and 1 names; allowed: two or more"),
-        (["a", "b"], "b is no finished evaluation"),
-        (["a", "empty"], "empty is neither a finished evaluation (results.jsonl) nor a checkpoint"),
+        (["a"], "Got 1 paths and 1 names; allowed: two or more"),
+        (["a", "b"], "b is not an evaluation"),
+        (["a", "empty"], "empty is neither an evaluation (results.jsonl) nor a checkpoint"),
         (["a", "a"], "between two or more different evaluations"),
-        (["a", "a", "checkpoint=x"], "Name checkpoints one after the other"),
-        (["a", "a", "task.image_size=64"], "task.image_size=64 has no meaning here"),
+        (["a", "a", "checkpoint=x"], "List the checkpoints"),
+        (["a", "a", "task.image_size=64"], "task.image_size=64 has no effect here"),
     ):
         code, _, errors = attempt(compare.main, *arguments)
-        assert (code, answer in errors) == (MISTAKE, True), errors
+        assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
 def test_names_of_what_is_compared() -> None:

@@ -1,4 +1,4 @@
-"""A user's own data sets: imported, trained on and evaluated by the commands alone, no file edited."""
+"""A user's own dataset is imported, trained on and evaluated by the commands alone."""
 
 import json
 import sys
@@ -18,8 +18,8 @@ from stringline.sim.rollout.cluster import LocalCluster
 SMALL = (
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=1",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=1",
     "trainer.steps=2",
     "trainer.batch_size=4",
 )
@@ -51,7 +51,7 @@ def stringline(
 
 @pytest.fixture(scope="module")
 def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two episodes of different lengths as ACT's recorder writes them: images of three cameras, no depth, no poses."""
+    """Two episodes as ACT's recorder writes them: three cameras without depth or poses."""
     folder = tmp_path_factory.mktemp("act")
     for episode, steps in enumerate((60, 75)):
         rng = np.random.default_rng(episode)
@@ -71,7 +71,7 @@ def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
     act_data: Path, tmp_path: Path, stringline: Callable[..., str]
 ) -> None:
-    grippers = ("body.state_gripper=opening", "body.action_gripper=opening")
+    grippers = ("layout.state_gripper=opening", "layout.action_gripper=opening")
     stringline(
         data.main,
         "import",

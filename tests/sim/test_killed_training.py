@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).parent / "killed_training.py"
 
 
 def compare(folder: Path, steps: int, kills: Sequence[str]) -> None:
-    """Trains both, and compares weights, moving average, optimiser, windows, random numbers, and what is kept.
+    """Trains both and compares weights, average, optimiser, windows, random numbers and files.
 
     What was drawn and which windows were seen is in each step's loss; all else is in files, which
     are compared byte by byte.

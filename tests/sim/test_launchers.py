@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_multirun_through_submitit(tmp_path: Path) -> None:
-    """A job is a fresh process that gets the command by pickle; it does its work, and its log is kept."""
+    """A job is a new process that gets the pickled command; its output and its log exist."""
     code = "from stringline.sim.collect import main; main()"
     arguments = [
         "--multirun",

@@ -1,4 +1,4 @@
-"""What docs/my-robot.md says can be done is done: its files are written, its commands run, with smaller numbers."""
+"""The files of docs/my-robot.md are written and its commands are run, with smaller numbers."""
 
 import re
 import runpy
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.experts.expert import make_expert
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.tasks.task_registry import make_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "my-robot.md"
 BLOCK = re.compile(r"```(python|yaml|sh)\n(.*?)```", re.DOTALL)
@@ -91,12 +91,16 @@ TASK = (
     [
         ("", "no_module_of_mine:Task", "There is no module 'no_module_of_mine' on Python's path"),
         ("", "no_package.of_mine:Task", "There is no module 'no_package.of_mine' on Python's path"),
-        ("", "my words:Task", "'my words:Task' names no task; allowed: .* module:Class"),
+        (
+            "",
+            "my words:Task",
+            "'my words:Task' is not the name of a task; allowed: .* module:Class",
+        ),
         (f"{TASK}pass\n", "mine:Mien", "There is no task in mine 'Mien'. Did you mean 'Mine'"),
         (
             f"{TASK}pass\n",
             "mine:Mine",
-            "mine:Mine calls itself 'hand_over_banana'; .* name = 'mine:Mine'",
+            "The class mine:Mine has the name 'hand_over_banana'; set name = 'mine:Mine'",
         ),
     ],
 )
@@ -116,7 +120,7 @@ def test_a_task_without_an_expert_says_how_to_give_it_one(folder: Path) -> None:
     try:
         with pytest.raises(
             ValueError,
-            match=r"mine:Mine has no expert. .* make_expert\(\), or record by stringline-teleop",
+            match=r"mine:Mine has no expert. .* make_expert\(\).*, or record .* stringline-teleop",
         ):
             make_expert("mine:Mine")
     finally:

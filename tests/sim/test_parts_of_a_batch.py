@@ -1,4 +1,4 @@
-"""Every kind of policy learns the same from a batch in one piece and from unequal parts of it, near ends of episodes too."""
+"""Every kind of policy learns the same from a batch and from unequal parts of it."""
 
 import zlib
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from stringline.policies.checkpoints.load import build_policy
 from stringline.sim.train import actions_within
 from stringline.sim.training.training_data import tensors
 
-MEMORY = MODEL["memory"] | {"joint_dropout": 0.3}
+MEMORY = MODEL["observation_encoder"] | {"joint_dropout": 0.3}
 DENOISING = {key: MODEL[key] for key in ("chunk", "dim", "depth", "heads", "sampling_steps")} | {
-    "memory": MEMORY
+    "observation_encoder": MEMORY
 }
 SIZES = {
     "chunk": 4,
@@ -32,7 +32,7 @@ SIZES = {
     "feed_forward": 32,
     "encoder_layers": 1,
     "latent": 4,
-    "memory": MEMORY,
+    "observation_encoder": MEMORY,
 }
 KINDS: dict[str, dict[str, Any]] = {
     "diffusion.DiffusionPolicy": DENOISING,
@@ -49,7 +49,7 @@ Drawing = Callable[..., Tensor]
 
 
 class DrawnByExample(TorchFunctionMode):
-    """Within it an example draws the same numbers whatever others share its batch: of its content and the count of the draw."""
+    """In this context, the random numbers of an example depend on its content alone."""
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def learned(policy: nn.Module, parts: list[Batch], weigh: Weigh | None) -> tuple
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unequal_parts_equal_the_whole(store: EpisodeStore, batch: Batch, kind: str) -> None:
-    """Loss and gradients; and with parts that count for as many examples as they have they would not."""
+    """Loss and gradients agree; they would not with parts weighted by their number of examples."""
     parts = split(batch, PARTS)
     assert [(examples(part), int(actions_within(part))) for part in parts] == [
         (3, 11),

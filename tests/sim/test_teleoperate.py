@@ -1,4 +1,4 @@
-"""A person's way through the page, in a browser: move a gripper, record, keep; and what is said where it cannot be served."""
+"""Teleoperation in a browser: move a gripper, record and keep; and errors of the server."""
 
 import os
 import re
@@ -103,7 +103,7 @@ def field(browser: webdriver.Chrome, label: str, place: int) -> WebElement:
 
 
 def on_screen(point: Vector, height: float) -> Vector:
-    """Where a point (3,) is seen, in pixels (2,) right of and below the middle of the scene; 75 degrees are viser's view."""
+    """The pixel (2,) of a point (3,), from the centre of the scene; viser's view has 75 degrees."""
     ahead = np.subtract(LOOK_AT_M, EYE_M) / np.linalg.norm(np.subtract(LOOK_AT_M, EYE_M))
     right = np.cross(ahead, (0.0, 0.0, 1.0)) / np.linalg.norm(np.cross(ahead, (0.0, 0.0, 1.0)))
     seen = np.stack([right, -np.cross(right, ahead), ahead]) @ (point - EYE_M)
@@ -111,7 +111,7 @@ def on_screen(point: Vector, height: float) -> Vector:
 
 
 def drag_down(browser: webdriver.Chrome) -> None:
-    """Takes the arrow of the left handle that points up, and drags it down by 30 pixels, with the mouse."""
+    """Drags the vertical arrow of the left handle down by 30 pixels with the mouse."""
     canvas = browser.find_element(By.TAG_NAME, "canvas")
     tip = (HOME["left"] @ (0.0, 0.0, 0.9 * HANDLE_M, 1.0))[:3]
     x, y = on_screen(tip, canvas.size["height"])
@@ -123,7 +123,7 @@ def drag_down(browser: webdriver.Chrome) -> None:
 def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     browser: webdriver.Chrome, command: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    """Then the episode is in the store, goes the same way again, and can be trained on; Ctrl-C loses the open take alone."""
+    """The episode is in the store, can be replayed and trained on; Ctrl-C loses the open take."""
     wait_for(browser, "hand over the banana.*\n.*not recording; seed 0; 0 kept")
     for close in browser.find_elements(By.CSS_SELECTOR, ".mantine-Notification-closeButton"):
         close.click()  # A warning, that it is slow without a GPU, lies over the scene.
@@ -135,7 +135,7 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     place = field(browser, "x, y, z (m)", 1)
     place.send_keys(Keys.CONTROL, "a")
     place.send_keys("-0.9 far", Keys.TAB)
-    wait_for(browser, "Three numbers are wanted, such as -0.2, 0, 0.25; got '-0.9 far'")
+    wait_for(browser, "Got '-0.9 far'; allowed: three numbers, such as -0.2, 0, 0.25")
     place.send_keys(Keys.CONTROL, "a")
     place.send_keys("1.5, -0.1 0.3", Keys.TAB)
     browser.find_elements(By.XPATH, "//*[normalize-space()='open']")[-1].click()
@@ -192,12 +192,12 @@ def check(episode: StoredEpisode, height: float) -> None:
         ),
         (
             ["gamepad.device={tmp}/js0"],
-            r"No gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",
+            r"There is no gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",
         ),
         (["seed=-1"], r"seed is -1; allowed: whole numbers 0 and above"),
-        (["speeds.linear=0"], r"Got the speeds linear=0, .*allowed: above 0"),
+        (["speeds.linear=0"], r"The speeds are linear=0, .*allowed: above 0"),
         (["gamepad.layout.takes=3"], r"There is no option 'gamepad.layout.takes'.*take"),
-        (["port={port}"], r"Port {port} of 127.0.0.1 cannot be had, .*take another"),
+        (["port={port}"], r"Port {port} of 127.0.0.1 is not available, .*choose another one"),
         (
             ["port=0", "store={tmp}/file/store"],
             r"The store {tmp}/file/store cannot be written \(Not a directory\)",

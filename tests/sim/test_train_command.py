@@ -1,4 +1,4 @@
-"""`stringline-train` from its command line: what it writes, how it is stopped, and several processes."""
+"""`stringline-train` from its command line: files, stops, and several processes."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from stringline.datasets.store.store import EpisodeStore
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]
 SMALL = (
-    "policy.memory.cameras=[overhead]",
+    "policy.observation_encoder.cameras=[overhead]",
     "policy.chunk=4",
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=1",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=1",
     "trainer.batch_size=4",
     "trainer.precision=no",
 )
@@ -60,8 +60,8 @@ def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(
     rows = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
     done = 1 + max(row["step"] for row in rows)
     assert (
-        f"Stopped by SIGTERM after step {done}; all is kept in {output}. Run the same command to "
-        f"continue."
+        f"Stopped by SIGTERM after step {done}; the state is saved in {output}. Run the same "
+        f"command to continue."
     ) in said
     assert [path.name for path in (output / "state").iterdir()] == [f"step_{done:08d}"]
     assert (

@@ -1,4 +1,4 @@
-"""A world that does as it is told and keeps no more than that; it can be sent to other processes."""
+"""A world whose state is its last action; picklable."""
 
 import time
 from collections.abc import Mapping

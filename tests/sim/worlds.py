@@ -9,7 +9,7 @@ from tests.sim.deaths import Deaths
 
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.environment.factory import make_environment
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 
 
 class MortalWorld(TaskEnvironment):

@@ -1,4 +1,4 @@
-"""Both ALOHA follower arms over two serial lines: the only module that opens their ports."""
+"""Both ALOHA follower arms over two serial lines."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
+from stringline.real_robot.driver_interface.driver import ArmState, BusListener, RobotNotReadyError
 from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair, check_ports
@@ -22,20 +22,19 @@ log = logging.getLogger(__name__)
 
 
 class AlohaDriver:
-    """Reads all eighteen servos and moves the fourteen that are no shadows.
+    """Reads all eighteen servos and moves the fourteen that do not follow a master.
 
     Args:
         ports: Serial port by arm.
-        baud_rate: Of both lines.
-        gripper: How the gripper's servo angle and its opening belong together.
-        bus_watchdog_s: After how long a silence the servos stop by themselves; 0 leaves them
-            without.
+        baud_rate: Baud rate of both lines.
+        gripper: Relation between the gripper's servo angle and its opening.
+        bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
         answer_timeout_s: Longest wait for the answers of one cycle.
-        read_only: Whether torque stays as it is and commands are thrown away. The ports then refuse
-            whatever is no question.
+        read_only: Whether torque stays as it is and commands are discarded. The ports then refuse
+            all packets but reads.
     """
 
-    paced = False
+    clocked_by_robot = False
 
     def __init__(
         self,
@@ -57,9 +56,8 @@ class AlohaDriver:
         self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
         self._pair = ArmPair(self._arms, answer_timeout_s)
         self._read_only = read_only
-        self._watchdog = math.ceil(
-            bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9
-        )  # 0 would be none at all.
+        # Rounded up, since 0 would switch the watchdog off.
+        self._watchdog = math.ceil(bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9)
         self._torque = False
         self._writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
 
@@ -70,7 +68,7 @@ class AlohaDriver:
 
     @property
     def servos(self) -> tuple[str, ...]:
-        """Names of all eighteen servos, in the order of the state's arrays."""
+        """Names of all eighteen servos, in the order of the state."""
         return self._pair.servos
 
     @property
@@ -78,45 +76,40 @@ class AlohaDriver:
         """(A,) commands sent to each arm so far."""
         return self._writes
 
-    def tap(self, taps: Sequence[Tap]) -> None:
-        """Lets somebody listen to the bus of each arm, from now on."""
-        for arm, tap in zip(self._arms, taps, strict=True):
-            arm.bus.tap = tap
+    def listen(self, listeners: Sequence[BusListener]) -> None:
+        """Attaches a listener to the bus of each arm."""
+        for arm, listener in zip(self._arms, listeners, strict=True):
+            arm.bus.listener = listener
 
     def connect(self) -> None:
-        """Opens both ports, asks every servo who it is, and compares its settings with what the arm needs.
+        """Opens both ports, and checks models and settings of all servos.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong on either arm.
+            RobotNotReadyError: An arm has problems; it lists those of both.
         """
         self._pair.connect()
 
     def arm(self) -> None:
-        """Makes every goal the present position, sees that it was taken, and only then turns torque on.
+        """Sets every goal to the present position, checks that, and only then turns torque on.
 
         Raises:
             RobotNotReadyError: A servo is silent, in error, outside its range, or refuses.
         """
         self._torque = False
         self._pair.refresh(torque_expected=False)
-        self._refuse(self._pair.faults())
-        self._refuse([problem for arm in self._arms for problem in arm.diverging_shadows()])
+        self._check(self._pair.faults())
+        self._check([problem for arm in self._arms for problem in arm.diverging_shadows()])
         if self._read_only:
             return
         try:
             self._write_all(table.BUS_WATCHDOG, 0)
             for arm in self._arms:
                 arm.bus.send(arm.present_as_goal())
-            self._refuse(
-                [
-                    problem
-                    for arm in self._arms
-                    for problem in arm.stale_goals(self._pair.patience_s)
-                ]
-            )
+            patience_s = self._pair.patience_s
+            self._check([found for arm in self._arms for found in arm.stale_goals(patience_s)])
             self._write_all(table.TORQUE_ENABLE, 1)
             self._pair.refresh(torque_expected=True)
-            self._refuse(self._pair.faults())
+            self._check(self._pair.faults())
             self._write_all(table.BUS_WATCHDOG, self._watchdog)
         except (ValueError, LinkLostError) as error:
             raise RobotNotReadyError(getattr(error, "problems", [str(error)])) from error
@@ -124,11 +117,11 @@ class AlohaDriver:
 
     @property
     def notes(self) -> list[str]:
-        """Nothing: what is wrong with servos is refused, whether they are moved or only read."""
+        """No remarks: problems of servos are refused, whether they are moved or only read."""
         return []
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Asks both arms at once and returns what is known after the answers, or the deadline.
+        """Reads both arms at once and returns the last known state.
 
         Args:
             clock: Stamps the end of the read, in seconds.
@@ -136,10 +129,10 @@ class AlohaDriver:
         return self._pair.read(clock, torque_expected=self._torque)
 
     def write(self, command: SafeCommand) -> None:
-        """Sends targets to every arm whose port is alive; of a driver that only reads, to none.
+        """Sends targets to each arm whose port is open, unless the driver only reads.
 
         Raises:
-            TypeError: It is not a command that the safety filter made.
+            TypeError: The command was not made by the safety filter.
         """
         position = checked(command).position
         if self._read_only:
@@ -156,10 +149,10 @@ class AlohaDriver:
                 log.error("%s.", error.strerror)
 
     def disarm(self) -> None:
-        """Turns the torque of both arms off: they fall unless something holds them.
+        """Turns the torque of both arms off: they fall unless they are supported.
 
         Raises:
-            RobotNotReadyError: A servo does not follow, or the driver only reads.
+            RobotNotReadyError: A servo refuses, or the driver only reads.
         """
         if self._read_only:
             raise RobotNotReadyError(["The arms are only read; their torque stays as it is."])
@@ -172,7 +165,7 @@ class AlohaDriver:
     def close(self) -> None:
         """Closes both ports.
 
-        Arms with torque stay at their last target, hence their watchdogs are called off first.
+        Arms with torque stay at their last target, so their watchdogs are switched off first.
         """
         if self._torque:
             for arm in self._arms:
@@ -187,7 +180,7 @@ class AlohaDriver:
             for servo in arm.masters:
                 arm.bus.write_register(servo.ident, register, value)
 
-    def _refuse(self, problems: list[str]) -> None:
+    def _check(self, problems: list[str]) -> None:
         if problems:
             raise RobotNotReadyError(problems)
 

@@ -1,4 +1,4 @@
-"""Two arms on a serial line each, read in one cycle: what followers and leaders have in common."""
+"""Two arms on a serial line each, read in one cycle: the common part of followers and leaders."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,17 +9,17 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.bus import LinkLostError, sync_read
-from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm, watched_size
+from stringline.real_robot.drivers.dynamixel.servo_arm import WATCHED_SIZE, DynamixelArm
 from stringline.real_robot.safety.reasons import describe_servo_error
 
-_PATIENCE = 10  # Before motion there is time: so many times the wait of a cycle.
+_PATIENCE = 10  # While nothing moves, the wait of a cycle is that many times longer.
 
 
 def check_ports(ports: Mapping[str, str]) -> None:
-    """Refuses ports of arms that there are not, and arms without one.
+    """Checks that each arm has a port.
 
     Raises:
-        ValueError: With the arm.
+        ValueError: An arm is unknown or has no port.
     """
     for arm in ports:
         if arm not in ALOHA.arms:
@@ -29,10 +29,10 @@ def check_ports(ports: Mapping[str, str]) -> None:
 
 
 class ArmPair:
-    """Arms whose answers are awaited together.
+    """Arms that are read together.
 
     Args:
-        arms: Not open yet.
+        arms: The arms, not open yet.
         timeout_s: Longest wait for the answers of one cycle.
     """
 
@@ -48,15 +48,14 @@ class ArmPair:
 
     @property
     def servos(self) -> tuple[str, ...]:
-        """Names of all servos, in the order of the state's arrays."""
+        """Names of all servos, in the order of the state."""
         return tuple(arm.label(servo) for arm in self.arms for servo in arm.servos)
 
     def connect(self) -> None:
-        """Opens the ports, asks every servo who it is, and compares its settings with what the arm needs.
+        """Opens the ports, and checks models and settings of all servos.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong on any arm; the ports are closed
-                again.
+            RobotNotReadyError: An arm has problems; it lists those of all. The ports are closed.
         """
         problems: list[str] = []
         for arm in self.arms:
@@ -69,7 +68,7 @@ class ArmPair:
             try:
                 for arm in self.arms:
                     arm.watch()
-                # From now on the last known values are real ones.
+                # From here on the last known values are measured ones.
                 self.refresh(torque_expected=False)
                 problems += self.silent()
             except (ValueError, LinkLostError) as error:
@@ -79,29 +78,27 @@ class ArmPair:
             raise RobotNotReadyError(problems)
 
     def refresh(self, *, torque_expected: bool) -> None:
-        """Reads with patience."""
+        """Reads with a long deadline."""
         for _ in range(3):
             self._cycle(self.patience_s, torque_expected=torque_expected)
             if not any(arm.misses.any() for arm in self.arms):
                 return
 
     def read(self, clock: Callable[[], float], *, torque_expected: bool) -> ArmState:
-        """Asks all arms at once and returns what is known after the answers, or the deadline.
+        """Reads all arms at once and returns the last known state.
 
         Args:
-            clock: Stamps the end of the read, in seconds. An arm of which no servo answers keeps
-                its earlier stamp, and the state has the earliest one: so what is known of it grows
-                old.
+            clock: Stamps the end of the read, in seconds. An arm without any answer keeps its
+                earlier stamp, and the state has the earliest one, so that its age is known.
             torque_expected: Whether an arm without torque is in error.
         """
         self._cycle(self._timeout_s, torque_expected=torque_expected)
         now = clock()
         for index, arm in enumerate(self.arms):
-            # Before the first answer to this clock there is what was read while connecting.
+            # Before the first answer by this clock, the values of `connect` count.
             heard = not arm.misses.all() or self._answered[index] == -np.inf
-            self._answered[index] = (
-                now if heard else min(self._answered[index], now)
-            )  # Simulated clocks begin anew.
+            # Simulated clocks may be set back.
+            self._answered[index] = now if heard else min(self._answered[index], now)
         position, velocity, effort = (
             np.concatenate(parts)
             for parts in zip(*(arm.measured() for arm in self.arms), strict=True)
@@ -118,13 +115,13 @@ class ArmPair:
         )
 
     def _cycle(self, timeout_s: float, *, torque_expected: bool) -> None:
-        asked = {arm.bus: arm.idents for arm in self.arms}
-        answers = sync_read(asked, table.INDIRECT_DATA.address, watched_size(), timeout_s)
+        idents = {arm.bus: arm.idents for arm in self.arms}
+        answers = sync_read(idents, table.INDIRECT_DATA.address, WATCHED_SIZE, timeout_s)
         for arm in self.arms:
             arm.take(answers[arm.bus], torque_expected=torque_expected)
 
     def silent(self) -> list[str]:
-        """Says which servos did not answer the last read."""
+        """Returns a sentence for each servo that did not answer the last read."""
         return [
             f"{arm.label(servo)} on {arm.bus.port} does not answer."
             for arm in self.arms
@@ -133,7 +130,7 @@ class ArmPair:
         ]
 
     def faults(self) -> list[str]:
-        """Says which servos are silent or in error."""
+        """Returns a sentence for each servo that is silent or in error."""
         found = self.silent()
         for arm in self.arms:
             for servo, error in zip(arm.servos, arm.errors, strict=True):

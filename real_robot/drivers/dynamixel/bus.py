@@ -1,4 +1,4 @@
-"""One serial line with Dynamixel servos: bounded waits, partial results, and a lost cable told apart from a silent servo."""
+"""One serial line with Dynamixel servos, with bounded waits and partial results."""
 
 import contextlib
 import errno
@@ -11,15 +11,10 @@ import termios
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from stringline.real_robot.driver_interface.driver import Tap
+from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import Register
-from stringline.real_robot.drivers.dynamixel.protocol import (
-    Instruction,
-    Packet,
-    Parser,
-    StatusError,
-)
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +22,11 @@ BAUD_RATES = {
     rate: getattr(termios, f"B{rate}")
     for rate in (57600, 115200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)
 }
-# With a servo while nothing moves: long enough for a busy computer. The loop's deadlines are its
-# own.
+# Longest wait while nothing moves, enough for a busy computer; the loop has its own deadlines.
 PATIENCE_S = 0.25
 _READ_SIZE = 4096
-_ASYNC_LOW_LATENCY = (
-    1 << 13
-)  # Of serial_struct.flags, linux/serial.h; asks USB adapters not to wait for 16 ms.
+# Flag of serial_struct in linux/serial.h: USB adapters do not wait for 16 ms.
+_ASYNC_LOW_LATENCY = 1 << 13
 _TIOCGSERIAL = 0x541E
 _TIOCSSERIAL = 0x541F
 _PSEUDO_TERMINALS = "/dev/pts/"
@@ -46,14 +39,16 @@ class LinkLostError(OSError):
 class Bus:
     """A port to a chain of servos. Nothing is opened before `open`.
 
+    All methods that send or receive raise `LinkLostError` if the port is gone.
+
     Args:
         port: Such as `/dev/ttyDXL_follower_left`.
         baud_rate: Bits per second, one of `BAUD_RATES`.
 
     Attributes:
         port: As given.
-        lost: Whether the port went away since it was opened.
-        tap: Listens, if there is one.
+        lost: Whether the port is gone since it was opened.
+        listener: Receives a copy of all bytes, or None.
     """
 
     def __init__(self, port: str, baud_rate: int = 1_000_000) -> None:
@@ -64,25 +59,20 @@ class Bus:
             )
         self.port = port
         self.lost = False
-        self.tap: Tap | None = None
+        self.listener: BusListener | None = None
         self._baud_rate = baud_rate
         self._fd = -1
         self._parser = Parser()
-
-    @property
-    def crc_errors(self) -> int:
-        """Broken packets received so far."""
-        return self._parser.crc_errors
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
         return self._fd
 
     def open(self) -> None:
-        """Opens the port for this process alone: others that open it later get an error, unless they run as root.
+        """Opens the port exclusively: later programs get an error, unless they run as root.
 
-        Pseudo-terminals are only locked against programs that ask for the lock: whoever is behind
-        one keeps it open, so the claim would outlive this process.
+        Pseudo-terminals are only locked, with an advisory lock: the program behind one keeps it
+        open, so an exclusive claim would outlive this process.
 
         Raises:
             ValueError: It does not exist, may not be used, or another program has it.
@@ -103,7 +93,7 @@ class Bus:
             raise ValueError(f"The port {self.port} is in use by another program.") from error
         except termios.error as error:
             os.close(fd)
-            raise ValueError(f"{self.port} is no serial port: {error}.") from error
+            raise ValueError(f"{self.port} is not a serial port: {error}.") from error
         self._fd = fd
         self.lost = False
         self._parser.reset()
@@ -115,22 +105,18 @@ class Bus:
             self._fd = -1
 
     def send(self, packet: bytes, timeout_s: float = 0.02) -> None:
-        """Writes a packet, after dropping whatever came in too late to be an answer to it.
-
-        Raises:
-            LinkLostError: The port is gone or takes nothing any more.
-        """
+        """Writes a packet, after discarding late answers to earlier ones."""
         self._drop_late()
         deadline = time.monotonic() + timeout_s
         while packet:
             try:
                 written = os.write(self._fd, packet)
-                if self.tap is not None:
-                    self.tap.sent(packet[:written])
+                if self.listener is not None:
+                    self.listener.sent(packet[:written])
                 packet = packet[written:]
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise self._lose("it takes no more bytes") from None
+                    raise self._lose("it accepts no more bytes") from None
                 select.select([], [self._fd], [], timeout_s)
             except OSError as error:
                 raise self._lose(error.strerror) from error
@@ -141,18 +127,12 @@ class Bus:
         self._parser.reset()
 
     def receive(self) -> list[Packet]:
-        """Returns the status packets that are complete by now, without waiting.
-
-        Raises:
-            LinkLostError: The port is gone.
-        """
+        """Returns the status packets that are complete, without waiting."""
         try:
             data = self._read()
         except BlockingIOError:
             return []
-        return [
-            packet for packet in self._parser.feed(data) if packet.instruction == Instruction.STATUS
-        ]
+        return _statuses(self._parser.feed(data))
 
     def _read(self) -> bytes:
         try:
@@ -163,8 +143,8 @@ class Bus:
             raise self._lose(error.strerror) from error
         if not data:
             raise self._lose("it was closed at the far end")
-        if self.tap is not None:
-            self.tap.received(data)
+        if self.listener is not None:
+            self.listener.received(data)
         return data
 
     def _lose(self, reason: str | None) -> LinkLostError:
@@ -172,11 +152,7 @@ class Bus:
         return LinkLostError(errno.EIO, f"The port {self.port} is lost: {reason}")
 
     def ask(self, ident: int, packet: bytes, timeout_s: float = PATIENCE_S) -> Packet | None:
-        """Sends one packet and returns that servo's answer, or None when it keeps silent.
-
-        Raises:
-            LinkLostError: The port is gone.
-        """
+        """Sends a packet to a servo and returns its answer, or None without one."""
         self.send(packet)
         answers = gather({self: (ident,)}, timeout_s)[self]
         if self.lost:
@@ -186,40 +162,28 @@ class Bus:
     def everything(
         self, packet: bytes, timeout_s: float = PATIENCE_S, quiet_s: float = 0.005
     ) -> tuple[list[Packet], bool]:
-        """Sends one packet and waits until the line is quiet again, so that also the second of two answers is seen.
-
-        Args:
-            packet: What is asked.
-            timeout_s: Until the first answer.
-            quiet_s: Without a byte after an answer.
+        """Sends a packet and receives all answers, until the line is quiet for `quiet_s`.
 
         Returns:
-            All whole answers, and whether what came was no answer at all.
-
-        Raises:
-            LinkLostError: The port is gone.
+            The complete answers, and whether bytes arrived without any.
         """
         self.send(packet)
         answers: list[Packet] = []
         received = 0
         deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[
-            0
-        ]:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([self._fd], [], [], left)[0]:
+                break
             data = self._read()
             received += len(data)
-            answers += [
-                answer
-                for answer in self._parser.feed(data)
-                if answer.instruction == Instruction.STATUS
-            ]
+            answers += _statuses(self._parser.feed(data))
             deadline = min(deadline, time.monotonic() + quiet_s)
         return answers, bool(received and not answers)
 
     def read_register(
         self, ident: int, register: Register, timeout_s: float = PATIENCE_S
     ) -> int | None:
-        """Returns a register's value, or None when the servo keeps silent or refuses."""
+        """Returns the value of a register, or None without an answer."""
         answer = self.ask(ident, protocol.read(ident, register.address, register.size), timeout_s)
         if answer is None or len(answer.data) != register.size:
             return None
@@ -228,24 +192,19 @@ class Bus:
     def write_register(
         self, ident: int, register: Register, value: int, timeout_s: float = PATIENCE_S
     ) -> None:
-        """Writes a register and waits for the servo's word that it did.
+        """Writes a register and waits for the acknowledgement.
 
         Raises:
-            ValueError: The servo keeps silent or refuses; says why.
-            LinkLostError: The port is gone.
+            ValueError: The servo does not answer, or refuses.
         """
-        answer = self.ask(
-            ident, protocol.write(ident, register.address, register.pack(value)), timeout_s
-        )
+        packet = protocol.write(ident, register.address, register.pack(value))
+        answer = self.ask(ident, packet, timeout_s)
+        about = f"Servo {ident} on {self.port}"
         if answer is None:
-            raise ValueError(
-                f"Servo {ident} on {self.port} does not answer a write of {register.name}."
-            )
-        if reason := answer.error & ~protocol.ALERT:
-            raise ValueError(
-                f"Servo {ident} on {self.port} refuses {register.name} = {value}: "
-                f"{_error_name(reason)}."
-            )
+            raise ValueError(f"{about} does not answer a write of {register.name}.")
+        if code := answer.error & ~protocol.ALERT:
+            why = protocol.error_name(code)
+            raise ValueError(f"{about} refuses {register.name} = {value}: {why}.")
 
 
 def gather(
@@ -254,11 +213,11 @@ def gather(
     """Waits for answers on several buses at once.
 
     Args:
-        expected: The servos that were asked, by bus.
-        timeout_s: Longest wait for all of them together.
+        expected: Servos that should answer, by bus.
+        timeout_s: Longest wait for all answers together.
 
     Returns:
-        By bus and servo the answers that came; a bus whose port went away is marked `lost`.
+        The answers by bus and servo; a bus whose port is gone is marked `lost`.
     """
     deadline = time.monotonic() + timeout_s
     answers: dict[Bus, dict[int, Packet]] = {bus: {} for bus in expected}
@@ -266,10 +225,7 @@ def gather(
     poller = select.poll()
     for fd in waiting:
         poller.register(fd, select.POLLIN)
-    while waiting:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
+    while waiting and (left := deadline - time.monotonic()) > 0:
         for fd, _ in poller.poll(left * 1000):
             bus = waiting[fd]
             _collect(bus, expected[bus], answers[bus])
@@ -280,8 +236,7 @@ def gather(
 
 
 def _collect(bus: Bus, idents: Collection[int], answers: dict[int, Packet]) -> None:
-    try:
-        # A port that hangs up is readable too: the read then says what happened.
+    try:  # A port that hangs up is readable too: the read then raises.
         answers |= {packet.ident: packet for packet in bus.receive() if packet.ident in idents}
     except LinkLostError as error:
         log.error("%s.", error.strerror)
@@ -290,15 +245,15 @@ def _collect(bus: Bus, idents: Collection[int], answers: dict[int, Packet]) -> N
 def sync_read(
     idents: Mapping[Bus, Sequence[int]], address: int, size: int, timeout_s: float
 ) -> dict[Bus, dict[int, Packet]]:
-    """Reads the same registers of several servos on several buses; all requests are out before the first answer is read.
+    """Reads registers of several servos on several buses, after sending all requests.
 
     Returns:
-        By bus and servo the answers that came with `size` bytes.
+        The answers with `size` bytes, by bus and servo.
     """
-    for bus, asked in idents.items():
+    for bus, servos in idents.items():
         with contextlib.suppress(LinkLostError):
             if not bus.lost:
-                bus.send(protocol.sync_read(address, size, asked))
+                bus.send(protocol.sync_read(address, size, servos))
     answers = gather(idents, timeout_s)
     return {
         bus: {ident: packet for ident, packet in got.items() if len(packet.data) == size}
@@ -306,34 +261,29 @@ def sync_read(
     }
 
 
+def _statuses(packets: list[Packet]) -> list[Packet]:
+    return [packet for packet in packets if packet.instruction == Instruction.STATUS]
+
+
 def _advice(error: OSError) -> str:
     if error.errno == errno.EACCES:
-        return (
-            " Add the user to the group that owns it (`dialout` on most systems) and log in again."
-        )
+        group = "the group that owns it (`dialout` on most systems)"
+        return f" Add the user to {group} and log in again."
     if error.errno == errno.ENOENT:
-        return " Is the adapter plugged in, and do the udev rules name it so?"
+        return " Check that the adapter is plugged in and that the udev rules name it so."
     return ""
 
 
-def _error_name(code: int) -> str:
-    try:
-        return StatusError(code).name.lower().replace("_", " ")
-    except ValueError:
-        return f"error {code}"
-
-
 def claim(fd: int) -> None:
-    """Refuses a terminal to everybody else, root excepted, until it is closed."""
+    """Claims a terminal exclusively, except against root, until it is closed."""
     fcntl.ioctl(fd, termios.TIOCEXCL)
 
 
 def _set_raw(fd: int, baud: int) -> None:
-    """Sets eight data bits, no parity, no flow control, no translation of anything."""
+    """Sets eight data bits, no parity, no flow control and no translation."""
     control = termios.CS8 | termios.CREAD | termios.CLOCAL
     characters = termios.tcgetattr(fd)[6]
-    # With a minimum of 0, as other programs leave it behind, an idle port would read like one that
-    # was closed.
+    # With a minimum of 0, which other programs may have set, an idle port would read as if closed.
     characters[termios.VMIN] = 1
     characters[termios.VTIME] = 0
     termios.tcsetattr(fd, termios.TCSANOW, [0, 0, control, 0, baud, baud, characters])
@@ -344,8 +294,5 @@ def _set_raw(fd: int, baud: int) -> None:
         struct.pack_into("i", settings, 16, flags | _ASYNC_LOW_LATENCY)
         fcntl.ioctl(fd, _TIOCSSERIAL, bytes(settings))
     except OSError as error:
-        log.debug(
-            "%s: low latency cannot be asked for (%s); an FTDI adapter may add up to 16 ms.",
-            fd,
-            error.strerror,
-        )
+        reason = error.strerror
+        log.debug("%s: no low latency (%s); an FTDI adapter may add up to 16 ms.", fd, reason)

@@ -1,7 +1,6 @@
-"""Registers and units of the servos in ALOHA arms: XM430-W350, XM540-W270 and, in stock leaders, XL430-W250.
+"""Registers and units of the servos in ALOHA arms: XM430-W350, XM540-W270 and XL430-W250.
 
-The addresses are the same on all three (ROBOTIS e-manual; facts that this project relies on are
-pinned by tests).
+The addresses are the same on all three (ROBOTIS e-manual).
 """
 
 import math
@@ -15,22 +14,21 @@ VELOCITY_UNIT_RAD_S = 0.229 * 2 * math.pi / 60
 WATCHDOG_UNIT_S = 0.02
 EEPROM_END = 64  # Registers below are locked while torque is on.
 NO_SECONDARY_ID = 255
-ANSWERS_ALL = 2  # Of `STATUS_RETURN_LEVEL`: reads, writes and pings.
+ANSWERS_ALL = 2  # Value of `STATUS_RETURN_LEVEL`: reads, writes and pings.
 FACTORY_SHUTDOWN = 52  # Torque goes off at overload, electrical shock and overheating.
-LONGEST_RETURN_DELAY = (
-    10  # Of 2 us; the factory's 250 are half a millisecond for each of nine servos.
-)
-FIRST_WITH_WATCHDOG = 38  # Firmware.
+# In units of 2 us; the factory setting of 250 is half a millisecond for each of nine servos.
+LONGEST_RETURN_DELAY = 10
+FIRST_WITH_WATCHDOG = 38  # Version of the firmware.
 
 
 @dataclass(frozen=True)
 class Register:
-    """Where a value lies in a servo.
+    """A register of a servo.
 
     Attributes:
-        name: As in the vendor's manual.
-        address: Of its first byte.
-        size: In bytes.
+        name: Name in the vendor's manual.
+        address: Address of its first byte.
+        size: Size in bytes.
         signed: Whether it is in two's complement.
     """
 
@@ -43,12 +41,12 @@ class Register:
         """Returns the bytes of a value.
 
         Raises:
-            OverflowError: It does not fit.
+            OverflowError: The value is out of range.
         """
         return value.to_bytes(self.size, "little", signed=self.signed)
 
     def unpack(self, data: bytes) -> int:
-        """Returns the value in those bytes."""
+        """Returns the value of bytes."""
         return int.from_bytes(data[: self.size], "little", signed=self.signed)
 
 
@@ -85,7 +83,7 @@ INDIRECT_COUNT = 28
 
 
 class OperatingMode(IntEnum):
-    """What a servo regulates."""
+    """Quantity that a servo controls."""
 
     CURRENT = 0
     VELOCITY = 1
@@ -110,9 +108,9 @@ class ServoModel:
     """A kind of servo.
 
     Attributes:
-        name: As printed on it.
-        number: In `MODEL_NUMBER`.
-        torque_constant: Nm/A at the output; stall torque over stall current of the data sheet.
+        name: Name of the model.
+        number: Value of `MODEL_NUMBER`.
+        torque_constant: Nm/A at the output: stall torque over stall current of the data sheet.
     """
 
     name: str

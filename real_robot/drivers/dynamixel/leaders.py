@@ -1,4 +1,4 @@
-"""Both ALOHA leader arms over two serial lines: read only, moved by a person's hands."""
+"""Both ALOHA leader arms over two serial lines: only read, and moved by hand."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,12 +15,12 @@ from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
 class AlohaLeaders:
     """Reads all eighteen servos of the leaders.
 
-    Hinge angles mean the same as on the followers, grippers count as openings.
+    Joint angles have the same meaning as on the followers, and grippers are openings.
 
     Args:
         ports: Serial port by arm.
-        baud_rate: Of both lines.
-        gripper: How the gripper's servo angle and its opening belong together.
+        baud_rate: Baud rate of both lines.
+        gripper: Relation between the gripper's servo angle and its opening.
         answer_timeout_s: Longest wait for the answers of one cycle.
     """
 
@@ -43,14 +43,14 @@ class AlohaLeaders:
 
     @property
     def servos(self) -> tuple[str, ...]:
-        """Names of all eighteen servos, in the order of the state's arrays."""
+        """Names of all eighteen servos, in the order of the state."""
         return self._pair.servos
 
     def connect(self) -> None:
-        """Opens both ports, checks every servo, and that a hand can move it.
+        """Opens both ports, and checks all servos and that they have no torque.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong on either arm.
+            RobotNotReadyError: An arm has problems; it lists those of both.
         """
         self._pair.connect()
         problems = [problem for arm in self._pair.arms for problem in _stiff(arm)]
@@ -59,7 +59,7 @@ class AlohaLeaders:
             raise RobotNotReadyError(problems)
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Asks both arms at once and returns what is known after the answers, or the deadline."""
+        """Reads both arms at once and returns the last known state."""
         return self._pair.read(clock, torque_expected=False)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class AlohaLeaders:
 
 def _leader(name: str, bus: ReadOnlyBus, gripper: GripperServo) -> DynamixelArm:
     joints = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == name]
-    # What its gripper's motor current says about a force is not known, hence 0.
+    # The relation between its gripper's motor current and a force is unknown, hence 0.
     return DynamixelArm(
         name,
         bus,
@@ -83,12 +83,11 @@ def _leader(name: str, bus: ReadOnlyBus, gripper: GripperServo) -> DynamixelArm:
 
 
 def _stiff(arm: DynamixelArm) -> list[str]:
-    """Says which servos no hand can move."""
+    """Returns a sentence for each servo with torque."""
     try:
         return [
-            f"{arm.label(servo)} on {arm.bus.port} has torque, so no hand can lead it. Hold the "
-            f"arm, then switch its power off "
-            "and on."
+            f"{arm.label(servo)} on {arm.bus.port} has torque, so it cannot be moved by hand. Hold "
+            f"the arm, then switch its power off and on."
             for servo in arm.servos
             if arm.bus.read_register(servo.ident, table.TORQUE_ENABLE)
         ]

@@ -1,4 +1,4 @@
-"""Dynamixel protocol 2.0: packets to bytes, and bytes of a noisy line back to packets.
+"""Dynamixel protocol 2.0: encoding packets, and finding packets in the bytes of a noisy line.
 
 Packet: FF FF FD 00 | ID | LEN (2 bytes) | INST | parameters | CRC (2 bytes), little-endian. From
 INST to the last parameter each FF FF FD is stuffed to FF FF FD FD; LEN and CRC count the stuffed
@@ -18,7 +18,7 @@ _BEFORE_LEN_ENDS = 7
 
 
 class Instruction(IntEnum):
-    """What a packet asks for, or that it is an answer."""
+    """Instruction of a packet; `STATUS` marks an answer."""
 
     PING = 0x01
     READ = 0x02
@@ -42,14 +42,22 @@ class StatusError(IntEnum):
     ACCESS = 7
 
 
+def error_name(code: int) -> str:
+    """Returns the name of a `StatusError` for messages."""
+    try:
+        return StatusError(code).name.lower().replace("_", " ")
+    except ValueError:
+        return f"error {code}"
+
+
 @dataclass(frozen=True)
 class Packet:
-    """One packet off the line, without stuffing.
+    """One packet, without stuffing.
 
     Attributes:
-        ident: The servo it is to or from.
-        instruction: One of `Instruction`, or a number this module does not know.
-        parameters: What follows; in a status packet the first byte is the error.
+        ident: Id of the servo that receives or sends it.
+        instruction: One of `Instruction`, or an unknown number.
+        parameters: Its parameters; in a status packet the first byte is the error.
     """
 
     ident: int
@@ -63,7 +71,7 @@ class Packet:
 
     @property
     def data(self) -> bytes:
-        """What a status packet carries after its error byte."""
+        """Data of a status packet, after its error byte."""
         return self.parameters[1:]
 
 
@@ -81,7 +89,7 @@ _TABLE = _crc_table()
 
 
 def crc16(data: bytes) -> int:
-    """Returns the checksum of the protocol: polynomial 0x8005, start 0, most significant bit first, no reflection."""
+    """Returns the checksum: polynomial 0x8005, start 0, most significant bit first."""
     crc = 0
     for byte in data:
         crc = ((crc << 8) & 0xFFFF) ^ _TABLE[(crc >> 8) ^ byte]
@@ -94,10 +102,10 @@ def encode(ident: int, instruction: int, parameters: bytes = b"") -> bytes:
     Args:
         ident: 0 to 252, or `BROADCAST`.
         instruction: One of `Instruction`.
-        parameters: Before stuffing; of a status packet with its error byte first.
+        parameters: Parameters before stuffing; for a status packet, the error byte first.
 
     Raises:
-        ValueError: No servo can have that identity.
+        ValueError: The id is out of range.
     """
     if not (0 <= ident <= LARGEST_ID or ident == BROADCAST):
         raise ValueError(
@@ -109,44 +117,44 @@ def encode(ident: int, instruction: int, parameters: bytes = b"") -> bytes:
 
 
 def status(ident: int, error: int, data: bytes = b"") -> bytes:
-    """Returns an answer, as a servo sends it."""
+    """Returns a status packet."""
     return encode(ident, Instruction.STATUS, bytes([error]) + data)
 
 
 def ping(ident: int) -> bytes:
-    """Asks who is there; the answer is model number (2 bytes) and firmware (1 byte)."""
+    """Returns a ping; the answer is model number (2 bytes) and firmware (1 byte)."""
     return encode(ident, Instruction.PING)
 
 
 def reboot(ident: int) -> bytes:
-    """Restarts a servo, which clears its hardware error and turns its torque off."""
+    """Returns a reboot, which clears the hardware error and turns torque off."""
     return encode(ident, Instruction.REBOOT)
 
 
 def read(ident: int, address: int, size: int) -> bytes:
-    """Asks for `size` bytes from `address` on."""
+    """Returns a read of `size` bytes from `address` on."""
     return encode(
         ident, Instruction.READ, address.to_bytes(2, "little") + size.to_bytes(2, "little")
     )
 
 
 def write(ident: int, address: int, data: bytes) -> bytes:
-    """Writes `data` from `address` on; answered with a status packet."""
+    """Returns a write of `data` from `address` on, which a status packet answers."""
     return encode(ident, Instruction.WRITE, address.to_bytes(2, "little") + data)
 
 
 def sync_read(address: int, size: int, idents: Sequence[int]) -> bytes:
-    """Asks several servos at once; they answer in the order listed, and a silent one leaves a gap."""
+    """Returns a read of several servos, which answer in this order."""
     head = address.to_bytes(2, "little") + size.to_bytes(2, "little")
     return encode(BROADCAST, Instruction.SYNC_READ, head + bytes(idents))
 
 
 def sync_write(address: int, values: Mapping[int, bytes]) -> bytes:
-    """Writes to several servos at once; nobody answers.
+    """Returns a write to several servos, without answers.
 
     Args:
-        address: The same on all of them.
-        values: By servo; of equal lengths.
+        address: Address of the register.
+        values: Values of equal lengths by servo.
     """
     size = len(next(iter(values.values())))
     head = address.to_bytes(2, "little") + size.to_bytes(2, "little")
@@ -158,10 +166,10 @@ def sync_write(address: int, values: Mapping[int, bytes]) -> bytes:
 
 
 class Parser:
-    """Finds the packets in a stream that may be cut, doubled or full of noise.
+    """Finds packets in a stream that may be truncated, duplicated or noisy.
 
     Attributes:
-        crc_errors: Packets dropped so far because their checksum was wrong.
+        crc_errors: Number of packets with a wrong checksum.
     """
 
     def __init__(self) -> None:
@@ -169,7 +177,7 @@ class Parser:
         self.crc_errors = 0
 
     def reset(self) -> None:
-        """Forgets bytes of a packet that has not come to its end."""
+        """Discards the bytes of an incomplete packet."""
         self._buffer.clear()
 
     def feed(self, data: bytes) -> list[Packet]:
@@ -184,7 +192,7 @@ class Parser:
         return found
 
     def _seek_header(self) -> bool:
-        """Drops what precedes a header; says whether enough of a packet is there to know its length."""
+        """Drops bytes before a header; returns whether the length of its packet has arrived."""
         start = self._buffer.find(HEADER)
         if start < 0:
             # The last three bytes may be the beginning of a header.
@@ -194,11 +202,11 @@ class Parser:
         return len(self._buffer) >= _BEFORE_LEN_ENDS
 
     def _end(self) -> int:
-        """Returns where the packet at the front ends, or 0 when it cannot be one."""
+        """Returns the end of the packet at the front, or 0 if it cannot be one."""
         length = int.from_bytes(self._buffer[5:7], "little")
         end = _BEFORE_LEN_ENDS + length
-        # Stuffing keeps headers out of packets, so a second header means that this packet was cut
-        # short. The checksum is not stuffed: behind FF FF it may look like the end of a header.
+        # Stuffing keeps headers out of packets, so a second header means that this packet was
+        # truncated. The checksum is not stuffed: after FF FF it may look like the end of a header.
         following = self._buffer.find(HEADER, len(HEADER), end - 2)
         if 3 <= length <= LONGEST_LEN and following < 0:
             return end

@@ -1,29 +1,28 @@
-"""A line on which nothing can be moved: for leader arms, and for dry runs on arms that are only looked at."""
+"""A line on which nothing can be moved: for leader arms, and for dry runs."""
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 
-_QUESTIONS = frozenset({Instruction.PING, Instruction.READ, Instruction.SYNC_READ})
+_REQUESTS = frozenset({Instruction.PING, Instruction.READ, Instruction.SYNC_READ})
 _LIST_END = table.INDIRECT_ADDRESS.address + 2 * table.INDIRECT_COUNT
 
 
 class ReadOnlyError(RuntimeError):
-    """Something was about to be sent on a line that is only read."""
+    """A packet other than a read was about to be sent on a read-only line."""
 
 
 class ReadOnlyBus(Bus):
-    """Sends questions and, so that one answer can bring everything, the list of registers to report; nothing else.
+    """Sends reads only, and the list of registers that one answer contains.
 
-    It looks at the very bytes that would leave, so it holds for whatever is built on it.
+    The bytes themselves are checked, so all code that uses the bus is covered.
     """
 
     def send(self, packet: bytes, timeout_s: float = 0.02) -> None:
         """Writes a packet that changes nothing.
 
         Raises:
-            ReadOnlyError: The bytes are no single such packet; none of them is sent.
-            LinkLostError: The port is gone.
+            ReadOnlyError: The bytes are not one such packet; nothing is sent.
         """
         packets = Parser().feed(packet)
         if len(packets) != 1 or not _changes_nothing(packets[0]):
@@ -36,7 +35,7 @@ class ReadOnlyBus(Bus):
 
 
 def _changes_nothing(packet: Packet) -> bool:
-    if packet.instruction in _QUESTIONS:
+    if packet.instruction in _REQUESTS:
         return True
     address = int.from_bytes(packet.parameters[:2], "little")
     end = len(packet.parameters) - 2

@@ -1,4 +1,4 @@
-"""One arm of Dynamixel servos on its bus: what is asked at connection, and units on the way in and out."""
+"""One arm of Dynamixel servos on its bus: the checks at connection, and the units."""
 
 import struct
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
 
-# Gathered through indirect addresses, so that one sync read tells of faults and motion alike.
+# Read through indirect addresses, so that one sync read returns faults and motion.
 _WATCHED = (
     table.TORQUE_ENABLE,
     table.HARDWARE_ERROR,
@@ -25,16 +25,13 @@ _WATCHED = (
     table.TEMPERATURE,
 )
 _BLOCK = struct.Struct("<BBbhiiB")
-_CURRENT = 3
-_VELOCITY = 4
-_POSITION = 5
-_TEMPERATURE = 6
+WATCHED_SIZE = _BLOCK.size  # Bytes per servo in the cyclic read.
 _EXPIRED = -1
 _MEASURED_SIZE = 21  # From the current to the temperature.
-# A servo's range may be narrower than the joint's by this much, because limits are whole ticks and
-# the filter keeps a margin.
+# A servo's range may be narrower than the joint's by this: limits are whole ticks, and the filter
+# keeps a margin.
 _LIMIT_TOLERANCE_RAD = 0.005
-# Two servos on one joint that differ by more than play and rounding would work against each other.
+# Two servos of one joint that differ by more than play and rounding work against each other.
 _SHADOW_TOLERANCE_RAD = 0.1
 
 
@@ -42,14 +39,14 @@ class DynamixelArm:
     """The servos of one arm.
 
     Args:
-        name: Of the arm, in the joint names.
+        name: Name of the arm, as in joint names.
         bus: Its line, not open yet.
-        servos: In the order of the state's arrays; masters in the order of the joints.
-        gripper: The linkage that the last joint turns.
-        lower: (K,) joint limits, rad; the gripper's is not looked at.
-        upper: (K,) joint limits.
-        gripper_newton_per_ampere: Force at the pads by motor current.
-        passive: It is only read: how its motors are regulated and limited does not matter.
+        servos: Servos in the order of the state; masters in the order of the joints.
+        gripper: Linkage of the last joint.
+        lower: (K,) lower joint limits, rad; that of the gripper is ignored.
+        upper: (K,) upper joint limits.
+        gripper_newton_per_ampere: Force at the pads per motor current.
+        passive: Whether it is only read, so that modes and limits of its motors do not matter.
     """
 
     def __init__(
@@ -68,21 +65,17 @@ class DynamixelArm:
         self.name = name
         self.bus = bus
         self.servos = tuple(servos)
-        self.masters = tuple(servo for servo in self.servos if servo.master is None)
+        self._masters = [index for index, servo in enumerate(self.servos) if servo.master is None]
+        self.masters = tuple(self.servos[index] for index in self._masters)
         self._gripper = gripper
-        self._limits = dict(
-            zip(
-                (servo.joint for servo in self.masters), zip(lower, upper, strict=True), strict=True
-            )
-        )
+        joints = [servo.joint for servo in self.masters]
+        self._limits = dict(zip(joints, zip(lower, upper, strict=True), strict=True))
         constants = [
             gripper_newton_per_ampere if servo.joint == "gripper" else servo.model.torque_constant
             for servo in self.servos
         ]
         self._effort_per_count = np.array(constants) * table.CURRENT_UNIT_A
-        self._joint_of_servo = np.array(
-            [[servo.joint for servo in self.masters].index(servo.joint) for servo in self.servos]
-        )
+        self._joint_of_servo = np.array([joints.index(servo.joint) for servo in self.servos])
         self._ticks = np.full(len(self.servos), table.CENTRE_TICK, dtype=np.int64)
         self._rates = np.zeros(len(self.servos))
         self._efforts = np.zeros(len(self.servos))
@@ -92,16 +85,16 @@ class DynamixelArm:
 
     @property
     def idents(self) -> tuple[int, ...]:
-        """Of all servos, in order."""
+        """Ids of all servos, in order."""
         return tuple(servo.ident for servo in self.servos)
 
     def label(self, servo: Servo) -> str:
-        """Returns how people call it."""
+        """Returns the name of a servo for messages."""
         shadow = "" if servo.master is None else " shadow"
         return f"{self.name}/{servo.joint}{shadow} (id {servo.ident})"
 
     def problems(self) -> list[str]:
-        """Asks every servo who it is and how it is set; returns one sentence for each thing that is wrong."""
+        """Reads models and settings of all servos; returns a sentence per problem."""
         found = []
         for servo in self.servos:
             found += [
@@ -111,17 +104,14 @@ class DynamixelArm:
         return found
 
     def _problems_of(self, servo: Servo) -> list[str]:
-        # Two of one kind may answer a ping as one, bit by bit; what they measure differs.
-        told = protocol.read(servo.ident, table.PRESENT_CURRENT.address, _MEASURED_SIZE)
-        for question in (protocol.ping(servo.ident), told):
-            answers, garbled = self.bus.everything(question)
+        # Two equal servos may answer a ping as one, bit by bit, but their measurements differ.
+        measured = protocol.read(servo.ident, table.PRESENT_CURRENT.address, _MEASURED_SIZE)
+        for request in (protocol.ping(servo.ident), measured):
+            answers, garbled = self.bus.everything(request)
             if len(answers) > 1:
                 return [
-                    (
-                        f"{len(answers)} servos answer to this id. Plug in each alone and give it "
-                        f"the "
-                        f"id that it should have."
-                    )
+                    f"{len(answers)} servos answer to this id. Plug in each alone and give it the "
+                    f"id that it should have."
                 ]
             if garbled:
                 return [
@@ -137,13 +127,14 @@ class DynamixelArm:
         expected = {table.DRIVE_MODE: servo.drive_mode, table.SECONDARY_ID: servo.secondary_id}
         expected[table.STATUS_RETURN_LEVEL] = table.ANSWERS_ALL
         if not self._passive:
-            # Profiles that another program has left behind would make the joint follow something
-            # else than the filter's path.
+            # With a profile, which another program may have set, the joint would not follow the
+            # filter's path.
             expected |= {
                 table.OPERATING_MODE: servo.operating_mode,
                 table.SHUTDOWN: table.FACTORY_SHUTDOWN,
+                table.PROFILE_VELOCITY: 0,
+                table.PROFILE_ACCELERATION: 0,
             }
-            expected |= {table.PROFILE_VELOCITY: 0, table.PROFILE_ACCELERATION: 0}
         if servo.current_limit is not None:
             expected[table.CURRENT_LIMIT] = servo.current_limit
         found = [
@@ -156,7 +147,7 @@ class DynamixelArm:
     def _wrong_model(self, servo: Servo) -> str:
         model = self.bus.read_register(servo.ident, table.MODEL_NUMBER)
         if model is None:
-            return "it does not tell its model."
+            return "its model cannot be read."
         kinds = (servo.model, *servo.alternatives)
         if model in {kind.number for kind in kinds}:
             return ""
@@ -164,7 +155,7 @@ class DynamixelArm:
         return f"it is a {got}; expected is a {' or '.join(kind.name for kind in kinds)}."
 
     def _pace_problems(self, servo: Servo) -> list[str]:
-        """Finds a servo that would answer too late for a cycle in which nine do, or has no watchdog."""
+        """Checks that it answers fast enough for a cycle of nine servos, and has a watchdog."""
         found = []
         delay = self.bus.read_register(servo.ident, table.RETURN_DELAY)
         if delay is None or delay > table.LONGEST_RETURN_DELAY:
@@ -187,7 +178,7 @@ class DynamixelArm:
         return "" if got == expected else f"{register.name} is {got}; expected is {int(expected)}."
 
     def _limit_problems(self, servo: Servo) -> list[str]:
-        """Finds limits in the servo that would make it ignore goals which the safety filter allows."""
+        """Checks that it follows all goals which the safety filter allows."""
         if self._passive or servo.operating_mode != table.OperatingMode.POSITION:
             return []
         lower, upper = self._limits[servo.joint]
@@ -201,18 +192,15 @@ class DynamixelArm:
         high_rad = table.angle_of_ticks(high)
         if low_rad > lower + _LIMIT_TOLERANCE_RAD or high_rad < upper - _LIMIT_TOLERANCE_RAD:
             return [
-                (
-                    f"its position limits are {low_rad:.3f} to {high_rad:.3f} rad; the joint's are "
-                    f"{lower:.3f} to {upper:.3f} rad."
-                )
+                f"its position limits are {low_rad:.3f} to {high_rad:.3f} rad; the joint's are "
+                f"{lower:.3f} to {upper:.3f} rad."
             ]
         return []
 
     def watch(self) -> None:
-        """Sets what the cyclic read brings. Shadows follow their masters, also in this.
+        """Sets the registers of the cyclic read; raises ValueError if a servo refuses.
 
-        Raises:
-            ValueError: A servo refuses.
+        Shadows follow their masters in this as well.
         """
         addresses = [
             register.address + offset for register in _WATCHED for offset in range(register.size)
@@ -223,36 +211,32 @@ class DynamixelArm:
                 servo.ident, protocol.write(servo.ident, table.INDIRECT_ADDRESS.address, data)
             )
             if answer is None or answer.error & ~protocol.ALERT:
-                raise ValueError(
-                    f"{self.label(servo)} does not take the list of registers to watch."
-                )
+                raise ValueError(f"{self.label(servo)} refuses the list of registers to read.")
 
     def take(self, answers: dict[int, protocol.Packet], *, torque_expected: bool) -> None:
-        """Keeps what a cyclic read brought."""
+        """Takes the answers to a cyclic read."""
         self.misses += 1
         for index, servo in enumerate(self.servos):
             if servo.ident not in answers:
                 continue
-            block = _BLOCK.unpack(answers[servo.ident].data)
-            torque, error, watchdog = block[:3]
+            torque, error, watchdog, current, velocity, position, temperature = _BLOCK.unpack(
+                answers[servo.ident].data
+            )
             if torque_expected:
-                error |= (0 if torque else TORQUE_LOST) | (
-                    WATCHDOG_EXPIRED if watchdog == _EXPIRED else 0
-                )
+                error |= 0 if torque else TORQUE_LOST
+                error |= WATCHDOG_EXPIRED if watchdog == _EXPIRED else 0
             self.errors[index] = error
             self.misses[index] = 0
-            self.temperatures[index] = block[_TEMPERATURE]
-            self._ticks[index] = block[_POSITION]
-            self._rates[index] = block[_VELOCITY] * table.VELOCITY_UNIT_RAD_S
-            self._efforts[index] = block[_CURRENT] * self._effort_per_count[index]
+            self.temperatures[index] = temperature
+            self._ticks[index] = position
+            self._rates[index] = velocity * table.VELOCITY_UNIT_RAD_S
+            self._efforts[index] = current * self._effort_per_count[index]
 
     def measured(self) -> tuple[Vector, Vector, Vector]:
-        """Returns positions, velocities and efforts (K,) of the joints, in the units of the contract."""
-        masters = [index for index, servo in enumerate(self.servos) if servo.master is None]
-        position = np.asarray(
-            (self._ticks[masters] - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64
-        )
-        velocity = self._rates[masters].copy()
+        """Returns positions, velocities and efforts (K,), in units of the contract."""
+        ticks = self._ticks[self._masters]
+        position = np.asarray((ticks - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64)
+        velocity = self._rates[self._masters].copy()
         angle = position[-1]
         position[-1] = self._gripper.opening(angle)
         velocity[-1] *= (
@@ -263,36 +247,29 @@ class DynamixelArm:
         return position, velocity, effort
 
     def diverging_shadows(self) -> list[str]:
-        """Returns a sentence for each shadow that was last seen elsewhere than its master, which it would then work against."""
+        """Returns a sentence for each shadow whose position differs from that of its master."""
         ticks = dict(zip(self.idents, self._ticks.tolist(), strict=True))
         found = []
         for servo in self.servos:
             gap = 0 if servo.master is None else ticks[servo.master] - ticks[servo.ident]
             if abs(gap) * table.TICK_RAD > _SHADOW_TOLERANCE_RAD:
                 found.append(
-                    f"{self.label(servo)} on {self.bus.port} reads {-gap * table.TICK_RAD:+.3f} "
-                    f"rad beside its master (id "
-                    f"{servo.master}), and they would work against each other. Its "
-                    f"{table.HOMING_OFFSET.name} must grow by "
-                    f"{gap}."
+                    f"{self.label(servo)} on {self.bus.port} differs by "
+                    f"{-gap * table.TICK_RAD:+.3f} rad from its master (id {servo.master}), and "
+                    f"they would work against each other. Increase its "
+                    f"{table.HOMING_OFFSET.name} by {gap}."
                 )
         return found
 
     def goal_packet(self, position: Vector) -> bytes:
-        """Returns the sync write of targets (K,) in the units of the contract."""
+        """Returns the sync write of targets (K,) in units of the contract."""
         angle = position.copy()
         angle[-1] = self._gripper.angle(position[-1])
         return self._goals([table.ticks_of_angle(float(value)) for value in angle])
 
     def present_as_goal(self) -> bytes:
-        """Returns the sync write that makes every servo want to stay where it was last seen."""
-        return self._goals(
-            [
-                int(self._ticks[index])
-                for index, servo in enumerate(self.servos)
-                if servo.master is None
-            ]
-        )
+        """Returns the sync write that makes the last measured positions the goals."""
+        return self._goals([int(self._ticks[index]) for index in self._masters])
 
     def _goals(self, ticks: Sequence[int]) -> bytes:
         register = table.GOAL_POSITION
@@ -303,24 +280,17 @@ class DynamixelArm:
         return protocol.sync_write(register.address, values)
 
     def stale_goals(self, timeout_s: float) -> list[str]:
-        """Returns a sentence for each servo whose goal is not where it stands."""
+        """Returns a sentence for each servo whose goal is not its position."""
         register = table.GOAL_POSITION
         found = []
-        asked = {self.bus: [servo.ident for servo in self.masters]}
-        answers = sync_read(asked, register.address, register.size, timeout_s)[self.bus]
-        for index, servo in enumerate(self.servos):
-            if servo.master is not None:
-                continue
+        idents = {self.bus: [servo.ident for servo in self.masters]}
+        answers = sync_read(idents, register.address, register.size, timeout_s)[self.bus]
+        for index, servo in zip(self._masters, self.masters, strict=True):
             goal = register.unpack(answers[servo.ident].data) if servo.ident in answers else None
             if goal != self._ticks[index]:
                 where = table.angle_of_ticks(float(self._ticks[index]))
                 found.append(
-                    f"{self.label(servo)} at {where:.3f} rad does not take that as its goal; move "
-                    f"it within its range."
+                    f"{self.label(servo)} at {where:.3f} rad refuses that as its goal; move it to "
+                    f"its range."
                 )
         return found
-
-
-def watched_size() -> int:
-    """Returns how many bytes the cyclic read brings per servo."""
-    return _BLOCK.size

@@ -1,4 +1,4 @@
-"""The ViperX 300 6DOF, follower arm of ALOHA: which servo does what and how it must be configured (Interbotix `vx300s`)."""
+"""The servos of the ViperX 300 6DOF, follower arm of ALOHA, and their settings (`vx300s`)."""
 
 from dataclasses import dataclass
 
@@ -18,16 +18,16 @@ class Servo:
     """One servo of an arm.
 
     Attributes:
-        ident: On the line.
-        joint: Name of the joint that it turns, without the arm.
-        model: Its kind.
+        ident: Id on the line.
+        joint: Name of its joint, without the arm.
+        model: Kind of servo.
         drive_mode: Value of that register.
         lower_tick: Minimum position limit.
         upper_tick: Maximum position limit.
         operating_mode: Value of that register.
-        current_limit: Value of that register, 2.69 mA, or None where any will do.
+        current_limit: Value of that register in units of 2.69 mA, or None for any value.
         master: The servo whose commands it follows by its secondary id, or None.
-        alternatives: Kinds that do as well in this place.
+        alternatives: Other kinds that are accepted.
     """
 
     ident: int

@@ -1,9 +1,8 @@
-"""The WidowX 250 6DOF, leader arm of ALOHA: which servo does what and how it must be configured (Interbotix `wx250s`).
+"""The servos of the WidowX 250 6DOF, leader arm of ALOHA, and their settings (`wx250s`).
 
-Ids, drive modes and limits are those of the published configuration. The kind of servo in each
-place is not part of it: stock arms have small servos at wrist_rotate and gripper, leaders of the
-kit may have larger ones, and both only have to be read. A leader has no torque, so its operating
-mode does not matter.
+Ids, drive modes and limits are those of Interbotix' configuration, which does not contain the kinds
+of servos: stock arms have small servos at wrist_rotate and gripper, leaders of the kit may have
+larger ones, and both are only read. A leader has no torque, so its operating mode does not matter.
 """
 
 from stringline.real_robot.drivers.dynamixel.control_table import XL430, XM430

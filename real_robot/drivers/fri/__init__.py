@@ -1,1 +1,1 @@
-"""KUKA's Fast Robot Interface (FRI): joint positions of an LBR arm over UDP, clocked by the controller."""
+"""KUKA's Fast Robot Interface (FRI): positions of LBR arms over UDP, clocked by the controller."""

@@ -1,7 +1,7 @@
-"""Which answers a controller has taken, by its own word: each of its messages names the last one that reached it.
+"""The answers that a controller has accepted: each of its messages names the last one.
 
-An arm whose controller has no answer stands where it is. So commands do not go on along the path
-that was meant for the time in between: they begin anew, at rest, at the last one that was taken.
+An arm whose controller has no answer stands still. So commands do not continue along the path that
+was meant for the time in between: they begin again, at rest, at the last accepted one.
 """
 
 import math
@@ -21,12 +21,12 @@ _ROUND = 1 << 32
 
 class _Answer(NamedTuple):
     number: int
-    asked: int
+    message: int
     position: Vector
 
 
 class Answers:
-    """Answers of one motion, and which of them arrived. Positions are (7,) rad."""
+    """The answers of one motion. Positions are (7,) rad."""
 
     def __init__(self) -> None:
         self._sent: deque[_Answer] = deque(maxlen=_KEPT)
@@ -35,41 +35,41 @@ class Answers:
         self._usual = math.inf
 
     def begin(self, sequence: int, position: Vector) -> None:
-        """Forgets what was sent before.
+        """Forgets earlier answers.
 
         Args:
             sequence: Number of the message with which a motion begins.
-            position: Where the controller holds its arm.
+            position: Position at which the controller holds its arm.
         """
         self._sent.clear()
         self._taken = _Answer(-1, sequence, position)
         self._answered = sequence
 
     def note(self, number: int, sequence: int, position: Vector) -> None:
-        """Takes down an answer.
+        """Notes an answer.
 
         Args:
-            number: Its own.
+            number: Number of the answer.
             sequence: Number of the message that it answers.
-            position: What it commands.
+            position: Commanded position.
         """
         self._sent.append(_Answer(number, sequence, position))
         self._answered = sequence
 
     def missed(self, message: Monitoring) -> Vector | None:
-        """Returns where the arm was last commanded to be if the controller lacks an answer, None if it does not.
+        """Returns the last accepted position if the controller lacks an answer, or None.
 
-        Some controller may name an answer one message later than another, always; what is usual is
-        no sign of a loss.
+        Some controllers may always name an answer one message later than others: the usual delay
+        does not indicate a loss.
         """
-        places = [
-            place for place, answer in enumerate(self._sent) if answer.number == message.reflected
+        indices = [
+            index for index, answer in enumerate(self._sent) if answer.number == message.reflected
         ]
-        if places:
-            for _ in range(places[0] + 1):
+        if indices:
+            for _ in range(indices[0] + 1):
                 self._taken = self._sent.popleft()
-        behind = (self._answered - self._taken.asked) % _ROUND
-        if places:
+        behind = (self._answered - self._taken.message) % _ROUND
+        if indices:
             self._usual = min(self._usual, behind)
         unanswered = (message.sequence - self._answered) % _ROUND > message.receive_multiplier
         if not unanswered and behind <= self._usual:

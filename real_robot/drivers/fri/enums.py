@@ -1,22 +1,20 @@
-"""States that a controller reports. Names and numbers are FRI's own."""
+"""States of a controller, with the names and numbers of FRI."""
 
 from enum import IntEnum
 
 
 class SessionState(IntEnum):
-    """Of the session between controller and client."""
+    """State of the session between controller and client."""
 
     IDLE = 0
     MONITORING_WAIT = 1  # The connection is not good enough for commands.
-    MONITORING_READY = 2  # It is; the application has not begun a motion with an overlay.
-    COMMANDING_WAIT = (
-        3  # It has; the client repeats the position that the controller commands itself.
-    )
+    MONITORING_READY = 2  # It is, but the application has not begun a motion with an overlay.
+    COMMANDING_WAIT = 3  # It has; the client repeats the position that the controller commands.
     COMMANDING_ACTIVE = 4  # The client's commands move the arm.
 
 
 class Quality(IntEnum):
-    """Of the connection, by how many answers came in time; the controller's own measure, which is not public."""
+    """Quality of the connection, by the controller's own measure of answers in time."""
 
     POOR = 0
     FAIR = 1
@@ -25,7 +23,7 @@ class Quality(IntEnum):
 
 
 class SafetyState(IntEnum):
-    """Of the safety controller."""
+    """State of the safety controller."""
 
     NORMAL = 0
     STOP0_OR_1 = 1
@@ -34,7 +32,7 @@ class SafetyState(IntEnum):
 
 
 class OperationMode(IntEnum):
-    """Chosen by the key on the hand-held panel."""
+    """Operation mode, selected by the key on the hand-held panel."""
 
     T1 = 0  # At most 250 mm/s.
     T2 = 1
@@ -42,7 +40,7 @@ class OperationMode(IntEnum):
 
 
 class DriveState(IntEnum):
-    """Of one joint's drive."""
+    """State of one joint's drive."""
 
     OFF = 0
     TRANSITIONING = 1
@@ -50,7 +48,7 @@ class DriveState(IntEnum):
 
 
 class ControlMode(IntEnum):
-    """How the controller follows positions."""
+    """The controller's way to follow positions."""
 
     POSITION = 0
     CARTESIAN_IMPEDANCE = 1
@@ -59,7 +57,7 @@ class ControlMode(IntEnum):
 
 
 class CommandMode(IntEnum):
-    """What the application lets the client command."""
+    """Quantity that the client may command."""
 
     NONE = 0
     POSITION = 1
@@ -69,7 +67,7 @@ class CommandMode(IntEnum):
 
 
 class Overlay(IntEnum):
-    """What the commands are laid over."""
+    """Space of the overlay of commands."""
 
     NONE = 0
     JOINT = 1
@@ -77,7 +75,7 @@ class Overlay(IntEnum):
 
 
 class IoType(IntEnum):
-    """Of an input or output of the controller."""
+    """Type of an input or output of the controller."""
 
     BOOLEAN = 0
     DIGITAL = 1
@@ -85,14 +83,14 @@ class IoType(IntEnum):
 
 
 class IoDirection(IntEnum):
-    """As the controller's application sees it."""
+    """Direction of an input or output, as the controller sees it."""
 
     INPUT = 0
     OUTPUT = 1
 
 
 class Redundancy(IntEnum):
-    """What tells the elbow's place of a Cartesian pose."""
+    """Parameter for the elbow of a Cartesian pose."""
 
     E1 = 0
     NONE = 4

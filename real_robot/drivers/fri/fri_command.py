@@ -1,4 +1,4 @@
-"""What a client answers: joint positions, or nothing but a sign of life."""
+"""The answers of a client: joint positions, or only a sign of life."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -16,10 +16,10 @@ class Command:
     """One command message.
 
     Attributes:
-        sequence: Counts the answers of a client.
+        sequence: Number of the answer.
         reflected: Sequence number of the message that is answered.
-        position: Seven joints, rad; none in a mere sign of life.
-        outputs: Of the controller, from 1.14 on.
+        position: Seven joints, rad; () in a sign of life.
+        outputs: Outputs of the controller to write, from 1.14 on.
     """
 
     sequence: int
@@ -29,10 +29,10 @@ class Command:
 
     @classmethod
     def of(cls, version: FriVersion, data: bytes) -> Self:
-        """Reads a datagram.
+        """Decodes a datagram.
 
         Raises:
-            FriDecodeError: It is no command of that version.
+            FriDecodeError: It is not a command of that version.
         """
         if len(data) > LONGEST_MESSAGE:
             raise FriDecodeError(f"A message of {len(data)} bytes; allowed: {LONGEST_MESSAGE}.")
@@ -41,7 +41,7 @@ class Command:
         content = found.get("commandData") or {}
         if header["messageIdentifier"] != COMMAND_ID:
             raise FriDecodeError(
-                f"Message {header['messageIdentifier']:#x} is no command ({COMMAND_ID:#x})."
+                f"Message {header['messageIdentifier']:#x} is not a command ({COMMAND_ID:#x})."
             )
         outputs = tuple(IoValue.of(value) for value in content.get("writeIORequest", ()))
         return cls(
@@ -52,7 +52,7 @@ class Command:
         )
 
     def to_bytes(self, version: FriVersion) -> bytes:
-        """Returns the datagram, as a client of that version sends it."""
+        """Returns the datagram that a client of that version sends."""
         header = {
             "messageIdentifier": COMMAND_ID,
             "sequenceCounter": self.sequence,

@@ -1,51 +1,43 @@
-"""Messages of one controller in order: what is broken, old or there twice is counted and left out."""
+"""The messages of one controller, in order; unusable, old and duplicate ones are only counted."""
 
 import math
 from collections.abc import Callable
 
 from stringline.real_robot.drivers.fri.enums import SessionState
-from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 _COMMANDING = (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
-# After such a silence whatever comes is new: the controller may have begun to count from the start,
-# by another clock.
+# After such a silence any message is new: counter and clock of the controller may have been reset.
 _FORGET_S = 0.5
 
 
 class Inbox:
-    """Decodes, checks and orders.
-
-    Args:
-        version: Of FRI.
+    """Decodes, checks and orders messages.
 
     Attributes:
-        broken: Datagrams that were no usable message.
-        stale: Messages that were older than one before, or the same.
-        complaint: What was wrong with the last broken one.
+        broken: Number of unusable datagrams.
+        stale: Number of messages that were older than one before, or duplicates.
+        complaint: Error of the last unusable one.
     """
 
     def __init__(self, version: FriVersion) -> None:
         self._version = version
-        self.broken = self.stale = 0
+        self.broken = 0
+        self.stale = 0
         self.complaint = ""
         self._last: Monitoring | None = None
         self._last_at = -math.inf
 
     def take(self, data: bytes, now: float) -> Monitoring | None:
-        """Returns the message of a datagram, unless it is of no use.
-
-        Args:
-            data: As it came in.
-            now: Seconds.
-        """
+        """Returns the message of a datagram that arrived at `now` seconds, or None."""
         try:
             message = Monitoring.of(self._version, data)
             _check(message)
         except FriDecodeError as error:
-            self.broken = self.broken + 1
+            self.broken += 1
             self.complaint = str(error)
             return None
         if (
@@ -61,7 +53,7 @@ class Inbox:
 
 
 def _newer(message: Monitoring, last: Monitoring) -> bool:
-    """Says whether a message was sent after another: by the counter, or by the clock, when a session begins to count anew."""
+    """Returns whether a message is later: by its counter, or, if that was reset, by its clock."""
     ahead = (message.sequence - last.sequence) % (1 << 32)
     later = message.time is not None and last.time is not None and message.time > last.time
     return 0 < ahead < 1 << 31 or later
@@ -69,15 +61,13 @@ def _newer(message: Monitoring, last: Monitoring) -> bool:
 
 def seven_joints(message: Monitoring) -> str:
     """The arm is an LBR."""
-    return (
-        ""
-        if message.joints == JOINTS
-        else f"The arm has {message.joints} joints; expected are {JOINTS}."
-    )
+    if message.joints == JOINTS:
+        return ""
+    return f"The arm has {message.joints} joints; expected are {JOINTS}."
 
 
 def finite_numbers(message: Monitoring) -> str:
-    """What commands are made from are numbers."""
+    """The values on which commands are based are finite."""
     rows = {"measured position": message.measured, "external torque": message.external_torque}
     if message.session in _COMMANDING:
         rows["position of the interpolator"] = message.ipo
@@ -90,7 +80,7 @@ def finite_numbers(message: Monitoring) -> str:
 
 
 def wants_answers(message: Monitoring) -> str:
-    """It says how often it wants an answer."""
+    """It expects answers."""
     return "" if message.receive_multiplier >= 1 else "A receive multiplier of 0."
 
 
@@ -104,5 +94,5 @@ def _check(message: Monitoring) -> None:
 
 
 def usable(values: Joints) -> bool:
-    """Says whether these are finite numbers for all joints."""
+    """Returns whether these are finite numbers for all joints."""
     return len(values) == JOINTS and all(map(math.isfinite, values))

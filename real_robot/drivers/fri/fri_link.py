@@ -1,10 +1,10 @@
-"""The UDP port on which one controller speaks, and through which alone it is answered."""
+"""The UDP port to which one controller sends, and from which it is answered."""
 
 import contextlib
 import logging
 import socket
 
-from stringline.real_robot.driver_interface.driver import Tap
+from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 
 log = logging.getLogger(__name__)
@@ -16,12 +16,12 @@ def address_of(port: str) -> tuple[str, int]:
     """Returns the parts of `address:number`.
 
     Raises:
-        ValueError: It is not of that form.
+        ValueError: The port has another form.
     """
     address, _, number = port.rpartition(":")
     if not address or not number.isdigit() or not 0 < int(number) < 1 << 16:
         raise ValueError(
-            f"The port {port!r} is none; allowed: address:number, such as 192.170.10.1:30200."
+            f"The port is {port!r}; allowed: address:number, such as 192.170.10.1:30200."
         )
     return address, int(number)
 
@@ -30,14 +30,14 @@ class FriLink:
     """A port to one controller. Nothing is opened before `open`.
 
     Args:
-        port: `address:number` of this computer, where the controller sends to.
-        controller: Its address; None: whoever speaks first, and nobody else after that.
+        port: `address:number` of this computer, to which the controller sends.
+        controller: Address of the controller; None: the source of the first datagram.
 
     Attributes:
         port: As given.
         lost: Whether the network interface is gone.
-        strangers: Datagrams that came from elsewhere and were dropped.
-        tap: Listens, if there is one.
+        strangers: Number of datagrams from other addresses, which are dropped.
+        listener: Receives a copy of all bytes, or None.
     """
 
     def __init__(self, port: str, controller: str | None = None) -> None:
@@ -46,7 +46,7 @@ class FriLink:
         self._controller = controller
         self.lost = False
         self.strangers = 0
-        self.tap: Tap | None = None
+        self.listener: BusListener | None = None
         self._socket: socket.socket | None = None
         self._known = controller
         self._source = ("", 0)
@@ -59,7 +59,7 @@ class FriLink:
         """Binds the port.
 
         Raises:
-            ValueError: It is in use, or the address is none of this computer's.
+            ValueError: It is in use, or this computer has not that address.
         """
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -75,13 +75,13 @@ class FriLink:
         self._known = self._controller
 
     def close(self) -> None:
-        """Closes the port; a controller that gets no answers stops its arm by itself."""
+        """Closes the port; a controller without answers stops its arm by itself."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def receive(self) -> list[bytes]:
-        """Returns the datagrams of the controller that have come in, oldest first, without waiting."""
+        """Returns the controller's datagrams that have arrived, oldest first, without waiting."""
         found: list[bytes] = []
         assert self._socket is not None
         with contextlib.suppress(BlockingIOError):
@@ -98,18 +98,18 @@ class FriLink:
                     continue
                 self._source = source
                 self.lost = False
-                if self.tap is not None:
-                    self.tap.received(data)
+                if self.listener is not None:
+                    self.listener.received(data)
                 found.append(data)
         return found
 
     def _is_controller(self, address: str) -> bool:
-        """Says whether the controller speaks; who speaks first is it if nobody was named."""
+        """Returns whether that is the controller's address; without one, the first address is."""
         self._known = self._known or address
         return address == self._known
 
     def send(self, data: bytes) -> bool:
-        """Answers the controller; says whether the datagram is on its way."""
+        """Answers the controller; returns whether the datagram was sent."""
         assert self._socket is not None
         try:
             self._socket.sendto(data, self._source)
@@ -117,8 +117,8 @@ class FriLink:
             if not isinstance(error, BlockingIOError):
                 self._lose(error)
             return False
-        if self.tap is not None:
-            self.tap.sent(data)
+        if self.listener is not None:
+            self.listener.sent(data)
         return True
 
     def _lose(self, error: OSError) -> None:

@@ -1,8 +1,14 @@
-"""From wire to values and back, by tables of fields: what a message is made of, and how values are read and written.
+"""Messages of Protocol Buffers, described by tables of their fields.
 
 A message is a dict by field name; repeated fields are lists. Unknown fields are skipped, as
-everywhere in protobuf. What no controller would send is refused: a missing required field, one
-value twice, numbers and enumerators out of range.
+everywhere in Protocol Buffers. Messages that a controller would not send are refused: a missing
+required field, a value given twice, numbers and enumerators out of range.
+
+This codec stands in place of the library protobuf. That is faster (benchmarks/bridge.py, on one
+core: 1.7 us to decode and 1.4 us to encode a message, here 30.8 us and 7.2 us), but would add
+generated code and a binary dependency to the device process. Here each byte is read once, so the
+time is bounded by the length of a datagram, the checks above are part of decoding, and a fuzz test
+covers all of it; 38 us are 0.4 % of a cycle of 10 ms.
 """
 
 import struct
@@ -33,9 +39,9 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        wire_type: How it lies on the wire.
-        read: From there.
-        write: To there, without tag.
+        wire_type: Wire type of the field.
+        read: Decodes the content of a field.
+        write: Encodes a value, without tag and length.
     """
 
     wire_type: int
@@ -48,12 +54,12 @@ class Field:
     """A field of a message.
 
     Attributes:
-        number: On the wire.
-        name: In the dict.
-        kind: Of its values.
-        most: How many there may be; more than one makes it a list.
-        required: Whether a message without it is none.
-        packed: Whether several numbers are written under one tag. They are read either way.
+        number: Number on the wire.
+        name: Key in the dict.
+        kind: Kind of its values.
+        most: Largest number of values; above one the field is a list.
+        required: Whether a message without it is refused.
+        packed: Whether several numbers are written under one tag; they are read either way.
     """
 
     number: int
@@ -65,11 +71,11 @@ class Field:
 
 
 class Message:
-    """A kind of message.
+    """A type of message.
 
     Args:
-        name: For errors.
-        fields: In the order of their numbers, which is the order on the wire.
+        name: Name in errors.
+        fields: Fields in the order of their numbers, which is the order on the wire.
     """
 
     def __init__(self, name: str, *fields: Field) -> None:
@@ -82,7 +88,7 @@ class Message:
         """Returns the values of a message.
 
         Raises:
-            FriDecodeError: The bytes are no such message.
+            FriDecodeError: The bytes are not such a message.
         """
         found: Values = {}
         for number, wire_type, raw in read_fields(data):
@@ -114,7 +120,7 @@ class Message:
             raise FriDecodeError(f"{self.name}.{name} has more than {field.most} entries.")
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Returns the bytes of a message; what is not in `values`, or None, is left out."""
+        """Returns the bytes of a message; missing and None values are omitted."""
         return b"".join(
             _written(field, value)
             for field in self.fields
@@ -140,7 +146,7 @@ def _single(field: Field, value: Any) -> bytes:
 def _unpacked(kind: Kind, data: bytes) -> list[Any]:
     if kind.wire_type == FIXED64:
         if len(data) % 8:
-            raise FriDecodeError(f"{len(data)} bytes are no row of doubles.")
+            raise FriDecodeError(f"{len(data)} bytes are not a row of doubles.")
         return [kind.read(data[at : at + 8]) for at in range(0, len(data), 8)]
     found = []
     at = 0
@@ -153,7 +159,7 @@ def _unpacked(kind: Kind, data: bytes) -> list[Any]:
 def _read_unsigned(bits: int) -> Callable[[int], int]:
     def read(raw: int) -> int:
         if raw >> bits:
-            raise FriDecodeError(f"{raw} is no number of {bits} bits.")
+            raise FriDecodeError(f"{raw} is not a number of {bits} bits.")
         return raw
 
     return read
@@ -162,7 +168,7 @@ def _read_unsigned(bits: int) -> Callable[[int], int]:
 def _read_int32(raw: int) -> int:
     value = raw - (1 << 64) if raw >> 63 else raw
     if not -(1 << 31) <= value < 1 << 31:
-        raise FriDecodeError(f"{value} is no number of 32 bits.")
+        raise FriDecodeError(f"{value} is not a number of 32 bits.")
     return value
 
 
@@ -170,7 +176,7 @@ def _read_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise FriDecodeError(f"{raw!r:.80} is no text.") from error
+        raise FriDecodeError(f"{raw!r:.80} is not text.") from error
 
 
 UINT32 = Kind(VARINT, _read_unsigned(32), varint)
@@ -186,12 +192,12 @@ def enumerated(kind: type[IntEnum]) -> Kind:
 
     def read(raw: int) -> IntEnum:
         if raw not in known:
-            raise FriDecodeError(f"{raw} is no {kind.__name__}.")
+            raise FriDecodeError(f"{raw} is not a {kind.__name__}.")
         return known[raw]
 
     return Kind(VARINT, read, lambda value: varint(int(value)))
 
 
 def nested(message: Message) -> Kind:
-    """Returns the kind of a message within a message."""
+    """Returns the kind of a nested message."""
     return Kind(BYTES, message.decode, message.encode)

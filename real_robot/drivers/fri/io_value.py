@@ -1,4 +1,4 @@
-"""Inputs and outputs of the controller that go along with FRI, by the names that its application gives them."""
+"""Inputs and outputs of the controller in FRI's messages, by the names in its project."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,8 +11,8 @@ class IoValue:
     """One input or output.
 
     Attributes:
-        name: As in the controller's project.
-        kind: Of its value.
+        name: Name in the controller's project.
+        kind: Type of the value.
         direction: As the controller sees it: clients write outputs.
         value: A number, or 0 and 1.
     """
@@ -24,12 +24,12 @@ class IoValue:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """Reads a decoded `FriIOValue`; an absent value is 0."""
+        """Returns a decoded `FriIOValue`; an absent value is 0."""
         found = values.get("analogValue" if values["type"] is IoType.ANALOG else "digitalValue", 0)
         return cls(values["name"], values["type"], values["direction"], float(found))
 
     def to_values(self) -> dict[str, Any]:
-        """Returns what is encoded."""
+        """Returns the fields to encode."""
         analog = self.kind is IoType.ANALOG
         value = {"analogValue": self.value} if analog else {"digitalValue": int(self.value)}
         return {"name": self.name, "type": self.kind, "direction": self.direction, **value}

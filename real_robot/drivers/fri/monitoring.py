@@ -1,6 +1,6 @@
-"""What a controller tells in every period.
+"""The message that a controller sends in every period.
 
-Sections that are missing are read so that nothing may be commanded.
+Missing sections are decoded as states in which nothing may be commanded.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from stringline.real_robot.drivers.fri.enums import (
     SessionState,
 )
 from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 MONITORING_ID = 0x245142
 LONGEST_MESSAGE = 1500
@@ -31,33 +31,33 @@ Joints = tuple[float, ...]
 class Monitoring:
     """One monitoring message.
 
-    Joints are seven, or none where the controller says nothing; rad and Nm.
+    Rows of joints have seven values in rad or Nm, or none if the controller omits them. Values that
+    may be None are omitted then.
 
     Attributes:
-        sequence: Counts the messages of a session.
+        sequence: Number of the message in its session.
         reflected: Sequence number of the last command that reached the controller.
         session: State of the session.
-        quality: Of the connection.
-        send_period_ms: Between two messages.
+        quality: Quality of the connection.
+        send_period_ms: Milliseconds between two messages.
         receive_multiplier: Messages for each answer.
-        joints: How many the arm has.
-        safety: None: not told, as for all that may be None.
-        drives: Of each joint.
-        operation: Chosen mode.
-        control: How positions are followed.
-        measured: Joint positions.
-        torque: Measured.
-        commanded: The joint positions that are being followed; until 1.16.
-        commanded_torque: Of the client's torque overlay.
-        external_torque: What is left of the torques when the arm's own weight and motion are taken
-            off.
-        inputs: Of the controller, from 1.14 on.
+        joints: Number of joints of the arm.
+        safety: State of the safety controller.
+        drives: State of the drive of each joint.
+        operation: Selected operation mode.
+        control: Control mode.
+        measured: Measured positions.
+        torque: Measured torques.
+        commanded: Positions that the controller follows; until 1.16.
+        commanded_torque: Torques of the client's overlay.
+        external_torque: Torques without those of the arm's own weight and motion.
+        inputs: Inputs and outputs of the controller, from 1.14 on.
         time: Seconds and nanoseconds since 1970, by the controller's clock.
-        ipo: Joint positions that the controller commands itself, to which an overlay is added; none
+        ipo: Positions of the controller's own interpolator, to which the overlay is added; none
             while monitoring.
-        command_mode: What may be commanded.
-        overlay: What commands are laid over.
-        tracking: Performance, 1 best; 0 outside of COMMANDING_ACTIVE.
+        command_mode: Quantity that may be commanded.
+        overlay: Space of the overlay.
+        tracking: Tracking performance, 1 best; 0 outside COMMANDING_ACTIVE.
     """
 
     sequence: int = 0
@@ -85,15 +85,15 @@ class Monitoring:
 
     @property
     def answer_period_s(self) -> float:
-        """Seconds between two answers that it wants; 0: it does not say."""
+        """Seconds between two expected answers; 0: unknown."""
         return 1e-3 * self.send_period_ms * self.receive_multiplier
 
     @classmethod
     def of(cls, version: FriVersion, data: bytes) -> Self:
-        """Reads a datagram.
+        """Decodes a datagram.
 
         Raises:
-            FriDecodeError: It is no monitoring message of that version.
+            FriDecodeError: It is not a monitoring message of that version.
         """
         if len(data) > LONGEST_MESSAGE:
             raise FriDecodeError(f"A message of {len(data)} bytes; allowed: {LONGEST_MESSAGE}.")
@@ -101,7 +101,7 @@ class Monitoring:
         header = found["header"]
         if header["messageIdentifier"] != MONITORING_ID:
             raise FriDecodeError(
-                f"Message {header['messageIdentifier']:#x} is no monitoring message "
+                f"Message {header['messageIdentifier']:#x} is not a monitoring message "
                 f"({MONITORING_ID:#x})."
             )
         connection = found.get("connectionInfo") or {}
@@ -118,8 +118,12 @@ class Monitoring:
         )
 
     def to_bytes(self, version: FriVersion) -> bytes:
-        """Returns the datagram, as a controller of that version sends it."""
-        time = None if self.time is None else {"sec": self.time[0], "nanosec": self.time[1]}
+        """Returns the datagram that a controller of that version sends."""
+        header = {
+            "messageIdentifier": MONITORING_ID,
+            "sequenceCounter": self.sequence,
+            "reflectedSequenceCounter": self.reflected,
+        }
         connection = {
             "sessionState": self.session,
             "quality": self.quality,
@@ -133,7 +137,25 @@ class Monitoring:
             "operationMode": self.operation,
             "controlMode": self.control,
         }
-        monitored = {
+        interpolated = {
+            "jointPosition": self.ipo or None,
+            "clientCommandMode": self.command_mode,
+            "overlayType": self.overlay,
+            "trackingPerformance": self.tracking,
+        }
+        return version.monitoring.encode(
+            {
+                "header": header,
+                "robotInfo": robot,
+                "monitorData": self._monitored_values(),
+                "connectionInfo": connection,
+                "ipoData": interpolated,
+            }
+        )
+
+    def _monitored_values(self) -> dict[str, Any]:
+        time = None if self.time is None else {"sec": self.time[0], "nanosec": self.time[1]}
+        return {
             "measuredJointPosition": self.measured or None,
             "measuredTorque": self.torque or None,
             "commandedJointPosition": self.commanded or None,
@@ -142,26 +164,6 @@ class Monitoring:
             "readIORequest": [value.to_values() for value in self.inputs],
             "timestamp": time,
         }
-        interpolated = {
-            "jointPosition": self.ipo or None,
-            "clientCommandMode": self.command_mode,
-            "overlayType": self.overlay,
-            "trackingPerformance": self.tracking,
-        }
-        header = {
-            "messageIdentifier": MONITORING_ID,
-            "sequenceCounter": self.sequence,
-            "reflectedSequenceCounter": self.reflected,
-        }
-        return version.monitoring.encode(
-            {
-                "header": header,
-                "robotInfo": robot,
-                "monitorData": monitored,
-                "connectionInfo": connection,
-            }
-            | {"ipoData": interpolated}
-        )
 
 
 def _robot(found: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A gripper at the controller's own outputs: an opening as an analogue value, or open and closed as a bit, or as one bit each.
+"""A gripper at the controller's outputs: an analogue value, or a valve with one bit or two.
 
-Outputs go along with the arm's answers. A bit has a hysteresis: a target that wavers about the
-middle makes no valve chatter.
+Outputs are part of the arm's answers. A bit has a hysteresis, so that a target near the middle does
+not make a valve chatter.
 """
 
 import math
@@ -16,21 +16,21 @@ from stringline.real_robot.drivers.fri.io_value import IoValue
 
 @dataclass(frozen=True)
 class IoGripper:
-    """A gripper by the names of outputs and an input of the controller.
+    """Settings of a gripper at inputs and outputs of the controller.
 
     Attributes:
-        output: Takes the wanted opening.
-        kind: Of outputs and input; of the two kinds of bits, `BOOLEAN` and `DIGITAL`, as in the
-            controller's project.
-        feedback: Input that tells the opening; None: what was commanded counts as measured.
-        close_output: Of a pair of bits the one that closes; it is the opposite of `output`.
+        output: Output for the target opening.
+        kind: Kind of outputs and input, as in the controller's project; `BOOLEAN` and `DIGITAL` are
+            bits.
+        feedback: Input with the opening; None: the commanded opening counts as measured.
+        close_output: The closing one of a pair of bits; it is the opposite of `output`.
         closed: Value of `output` and `feedback` when closed.
         opened: Value when open.
         close_below: Opening at and below which a bit closes.
-        open_above: Opening at and above which it opens; in between it stays as it is.
+        open_above: Opening at and above which a bit opens; in between it stays.
 
     Raises:
-        ValueError: They do not go together.
+        ValueError: The settings do not fit together.
     """
 
     output: str
@@ -43,7 +43,7 @@ class IoGripper:
     open_above: float = 0.6
 
     def __post_init__(self) -> None:
-        """Refuses what no output can do."""
+        """Checks the settings."""
         if not self.output:
             raise ValueError(
                 "A gripper needs the name of the controller's output that moves it: output."
@@ -57,22 +57,20 @@ class IoGripper:
             allowed = "0 and 1, or 1 and 0" if self.is_bit else "two different numbers"
             raise ValueError(
                 f"The {self.kind.name} output {self.output!r} is {self.closed} when closed and "
-                f"{self.opened} when opened; "
-                f"allowed: {allowed}."
+                f"{self.opened} when opened; allowed: {allowed}."
             )
         if not 0 <= self.close_below < self.open_above <= 1:
             raise ValueError(
                 f"A bit closes at close_below {self.close_below} and opens at open_above "
-                f"{self.open_above}; allowed: "
-                "0 <= close_below < open_above <= 1."
+                f"{self.open_above}; allowed: 0 <= close_below < open_above <= 1."
             )
         if self.close_output is not None and (
             not self.is_bit or self.close_output in ("", self.output)
         ):
             raise ValueError(
                 f"close_output is {self.close_output!r} beside the {self.kind.name} output "
-                f"{self.output!r}; allowed: the name "
-                "of another bit, and only beside a bit (kind BOOLEAN or DIGITAL)."
+                f"{self.output!r}; allowed: the name of another bit, and only beside a bit (kind "
+                f"BOOLEAN or DIGITAL)."
             )
 
     @property
@@ -85,21 +83,21 @@ class IoGripper:
         return OutputGripper(self, arm, read_only=read_only)
 
     def opening(self, value: float) -> float:
-        """Returns the opening that a value means."""
+        """Returns the opening for a value."""
         return (value - self.closed) / (self.opened - self.closed)
 
     def value(self, opening: float) -> float:
-        """Returns the value that means an opening."""
+        """Returns the value for an opening."""
         return self.closed + opening * (self.opened - self.closed)
 
 
 class OutputGripper:
-    """A gripper at outputs of the controller that moves its arm, which carries what is said in its own messages.
+    """A gripper at outputs of its arm's controller, which transports them in its messages.
 
     Args:
-        settings: Of the outputs.
-        arm: Its name.
-        read_only: Whether nothing may leave.
+        settings: Settings of the gripper.
+        arm: Name of the arm.
+        read_only: Whether nothing may be sent.
     """
 
     def __init__(self, settings: IoGripper, arm: str, *, read_only: bool) -> None:
@@ -114,48 +112,47 @@ class OutputGripper:
 
     @property
     def wanted(self) -> float:
-        """The last command, and before the first of a motion what its outputs were found to say, or else where it stands."""
+        """Opening that commands continue: of the last one, of the outputs, or as measured."""
         known = (one for one in (self._wanted, self._start) if one is not None)
         return next(known, self.state.opening)
 
     def connect(self, timeout_s: float) -> list[str]:
-        """Has nothing of its own to open."""
+        """Returns no problems: there is no connection of its own."""
         return []
 
-    def problems(self, told: Sequence[IoValue]) -> list[str]:
-        """Says what does not fit in what a controller tells; it tells all inputs and outputs that it knows over FRI."""
+    def problems(self, values: Sequence[IoValue]) -> list[str]:
+        """Returns differences between the settings and the controller's inputs and outputs."""
         settings = self._settings
         outputs = [
-            self._problem(name, told, "output")
+            self._problem(name, values, "output")
             for name in (settings.output, settings.close_output)
             if name
         ]
-        inputs = [self._problem(name, told, "input") for name in (settings.feedback,) if name]
+        inputs = [self._problem(name, values, "input") for name in (settings.feedback,) if name]
         found = [problem for problem in (*outputs, *inputs) if problem]
-        if not found and settings.feedback is None and self._is_neutral(told):
+        if not found and settings.feedback is None and self._is_neutral(values):
             found = [
-                f"{settings.output} and {settings.close_output} are set alike, so nobody knows "
-                f"where the gripper is. "
-                "Set one of them, or name an input that tells: feedback."
+                f"{settings.output} and {settings.close_output} are equal, so the opening is "
+                f"unknown. Set one of them, or name an input that measures it: feedback."
             ]
         return [f"{self._arm}/gripper: {problem}" for problem in found]
 
-    def _is_neutral(self, told: Sequence[IoValue]) -> bool:
-        """Says whether a pair of bits says neither open nor closed."""
+    def _is_neutral(self, reported: Sequence[IoValue]) -> bool:
+        """Returns whether a pair of bits means neither open nor closed."""
         pair = (self._settings.output, self._settings.close_output)
-        values = [one.value for one in told if one.name in pair]
+        values = [one.value for one in reported if one.name in pair]
         return len(values) == len(pair) and len(set(values)) == 1
 
-    def _problem(self, name: str, told: Sequence[IoValue], use: str) -> str:
-        found = next((one for one in told if one.name == name), None)
+    def _problem(self, name: str, values: Sequence[IoValue], use: str) -> str:
+        found = next((one for one in values if one.name == name), None)
         if found is None:
-            names = [one.name for one in told]
+            names = [one.name for one in values]
             return (
                 f"{unknown_name(f'{use} of the controller', name, names)} Is it registered for FRI?"
             )
         if found.kind is not self._settings.kind:
             return (
-                f"The {use} {name} is {found.kind.name}; the settings say "
+                f"The {use} {name} is {found.kind.name}; in the settings it is "
                 f"{self._settings.kind.name}: kind."
             )
         if use == "output" and found.direction is not IoDirection.OUTPUT:
@@ -163,17 +160,19 @@ class OutputGripper:
         return ""
 
     def enter(self) -> None:
-        """Forgets what it was told: the arm's motion begins anew; commands begin where the controller says outputs are."""
+        """Forgets commands, as a motion begins; the next ones continue the outputs."""
         self._wanted = self._is_open = None
 
-    def hear(self, told: Sequence[IoValue]) -> None:
-        """Takes what the controller tells: the opening, and before the first command of a motion what its output is set to."""
+    def hear(self, values: Sequence[IoValue]) -> None:
+        """Takes the controller's inputs and, before the first command of a motion, its outputs."""
         settings = self._settings
         openings = {
-            one.name: settings.opening(one.value) for one in told if math.isfinite(one.value)
+            one.name: settings.opening(one.value) for one in values if math.isfinite(one.value)
         }
         if self._wanted is None and settings.output in openings:
-            self._start = None if self._is_neutral(told) else within(openings[settings.output], 1.0)
+            self._start = (
+                None if self._is_neutral(values) else within(openings[settings.output], 1.0)
+            )
         if settings.feedback is None:
             if self._wanted is None:
                 self.state = GripperState(self.wanted)
@@ -183,11 +182,11 @@ class OutputGripper:
             self.state = replace(self.state, misses=self.state.misses + 1)
 
     def read(self) -> GripperState:
-        """Returns what was heard."""
+        """Returns its last known state."""
         return self.state
 
     def command(self, opening: float) -> None:
-        """Sets the outputs of the next answers; what is no number is left out."""
+        """Sets the outputs of the next answers; NaN is ignored."""
         if self._read_only or not math.isfinite(opening):
             return
         self._is_open = self._bit(within(opening, self.wanted))
@@ -203,7 +202,7 @@ class OutputGripper:
         return opening >= self._settings.open_above
 
     def outputs(self) -> tuple[IoValue, ...]:
-        """Returns what goes along with an answer: nothing before the first command of a motion."""
+        """Returns the outputs for an answer: none before the first command of a motion."""
         settings = self._settings
         if self._wanted is None or self._is_open is None:
             return ()
@@ -221,4 +220,4 @@ class OutputGripper:
         return IoValue(name, self._settings.kind, IoDirection.OUTPUT, value)
 
     def close(self) -> None:
-        """Has nothing to close."""
+        """Does nothing."""

@@ -1,9 +1,9 @@
-"""Commands that are given in one beat and sent in another: two controllers have no common clock.
+"""Commands that are made by one clock and sent by another, as two controllers have no common one.
 
-What is given is a path, a point each period; each answer goes about one point further along it,
-some points behind. One answer in a hundred more or less keeps that distance, whichever clock is
-faster. Being 1 % faster or slower lets speed change by up to 1.03 times what it changes by along
-the path, and 2 % of the speed more; it never lets a step get larger than the largest given.
+Commands form a path, a point each period; each answer advances by about one point along it, a few
+points behind. Playing up to 1 % faster or slower keeps that distance, whichever clock is faster.
+Thereby speed changes by up to 1.03 times its change along the path plus 2 % of the speed, and no
+step is larger than the largest of the path.
 """
 
 from collections import deque
@@ -13,22 +13,21 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-# Points between what was given last and what is sent next: enough for some jitter of either side.
+# Points between the last command and the next answer: enough for some jitter of either side.
 _WANTED = 3.0
-_GENTLE = 0.01  # By how much faster or slower.
+_GENTLE = 0.01  # Share by which it may play faster or slower.
 _FAR_BEHIND = 4.0
 _ROUNDING = 1e-12
-# Of what a path keeps to: how much more its playback may change its speed, as a share of that
-# change, and of the speed.
+# Bound on the change of speed in playback: shares of that of the path, and of the speed.
 CHANGE_SHARE = 1.03
 SPEED_SHARE = 0.02
 
 
 class Playback:
-    """A path and a place on it. Positions are (J,).
+    """A path and a position on it. Positions are (J,).
 
     Args:
-        position: Where it begins, at rest.
+        position: Beginning of the path, at rest.
 
     Attributes:
         dry: Whether the path ended in the middle of the last step.
@@ -43,18 +42,18 @@ class Playback:
 
     @property
     def backlog(self) -> float:
-        """Points that were given and are not sent yet."""
+        """Points that are not played yet."""
         return len(self._points) - 1 - self._share
 
     @property
     def position(self) -> Vector:
-        """What was sent last."""
+        """The last position played."""
         if self._share == 0.0:
             return self._points[0]
         return np.asarray(self._points[0] + self._share * (self._points[1] - self._points[0]))
 
     def give(self, position: Vector) -> None:
-        """Takes the next point; of a long rest one is enough where nobody asks for any."""
+        """Appends a point; during a rest, points that nobody plays are not accumulated."""
         if self.backlog > _FAR_BEHIND and all(
             np.array_equal(position, point) for point in list(self._points)[-2:]
         ):
@@ -63,7 +62,7 @@ class Playback:
         self._points.append(position)
 
     def play(self) -> Vector:
-        """Goes on by about one point and returns where that is; waits until there are enough of them."""
+        """Advances by about one point, once there are enough of them, and returns the position."""
         backlog = self.backlog
         before = self.position
         self._waits = self._waits and backlog < _WANTED

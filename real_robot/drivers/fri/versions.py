@@ -1,6 +1,7 @@
-"""The messages of each version of FRI. 1.14, 1.15 and 1.16 are the same; later ones drop the commanded joints and add poses.
+"""The messages of each version of FRI.
 
-`externalForce`, which 2.7 adds to what is monitored, is not read: its form is not known here.
+1.14, 1.15 and 1.16 are equal; later versions omit the commanded joints and add poses.
+`externalForce` of 2.7 is not decoded: its form is not known here.
 """
 
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from stringline.real_robot.drivers.fri.fri_schema import (
     UINT32,
     UINT64,
     Field,
+    Kind,
     Message,
     enumerated,
     nested,
 )
-from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES, JOINTS
+from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 MOST_TRANSFORMATIONS = 5
 MOST_IO = 10
@@ -84,11 +87,11 @@ class FriVersion:
 
     Attributes:
         name: Such as `1.15`.
-        monitoring: What the controller sends.
-        command: What the client answers.
-        echoes: Whether the controller tells the commanded joints, and the client repeats them while
-            it only monitors.
-        has_io: Whether inputs and outputs go along.
+        monitoring: Message of the controller.
+        command: Answer of the client.
+        echoes: Whether the controller reports the commanded joints, and the client repeats them
+            while it only monitors.
+        has_io: Whether messages contain inputs and outputs.
     """
 
     name: str
@@ -98,64 +101,74 @@ class FriVersion:
     has_io: bool
 
 
-def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
-    transformation = nested(MATRIX if first else QUATERNION)
-    joints = (
-        "measuredJointPosition",
-        "measuredTorque",
-        "commandedJointPosition",
-        "commandedTorque",
-        "externalTorque",
-    )
-    pose = nested(QUATERNION)
-    elbow = nested(REDUNDANCY)
-    measured_pose = (
-        Field(9, "measuredCartesianPose", pose),
-        Field(10, "measuredRedundancyInformation", elbow),
-    )
-    ipo_pose = (Field(2, "cartesianPose", pose), Field(3, "redundancyInformation", elbow))
-    command_pose = (Field(6, "cartesianPose", pose), Field(7, "redundancyInformation", elbow))
-    monitor_data = Message(
+_JOINT_ROWS = (
+    "measuredJointPosition",
+    "measuredTorque",
+    # Only in 1.x. It is decoded in all versions, so that a controller of 1.x is recognised if 2.x
+    # is configured.
+    "commandedJointPosition",
+    "commandedTorque",
+    "externalTorque",
+)
+
+
+def _pose_fields(number: int, pose: str, elbow: str) -> tuple[Field, Field]:
+    return Field(number, pose, nested(QUATERNION)), Field(number + 1, elbow, nested(REDUNDANCY))
+
+
+def _monitor_data(*, first: bool, has_io: bool) -> Message:
+    return Message(
         "MessageMonitorData",
-        # The third is of 1.x only. It is read in all versions: by it a controller of 1.x shows
-        # itself where 2.x is set.
-        *(Field(number, name, JOINT_VALUES) for number, name in enumerate(joints, 1)),
+        *(Field(number, name, JOINT_VALUES) for number, name in enumerate(_JOINT_ROWS, 1)),
         *[Field(8, "readIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
-        *(() if first else measured_pose),
+        *(
+            ()
+            if first
+            else _pose_fields(9, "measuredCartesianPose", "measuredRedundancyInformation")
+        ),
         Field(15, "timestamp", nested(TIME)),
     )
-    ipo_data = Message(
+
+
+def _ipo_data(*, first: bool) -> Message:
+    return Message(
         "MessageIpoData",
         Field(1, "jointPosition", JOINT_VALUES),
-        *(() if first else ipo_pose),
+        *(() if first else _pose_fields(2, "cartesianPose", "redundancyInformation")),
         Field(10, "clientCommandMode", enumerated(enums.CommandMode)),
         Field(11, "overlayType", enumerated(enums.Overlay)),
         Field(12, "trackingPerformance", DOUBLE),
     )
-    command_data = Message(
+
+
+def _command_data(transformations: Kind, *, first: bool, has_io: bool) -> Message:
+    return Message(
         "MessageCommandData",
         Field(1, "jointPosition", JOINT_VALUES),
         Field(2, "cartesianWrenchFeedForward", nested(WRENCH)),
         Field(3, "jointTorque", JOINT_VALUES),
-        Field(4, "commandedTransformations", transformation, MOST_TRANSFORMATIONS),
+        Field(4, "commandedTransformations", transformations, MOST_TRANSFORMATIONS),
         *[Field(5, "writeIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
-        *(() if first else command_pose),
+        *(() if first else _pose_fields(6, "cartesianPose", "redundancyInformation")),
     )
+
+
+def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
+    transformations = nested(MATRIX if first else QUATERNION)
     header = Field(1, "header", nested(HEADER), required=True)
     end = [Field(15, "endOfMessageData", nested(END))] * has_end
     monitoring = Message(
         "FRIMonitoringMessage",
         header,
         Field(2, "robotInfo", nested(ROBOT)),
-        Field(3, "monitorData", nested(monitor_data)),
+        Field(3, "monitorData", nested(_monitor_data(first=first, has_io=has_io))),
         Field(4, "connectionInfo", nested(CONNECTION)),
-        Field(5, "ipoData", nested(ipo_data)),
-        Field(6, "requestedTransformations", transformation, MOST_TRANSFORMATIONS),
+        Field(5, "ipoData", nested(_ipo_data(first=first))),
+        Field(6, "requestedTransformations", transformations, MOST_TRANSFORMATIONS),
         *end,
     )
-    command = Message(
-        "FRICommandMessage", header, Field(2, "commandData", nested(command_data)), *end
-    )
+    content = nested(_command_data(transformations, first=first, has_io=has_io))
+    command = Message("FRICommandMessage", header, Field(2, "commandData", content), *end)
     return FriVersion(name, monitoring, command, echoes=first, has_io=has_io)
 
 
@@ -178,7 +191,7 @@ def version_of(name: str) -> FriVersion:
     """Returns a version by its name.
 
     Raises:
-        ValueError: It is not known; the message names the nearest.
+        ValueError: The version is unknown.
     """
     if name not in VERSIONS:
         raise unknown_name("version of FRI", name, VERSIONS)

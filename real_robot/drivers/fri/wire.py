@@ -1,9 +1,7 @@
-"""Protocol buffers as they lie on the wire: numbered fields of four kinds.
-
-Any bytes are fields, or an error.
+"""The wire format of Protocol Buffers: numbered fields of four wire types.
 
 Varints have seven bits per byte, least significant first; a tag is `8 * field number + wire type`.
-Groups, which FRI does not use, are refused.
+Groups, which FRI does not use, are refused. Any other bytes are fields or an error.
 """
 
 from collections.abc import Iterator
@@ -20,29 +18,28 @@ _SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 class FriDecodeError(ValueError):
-    """Bytes that are no FRI message."""
+    """Bytes that are not an FRI message."""
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the number (0 to 2^64 - 1) that begins at `at`, and where it ends.
+    """Returns the number (0 to 2^64 - 1) that begins at `at`, and the index of its end.
 
     Raises:
-        FriDecodeError: It is cut off, or too long.
+        FriDecodeError: The number is truncated, or too long.
     """
     value = 0
     shift = 0
     for byte in data[at : at + _LONGEST_VARINT]:
         value |= (byte & 0x7F) << shift
-        at = at + 1
-        shift = shift + 7
+        at += 1
+        shift += 7
         if byte < 0x80:
             if value >> 64:
                 break
             return value, at
+    truncated = shift < 7 * _LONGEST_VARINT
     raise FriDecodeError(
-        "A number is cut off."
-        if shift < 7 * _LONGEST_VARINT
-        else "A number is longer than 64 bits."
+        "A number is truncated." if truncated else "A number is longer than 64 bits."
     )
 
 
@@ -50,7 +47,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int, Raw]]:
     """Yields number, wire type and content of each field: an int for varints, else the bytes.
 
     Raises:
-        FriDecodeError: The bytes are no message.
+        FriDecodeError: The bytes are not a message.
     """
     at = 0
     end = len(data)
@@ -60,7 +57,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int, Raw]]:
         number = tag >> 3
         wire_type = tag & 7
         if not 0 < number < 1 << 29 or at - start > _LONGEST_TAG:
-            raise FriDecodeError(f"There is no field of number {number}.")
+            raise FriDecodeError(f"The field number {number} is out of range.")
         if wire_type == VARINT:
             value, at = read_varint(data, at)
             yield number, wire_type, value
@@ -87,5 +84,5 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Returns what comes before a field."""
+    """Returns the tag before a field."""
     return varint(number << 3 | wire_type)

@@ -1,1 +1,1 @@
-"""Grippers by configuration, at a controller's outputs or on a wire of their own."""
+"""Grippers by configuration, at a controller's outputs or with a connection of their own."""

@@ -1,4 +1,4 @@
-"""Grippers by configuration: a transport by its name, and beside it the settings of each."""
+"""Grippers by configuration: the name of a transport, and the settings of each transport."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
@@ -19,16 +19,16 @@ def gripper_settings(
     arms: Collection[str],
     transports: Collection[str] = (FRI_OUTPUT, WSG_LCM),
 ) -> GripperSettings | None:
-    """Returns what a configuration says of the grippers, which are alike for all arms.
+    """Returns the settings of grippers, which are the same for all arms; None without grippers.
 
     Args:
-        settings: `transport`, and under the name of each transport its settings; None, or no
-            transport: there are no grippers.
+        settings: `transport`, or None without grippers, and the settings of each transport under
+            its name.
         arms: Names of the arms.
-        transports: Those that go with the arms.
+        transports: Transports that are possible with the arms.
 
     Raises:
-        ValueError: Something in it is unknown, or does not fit.
+        ValueError: A setting is unknown or out of range.
     """
     if settings is None:
         return None
@@ -46,8 +46,8 @@ def gripper_settings(
     ) < 2 * len(arms):
         raise ValueError(
             f"The grippers of {', '.join(arms)} would share the channels {made.command_channel} "
-            f"and {made.status_channel}; "
-            "each needs its own, such as SCHUNK_WSG_COMMAND_{arm} and SCHUNK_WSG_STATUS_{arm}."
+            f"and {made.status_channel}; each needs its own, such as SCHUNK_WSG_COMMAND_{{arm}} "
+            f"and SCHUNK_WSG_STATUS_{{arm}}."
         )
     return made
 
@@ -71,14 +71,14 @@ def _wsg_lcm(settings: Mapping[str, Any]) -> WsgGripper:
 def _known(
     kind: type[IoGripper] | type[WsgGripper], transport: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the settings by name, if all of them are known and of the right type."""
+    """Returns the settings by name; raises ValueError for an unknown name or a wrong type."""
     known = {field.name: field.type for field in fields(kind)}
     for name, value in settings.items():
         if name not in known:
             raise unknown_name(f"setting of {transport}", str(name), known)
         if known[name] is not IoType and not _fits(value, known[name]):
             raise ValueError(
-                f"{transport}.{name} is {value!r}; allowed: {_IN_WORDS[str(known[name])]}."
+                f"{transport}.{name} is {value!r}; allowed: {_TYPE_NAMES[str(known[name])]}."
             )
     return {str(name): value for name, value in settings.items()}
 
@@ -89,8 +89,7 @@ def _fits(value: object, kind: Any) -> bool:
     return isinstance(value, kind | int if kind in (float, float | None) else kind)
 
 
-# By the name of a type as a setting has it.
-_IN_WORDS = {
+_TYPE_NAMES = {
     str(float): "a number",
     str(float | None): "a number, or null",
     str(int): "a whole number",

@@ -1,1 +1,1 @@
-"""LCM as drake-iiwa-driver and drake-schunk-driver speak it, read and written without the library."""
+"""LCM with the messages of drake-iiwa-driver and drake-schunk-driver, without its library."""

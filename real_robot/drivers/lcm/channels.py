@@ -1,4 +1,4 @@
-"""Names of the channels on which one drake-iiwa-driver speaks: its own, unless it was started with others."""
+"""Names of the LCM channels of one drake-iiwa-driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,9 +12,9 @@ class Channels:
     """Channels of one program, whose arms share its messages.
 
     Attributes:
-        command: It listens to: `--lcm_command_channel`.
-        status: It tells what the arms do: `--lcm_status_channel`.
-        telemetry: It tells about clocks: `--lcm_status_telemetry_channel`.
+        command: Its commands: `--lcm_command_channel`.
+        status: States of the arms: `--lcm_status_channel`.
+        telemetry: States of clocks: `--lcm_status_telemetry_channel`.
     """
 
     command: str = "IIWA_COMMAND"
@@ -22,7 +22,7 @@ class Channels:
     telemetry: str = "IIWA_STATUS_TELEMETRY"
 
     def __post_init__(self) -> None:
-        """Refuses channels that are one."""
+        """Checks that the names differ."""
         if len({self.command, self.status, self.telemetry}) != 3 or not all(
             (self.command, self.status, self.telemetry)
         ):
@@ -30,10 +30,10 @@ class Channels:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Self:
-        """Returns the channels that settings name; what they do not name is as usual.
+        """Returns the channels of settings; those that are not given have their usual names.
 
         Raises:
-            ValueError: They name something else.
+            ValueError: A setting is unknown.
         """
         known = [field.name for field in fields(cls)]
         for name in settings or {}:
@@ -54,7 +54,7 @@ def program_groups(
 
     Args:
         ports: `group:port` of LCM by arm.
-        channels: By arm.
+        channels: Channels by arm.
 
     Raises:
         ValueError: Two programs of one group share a channel.
@@ -67,7 +67,6 @@ def program_groups(
         if shared := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
                 f"Two driver programs on {address} share the channels {', '.join(shared)}; arms "
-                f"of one program have all "
-                "channels in common, those of two have none."
+                f"of one program have all channels in common, those of two have none."
             )
     return found

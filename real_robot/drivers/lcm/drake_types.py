@@ -1,4 +1,4 @@
-"""Types of drake-iiwa-driver and of the driver for Schunk's WSG gripper: radians, Nm, millimetres, N, times in microseconds."""
+"""Messages of drake-iiwa-driver and drake-schunk-driver, in rad, Nm, mm, N and microseconds."""
 
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmType, Member
 

@@ -1,8 +1,8 @@
-"""One drake-iiwa-driver and its arms: what it tells, what it may be told, and who else tells it something.
+"""One drake-iiwa-driver and its arms: its messages, its commands, and commands of other programs.
 
-The program ends itself, and so its arms' motion, if it hears a command within a quarter of a second
-after its start. So nothing is said to one that was not heard for longer than that, and nothing to
-one that is not heard any more.
+The program ends itself, and so the motion of its arms, if it receives a command within a quarter of
+a second after its start. So no command is sent before its messages have arrived for longer than
+that, or after they have ceased.
 """
 
 import math
@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.driver_interface.interlocks import Bar
+from stringline.real_robot.driver_interface.interlocks import Interlock
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink, LcmMessage
 from stringline.real_robot.drivers.lcm.reassembly import Source
-from stringline.real_robot.drivers.lcm.status import JOINTS, UNKNOWN_TIME, IiwaStatus
+from stringline.real_robot.drivers.lcm.status import UNKNOWN_TIME, IiwaStatus
 
 Vector = NDArray[np.float64]
 
 _LOST_AFTER = 10  # Periods of silence.
 _GUARD_US = 300_000  # The program's own guard is 250 ms.
-_FOREIGN_US = 500_000  # For that long after a command of somebody else nothing is said.
+_FOREIGN_US = 500_000  # Nothing is sent for that long after a command of another program.
 _PERIOD_TOLERANCE = 0.2
 
 
@@ -33,24 +34,22 @@ class DrakeProgram:
     """A session with one program.
 
     Args:
-        arms: Names, in the order of the program's robots.
-        link: To its group, not open yet.
-        channels: Its own.
-        period_s: Between two commands; must be that of its first robot's messages.
-        transit_s: A status that comes so soon after a command is not answered, since it may be of a
-            step before it: two commands for one step would be a jump.
-        read_only: Whether what it is told to do is thrown away.
+        arms: Names of the arms, in the order of the program's robots.
+        link: Link to its group, not open yet.
+        channels: Channels of the program.
+        period_s: Seconds between two commands; must be that of its first robot's messages.
+        transit_s: A status that arrives so soon after a command is not answered, since it may be of
+            a step before it: two commands for one step would be a jump.
+        read_only: Whether commands are discarded.
 
     Attributes:
-        arms: What is known of them.
-        link: As given.
-        channels: As given.
-        inbox: What came in.
+        arms: The arms.
+        inbox: Its messages, decoded and ordered.
         status: The newest, or None before the first.
         pending: Whether the first robot has made a step since the last command.
-        fresh: Whether it has made one since somebody took this back.
-        misses: Reads in a row without a step; counted by whoever reads.
-        foreigner: Who else has published a command, or None.
+        fresh: Whether it has made one since the last read; the driver resets it.
+        misses: Consecutive reads without a step; the driver counts them.
+        foreigner: Source of commands of another program, or None.
     """
 
     def __init__(
@@ -93,14 +92,14 @@ class DrakeProgram:
 
     def _take_status(self, message: LcmMessage) -> None:
         last = self._utime
-        status = self.inbox.take(message, lost=self.lost)
+        status = self.inbox.take(message, lost=self._silent)
         if status is None:
             return
         first = self.status is None
         self.status = status
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)
-            if self.lost:
+            if self._silent:
                 arm.enter()
             elif self._foreign or not self.ready:
                 arm.let_go()
@@ -111,13 +110,22 @@ class DrakeProgram:
 
     @property
     def _too_soon(self) -> bool:
-        """Whether a step that is told now may have been made before the last command was there, which is then still to come."""
+        """Whether a status that arrives now may be of a step before the last command arrived."""
         return time.monotonic() - self._commanded_at < self._transit_s
 
     @property
-    def lost(self) -> bool:
-        """Whether it is gone, or cannot be heard."""
+    def _silent(self) -> bool:
         return self.misses >= _LOST_AFTER
+
+    @property
+    def lost(self) -> bool:
+        """Whether the program or its link is gone."""
+        return self.link.lost or self._silent
+
+    @property
+    def accepts(self) -> bool:
+        """Whether a command can be sent now."""
+        return self.pending
 
     @property
     def ready(self) -> bool:
@@ -127,53 +135,52 @@ class DrakeProgram:
 
     @property
     def _foreign(self) -> bool:
-        """Whether somebody else has commanded the arms lately, by the program's own time."""
+        """Whether another program has commanded the arms lately, by this program's time."""
         return self._foreign_at is not None and abs(self._utime - self._foreign_at) < _FOREIGN_US
 
-    def refusals(self) -> dict[str, Bar]:
-        """Returns what keeps commands from each arm now, whether they are moved or only read."""
+    def refusals(self) -> dict[str, Interlock]:
+        """Returns the interlock of each arm that lasts, whether it is moved or only read."""
         return {arm.name: max(arm.refusal, self._refusal) for arm in self.arms}
 
     @property
-    def _refusal(self) -> Bar:
-        """What keeps commands from all of its arms."""
+    def _refusal(self) -> Interlock:
+        """The interlock of all of its arms."""
         lasting = {
-            Bar.UNSYNCHRONISED: not self.ready,
-            Bar.FOREIGN: self._foreign,
-            Bar.PERIOD: not self._keeps_period,
+            Interlock.UNSYNCHRONISED: not self.ready,
+            Interlock.FOREIGN: self._foreign,
+            Interlock.PERIOD: not self._keeps_period,
         }
-        return max((bar for bar, lasts in lasting.items() if lasts), default=Bar.NONE)
+        return max((one for one, lasts in lasting.items() if lasts), default=Interlock.NONE)
 
-    def take_bars(self) -> dict[str, Bar]:
-        """Returns what keeps commands from each arm; what has only happened since the last time is told once."""
+    def take_interlocks(self) -> dict[str, Interlock]:
+        """Returns the interlock of each arm; events since the last call are reported once."""
         event = self.inbox.event
-        self.inbox.event = Bar.NONE
+        self.inbox.event = Interlock.NONE
         about_all = max(event, self._refusal)
-        bars = {arm.name: max(arm.take_bar(), about_all) for arm in self.arms}
-        return dict.fromkeys(bars, Bar.NONE) if self._read_only else bars
+        found = {arm.name: max(arm.take_interlock(), about_all) for arm in self.arms}
+        return dict.fromkeys(found, Interlock.NONE) if self._read_only else found
 
     def command(self, positions: Mapping[str, Vector]) -> list[str]:
-        """Sends the filter's command of this cycle, unless the program must not be told anything.
+        """Sends the filter's command of this cycle, unless that would be unsafe.
 
-        It is told one command for each of its steps, so that none runs ahead of it.
+        The program gets one command for each of its steps, so that none runs ahead of it.
 
         Args:
             positions: (7,) rad, by arm.
 
         Returns:
-            Names of the arms that were told theirs.
+            Names of the arms that were sent their command.
         """
-        asked = self.pending
+        awaited = self.pending
         self.pending = False
-        if not asked or self._read_only or not self.ready or self._foreign:
+        if not awaited or self._read_only or not self.ready or self._foreign:
             return []
         if not any(arm.in_motion for arm in self.arms) or not all(
             arm.report and arm.report.spoken for arm in self.arms
         ):
-            return []  # For an arm that was never heard nobody knows a row.
-        told = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
-        # The program wants a row for each arm: one that takes no commands is told to be where it
-        # is.
+            return []  # The row of an arm that never sent a message is unknown.
+        accepted = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
+        # The program expects a row for each arm: one without a command gets its own position.
         row = np.concatenate([arm.anchor for arm in self.arms])
         message = IIWA_COMMAND.encode({"utime": self._utime, "joint_position": row.tolist()})
         if not self.link.publish(self.channels.command, message):
@@ -181,38 +188,37 @@ class DrakeProgram:
         self._commanded_at = time.monotonic()
         for arm in self.arms:
             arm.note_sent()
-        return told
+        return accepted
 
     def problem(self) -> str:
-        """Says what is not as expected about what came in so far."""
+        """Returns the difference between its messages and the configuration; empty if none."""
         about = (
             f"{', '.join(arm.name for arm in self.arms)} on {self.link.address} "
             f"({self.channels.status}):"
         )
         if self.status is None and self.inbox.broken:
             return (
-                f"{about} what comes in is no status of {JOINTS * len(self.arms)} joints. "
+                f"{about} the messages are not a status of {JOINTS * len(self.arms)} joints. "
                 f"{self.inbox.complaint}"
             )
         if self.status is None:
             return (
-                f"{about} no driver program speaks. Does drake-iiwa-driver run, has its "
-                f"controller's application been started, "
-                "and is interface this computer's address on LCM's network?"
+                f"{about} no driver program publishes a status. Check that drake-iiwa-driver and "
+                f"its controller's application run, and that interface is this computer's address "
+                f"on LCM's network."
             )
         if not self.inbox.period_us:
-            return f"{about} the time of the driver program does not go on."
+            return f"{about} the time of the driver program stands still."
         if not self._keeps_period:
             return (
                 f"{about} the driver program makes a step every {1e-3 * self.inbox.period_us:g} "
-                f"ms; this driver's period is "
-                f"{1e3 * self._period_s:g} ms. Change one of them."
+                f"ms; this driver's period is {1e3 * self._period_s:g} ms. Change one of them."
             )
         return ""
 
     @property
     def _keeps_period(self) -> bool:
-        """Whether it makes a step as often as commands are made, as far as that is known."""
+        """Whether its steps have the period of the commands, as far as it is known."""
         period_us = self.inbox.period_us
         wanted_us = 1e6 * self._period_s
         return not period_us or abs(period_us - wanted_us) <= _PERIOD_TOLERANCE * wanted_us

@@ -1,8 +1,8 @@
-"""One arm behind drake-iiwa-driver: where commands have to begin, what was sent, and whether the arm does it.
+"""One arm behind drake-iiwa-driver: the position of commands, and whether the arm follows them.
 
-drake-iiwa-driver passes on whatever comes, and holds the last of it for ever. So here a command
-must be near the one before, or it is never sent, whoever made it; and what the controller says it
-was commanded must be among what was sent lately.
+drake-iiwa-driver passes every command on, and holds the last for ever. So a command must be near
+the one before, or it is never sent; and the position that the controller reports as commanded must
+be among those sent lately.
 """
 
 from collections import deque
@@ -10,96 +10,90 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD, Bar
-from stringline.real_robot.drivers.lcm.status import JOINTS, ArmReport
+from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD, Interlock
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
+from stringline.real_robot.drivers.lcm.status import ArmReport
 
 Vector = NDArray[np.float64]
 
-# No LBR's axis is faster than 180 degrees/s.
-_FASTEST_RAD_S = np.pi
-_ROUNDING_RAD = 1e-9
-# What was sent is commanded by the controller within that time. drake-iiwa-driver keeps a degree
-# from the ends of the axes.
+# The controller commands a sent position within that time. drake-iiwa-driver keeps a degree from
+# the ends of the axes.
 _FOLLOWED_WITHIN_S = 0.1
 _FOLLOWED_RAD = 0.02
 
 
-class LcmArm:
-    """What is known of an arm, and what it was told.
+class LcmArm(KukaArm):
+    """An arm of a driver program.
 
     Args:
-        name: Of the arm.
-        period_s: Between two commands.
+        name: Name of the arm.
+        period_s: Seconds between two commands.
 
     Attributes:
-        name: As given.
         report: The newest, or None before the first.
-        sent: Commands so far.
     """
 
     def __init__(self, name: str, period_s: float) -> None:
-        self.name = name
-        self._period_s = period_s
+        super().__init__(name, period_s)
         self.report: ArmReport | None = None
-        self.sent = 0
         self._sent_lately: deque[Vector] = deque(
             maxlen=max(4, round(_FOLLOWED_WITHIN_S / period_s))
         )
-        self._event = Bar.NONE
-        self._begin_at(np.zeros(JOINTS))
+        self._begin_at(self._last)
 
     @property
-    def anchor(self) -> Vector:
-        """(7,) where commands have to go on from."""
-        return self._last
+    def motion(self) -> tuple[Vector, Vector, Vector]:
+        """(7,) position in rad, velocity in rad/s and external torque in Nm, as measured last."""
+        report = self.report
+        if report is None:
+            return np.zeros(JOINTS), np.zeros(JOINTS), np.zeros(JOINTS)
+        return report.measured, report.velocity, report.external
 
     @property
     def in_motion(self) -> bool:
-        """Whether its controller is in a motion that takes commands."""
+        """Whether its controller is in a motion that accepts commands."""
         return self.report is not None and self.report.in_motion
 
     def take(self, report: ArmReport) -> None:
-        """Takes what its program tells."""
+        """Takes a report of its program."""
         was_in_motion = self.in_motion
         self.report = report
         if not report.in_motion:
             if was_in_motion:
-                self._notice(Bar.NO_MOTION)
+                self._notice(Interlock.NO_MOTION)
             self.let_go()
         elif not was_in_motion:
             self.enter()
         elif not self._led:
             self.let_go()
-        elif not self._does_as_told(report.commanded):
+        elif not self._follows(report.commanded):
             self.let_go()
-            self._notice(Bar.IGNORED)
+            self._notice(Interlock.IGNORED)
         if self._strayed:
-            self._notice(
-                Bar.STRAYED
-                # Its commands go on: what it was commanded lags behind them, and is no place to
-                # begin.
-            )
+            # Its commands continue: the commanded position lags behind them, and must not become
+            # their beginning.
+            self._notice(Interlock.STRAYED)
 
     @property
     def _strayed(self) -> bool:
-        told = self.report
-        if told is None or not told.in_motion:
+        report = self.report
+        if report is None or not report.in_motion:
             return False
-        return bool(np.abs(told.measured - told.commanded).max() > STRAYED_RAD)
+        return bool(np.abs(report.measured - report.commanded).max() > STRAYED_RAD)
 
-    def _does_as_told(self, commanded: Vector) -> bool:
+    def _follows(self, commanded: Vector) -> bool:
         sent = np.array(self._sent_lately)
         low = sent.min(axis=0) - _FOLLOWED_RAD
         high = sent.max(axis=0) + _FOLLOWED_RAD
         return bool(((commanded >= low) & (commanded <= high)).all())
 
     def enter(self) -> None:
-        """Begins anew, and says so."""
+        """Begins again, which is an event."""
         self.let_go()
-        self._notice(Bar.ENTERED)
+        self._notice(Interlock.ENTERED)
 
     def let_go(self) -> None:
-        """Begins anew where its controller has it: in a motion, that is what it was commanded last."""
+        """Begins again: in a motion at the commanded position, or else at the measured one."""
         if self.report is not None:
             self._begin_at(self.report.commanded if self.report.in_motion else self.report.measured)
 
@@ -109,44 +103,33 @@ class LcmArm:
         self._sent_lately.clear()
         self._sent_lately.append(position)
 
-    def _notice(self, event: Bar) -> None:
-        self._event = max(self._event, event)
-
-    def take_bar(self) -> Bar:
-        """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
-        event = self._event
-        self._event = Bar.NONE
-        return max(event, self.refusal)
+    def take_interlock(self) -> Interlock:
+        """Returns the interlock of the arm; events since the last call are reported once."""
+        return max(self._take_event(), self.refusal)
 
     @property
-    def refusal(self) -> Bar:
-        """What keeps commands from it now."""
+    def refusal(self) -> Interlock:
+        """The interlock that lasts."""
         if not self.in_motion:
-            return Bar.NO_MOTION
-        return Bar.STRAYED if self._strayed else Bar.NONE
+            return Interlock.NO_MOTION
+        return Interlock.STRAYED if self._strayed else Interlock.NONE
 
     def offer(self, position: Vector) -> bool:
-        """Takes the filter's command of this cycle; one that is far from the last is refused, and the last one stays.
+        """Takes the filter's command of this cycle; a command far from the last is refused.
 
         Args:
             position: (7,) rad.
 
         Returns:
-            Whether it was taken.
+            Whether it was accepted; if not, the last one stays.
         """
-        if not self.in_motion:
-            return False
-        if (
-            not np.abs(position - self._last).max()
-            <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD
-        ):
-            self._notice(Bar.FAR)
+        if not self.in_motion or not self._is_near(position):
             return False
         self._last = position.copy()
         self._sent_lately.append(self._last)
         return True
 
     def note_sent(self) -> None:
-        """Takes down that its row went out."""
+        """Notes that its command was sent."""
         self._led = self.in_motion
         self.sent += 1

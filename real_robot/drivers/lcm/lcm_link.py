@@ -1,8 +1,8 @@
-"""A place in a multicast group of LCM: what it publishes goes to everybody there, and nobody says that it came.
+"""A member of a multicast group of LCM, which publishes to all members without an acknowledgement.
 
 Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Pure Python: the
-library is not needed. A group is heard and spoken to through one network interface only; by default
-that is the loopback, which no datagram leaves.
+library is not needed. A group is used through one network interface only; by default that is the
+loopback interface, which no datagram leaves.
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ import logging
 import socket
 from typing import NamedTuple
 
-from stringline.real_robot.driver_interface.driver import Tap
+from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.drivers.lcm.datagram import (
     LONGEST_DATAGRAM,
     Whole,
@@ -25,23 +25,22 @@ log = logging.getLogger(__name__)
 DEFAULT_ADDRESS = "239.255.76.67:7667"
 LOOPBACK = "127.0.0.1"
 
-# The newest counts, so all of it is taken; but a flood must not keep a cycle from its end.
+# The newest message counts, so all are received; but a flood must not delay the end of a cycle.
 _MOST_AT_ONCE = 4096
-_BUFFER_SIZE = 1 << 20  # Asked for; images of others may be on the same group.
-# Linux's IP_MULTICAST_ALL, which Python has no name for: without it, a socket hears groups that
-# others joined elsewhere.
+_BUFFER_SIZE = 1 << 20  # Other programs may publish images in the same group.
+# Linux's IP_MULTICAST_ALL, which Python does not name: without it, a socket receives from groups
+# that other sockets joined.
 _MULTICAST_ALL = 49
 
 
 class LcmMessage(NamedTuple):
-    """A message that came in.
+    """A received message.
 
     Attributes:
-        channel: That it is on.
-        payload: Its bytes, an encoded `LcmType`.
-        source: Address and port of its publisher; `LcmLink.own` for what this link has published
-            itself.
-        sequence: The publisher's counter over all its channels, modulo 2^32.
+        channel: Name of the channel.
+        payload: Bytes of an encoded `LcmType`.
+        source: Address and port of the publisher; `LcmLink.own` for messages of this link.
+        sequence: Number of the message, counted by the publisher over all its channels, mod 2^32.
     """
 
     channel: str
@@ -54,7 +53,7 @@ def group_of(address: str) -> tuple[str, int]:
     """Returns the parts of `group:port`.
 
     Raises:
-        ValueError: It is not of that form, or the group is none of IPv4's multicast groups.
+        ValueError: It has another form, or the group is not a multicast group of IPv4.
     """
     group, _, number = address.rpartition(":")
     try:
@@ -67,8 +66,8 @@ def group_of(address: str) -> tuple[str, int]:
         or not 0 < int(number) < 1 << 16
     ):
         raise ValueError(
-            f"The address {address!r} of LCM is none; allowed: group:port, such as "
-            f"{DEFAULT_ADDRESS}."
+            f"The address of LCM is {address!r}; allowed: group:port with a multicast group, such "
+            f"as {DEFAULT_ADDRESS}."
         )
     return group, int(number)
 
@@ -80,17 +79,16 @@ class LcmLink:
         address: `group:port`, as in LCM's URL `udpm://group:port`.
         interface: Address of this computer on the network of the group.
         ttl: 0: datagrams stay on this computer; 1: on its network.
-        channels: Those that are listened to; None: all.
+        channels: Channels to receive; None: all.
 
     Attributes:
         address: As given.
         lost: Whether the network interface is gone.
-        broken: Datagrams that were none of LCM's.
-        tap: Listens, if there is one: to the datagrams of the channels, whoever sent them, and to
-            what is published.
+        broken: Number of datagrams that are not LCM's.
+        listener: Receives a copy of all datagrams of the channels and of those published, or None.
 
     Raises:
-        ValueError: An argument is none of these.
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -106,8 +104,8 @@ class LcmLink:
             self._interface = str(ipaddress.IPv4Address(interface))
         except ValueError as error:
             raise ValueError(
-                f"The interface {interface!r} is none; allowed: an IPv4 address of this computer, "
-                f"such as {LOOPBACK}."
+                f"The interface is {interface!r}; allowed: an IPv4 address of this computer, such "
+                f"as {LOOPBACK}."
             ) from error
         if ttl not in (0, 1):
             raise ValueError(
@@ -118,7 +116,7 @@ class LcmLink:
         self._channels = channels
         self.lost = False
         self.broken = 0
-        self.tap: Tap | None = None
+        self.listener: BusListener | None = None
         self._in: socket.socket | None = None
         self._out: socket.socket | None = None
         self._reassembly = Reassembly()
@@ -127,7 +125,7 @@ class LcmLink:
 
     @property
     def own(self) -> Source:
-        """Where this link's own messages come from, once it is open."""
+        """Source of this link's own messages, once it is open."""
         return self._own
 
     def fileno(self) -> int:
@@ -138,43 +136,42 @@ class LcmLink:
         """Joins the group.
 
         Raises:
-            ValueError: The interface is none of this computer's, or somebody who does not share has
-                the port.
+            ValueError: This computer has not that interface, or another program has the port.
         """
         self.close()
-        heard, told = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        receiving, sending = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
         try:
-            self._join(heard)
-            told.setblocking(False)
-            told.bind((self._interface, 0))
-            told.setsockopt(
+            self._join(receiving)
+            sending.setblocking(False)
+            sending.bind((self._interface, 0))
+            sending.setsockopt(
                 socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(self._interface)
             )
-            told.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, self._ttl)
-            told.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+            sending.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, self._ttl)
+            sending.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
         except OSError as error:
-            heard.close()
-            told.close()
+            receiving.close()
+            sending.close()
             raise ValueError(
                 f"The multicast group {self.address} cannot be joined on {self._interface}: "
                 f"{error.strerror}."
             ) from error
-        self._in = heard
-        self._out = told
-        self._own = told.getsockname()
+        self._in = receiving
+        self._out = sending
+        self._own = sending.getsockname()
         self._reassembly = Reassembly()
         self._sequence = 0
         self.lost = False
 
-    def _join(self, heard: socket.socket) -> None:
-        heard.setblocking(False)
-        heard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        heard.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_SIZE)
-        heard.bind(self._group)
+    def _join(self, receiving: socket.socket) -> None:
+        receiving.setblocking(False)
+        receiving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        receiving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_SIZE)
+        receiving.bind(self._group)
         group = socket.inet_aton(self._group[0])
         interface = socket.inet_aton(self._interface)
-        heard.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + interface)
-        heard.setsockopt(socket.IPPROTO_IP, _MULTICAST_ALL, 0)
+        receiving.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + interface)
+        receiving.setsockopt(socket.IPPROTO_IP, _MULTICAST_ALL, 0)
 
     def close(self) -> None:
         """Leaves the group."""
@@ -184,7 +181,7 @@ class LcmLink:
         self._in = self._out = None
 
     def receive(self) -> list[LcmMessage]:
-        """Returns the messages that have come in, oldest first, without waiting."""
+        """Returns the messages that have arrived, oldest first, without waiting."""
         found: list[LcmMessage] = []
         assert self._in is not None
         for _ in range(_MOST_AT_ONCE):
@@ -213,15 +210,15 @@ class LcmLink:
             whole = self._reassembly.take(source, datagram)
         if whole is None or not self._wanted(whole[0]):
             return None
-        if self.tap is not None:
-            self.tap.received(data)
+        if self.listener is not None:
+            self.listener.received(data)
         return LcmMessage(*whole, source, datagram.sequence)
 
     def _wanted(self, channel: str) -> bool:
         return self._channels is None or channel in self._channels
 
     def publish(self, channel: str, payload: bytes) -> bool:
-        """Sends a message to everybody in the group; says whether it is on its way.
+        """Sends a message to the group; returns whether it was sent.
 
         Raises:
             ValueError: The channel's name or the message is too long.
@@ -242,8 +239,8 @@ class LcmLink:
                 self._lose(error)
             return False
         self.lost = False
-        if self.tap is not None:
-            self.tap.sent(data)
+        if self.listener is not None:
+            self.listener.sent(data)
         return True
 
     def _lose(self, error: OSError) -> None:

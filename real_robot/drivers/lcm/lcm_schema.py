@@ -1,8 +1,13 @@
 """LCM's messages: a fingerprint of the type, then the members one after the other, big-endian.
 
-Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Only what the types
-here need is known: numbers, and rows of numbers whose length is another member. Reading is total:
-any bytes are a message or an error.
+Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Members are numbers,
+or rows of numbers whose length is another member. Any bytes are a message or an error.
+
+This codec stands in place of the classes that lcm-gen generates. Those are faster
+(benchmarks/bridge.py, on one core: 2.7 us to decode and 1.5 us to encode a message, here 15.9 us
+and 2.9 us), but would add generated code and the library lcm to the device process. The same holds
+for `reassembly`, which the library does in a thread of its own. Here time and memory are bounded by
+the length of a datagram, and a fuzz test covers all of it; 19 us are 0.4 % of a cycle of 5 ms.
 """
 
 import struct
@@ -15,12 +20,12 @@ LcmValue = int | float | tuple[float, ...]
 _FORMATS = {"int32_t": "i", "int64_t": "q", "double": "d"}
 _SEED = 0x12345678
 _MASK = (1 << 64) - 1
-_VARIABLE = 1  # A dimension whose size is a member, not a number.
+_VARIABLE = 1  # A dimension whose size is another member.
 _HEAD = struct.Struct(">Q")
 
 
 class LcmDecodeError(ValueError):
-    """Bytes that are no such message."""
+    """Bytes that are not such a message."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,9 @@ class Member:
     """A member of a type.
 
     Attributes:
-        name: In the type.
+        name: Name in the type.
         kind: `int32_t`, `int64_t` or `double`.
-        size: Name of the member, before this one, that says how many there are; empty for a single
-            one.
+        size: Name of an earlier member with the length of a row; empty for a number.
     """
 
     name: str
@@ -44,8 +48,8 @@ class LcmType:
     """A type of message.
 
     Attributes:
-        name: Not part of the fingerprint.
-        members: In their order on the wire.
+        name: Name in errors; the fingerprint does not contain it.
+        members: Members in the order on the wire.
     """
 
     name: str
@@ -53,7 +57,7 @@ class LcmType:
 
     @cached_property
     def fingerprint(self) -> int:
-        """Number (64 bits) that says which members there are, by lcm-gen's rule."""
+        """Hash of the members, 64 bits, by the rule of lcm-gen."""
         value = _SEED
         for member in self.members:
             value = _with_text(_with_text(value, member.name), member.kind)
@@ -63,11 +67,10 @@ class LcmType:
         return (value << 1 | value >> 63) & _MASK
 
     def encode(self, values: Mapping[str, int | float | Sequence[float]]) -> bytes:
-        """Returns the bytes of a message; lengths are those of the rows, and rows that are not given are empty.
+        """Returns the bytes of a message; lengths are set, and rows that are not given are empty.
 
         Raises:
-            ValueError: Rows that share a length differ in theirs, or a value is missing or does not
-                fit.
+            ValueError: Rows of one length differ, or a value is missing or out of range.
         """
         lengths = self._lengths(values)
         parts = [_HEAD.pack(self.fingerprint)]
@@ -103,7 +106,7 @@ class LcmType:
         """Returns the members of a message.
 
         Raises:
-            LcmDecodeError: The bytes are no such message.
+            LcmDecodeError: The bytes are not such a message.
         """
         if len(data) < _HEAD.size or _HEAD.unpack_from(data)[0] != self.fingerprint:
             raise LcmDecodeError(
@@ -119,7 +122,7 @@ class LcmType:
                 raise LcmDecodeError(f"{self.name}.{member.name} claims {size} entries.")
             layout = f">{size}{form}"
             if struct.calcsize(layout) > len(data) - at:
-                raise LcmDecodeError(f"{self.name} is cut off in {member.name}.")
+                raise LcmDecodeError(f"{self.name} is truncated in {member.name}.")
             row = struct.unpack_from(layout, data, at)
             found[member.name] = row if member.size else row[0]
             at += struct.calcsize(layout)

@@ -1,4 +1,4 @@
-"""Messages out of their pieces, in bounded memory: pieces may come doubled, in any order, or never."""
+"""Messages from their fragments, in bounded memory; fragments may be late, duplicated or lost."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Source = tuple[str, int]
 
 @dataclass
 class _Partial:
-    """A message of which pieces are missing."""
+    """A message with missing fragments."""
 
     size: int
     count: int
@@ -18,7 +18,7 @@ class _Partial:
     taken: int = 0
 
     def joined(self) -> tuple[str, bytes] | None:
-        """Returns channel and message, None if the pieces leave gaps or lie over each other."""
+        """Returns channel and message, or None if the fragments leave gaps or overlap."""
         at = 0
         ordered = [self.pieces[number] for number in range(self.count)]
         for one in ordered:
@@ -33,29 +33,30 @@ class _Partial:
 
 
 class Reassembly:
-    """Puts pieces together, for several publishers at a time.
+    """Assembles messages of several publishers.
 
     Args:
-        longest: Message that is put together, bytes; longer ones are left out.
-        most: Messages that may be incomplete at a time; for one more the oldest is given up.
+        longest: Bytes of the longest message; longer ones are refused.
+        most: Number of incomplete messages; for one more the oldest is given up.
 
     Attributes:
-        refused: Pieces that were left out.
-        given_up: Messages that never became whole.
+        refused: Number of refused fragments.
+        given_up: Number of messages that remained incomplete.
     """
 
     def __init__(self, longest: int = 1 << 20, most: int = 8) -> None:
         self._longest = longest
         self._most = most
         self._partial: OrderedDict[tuple[Source, int], _Partial] = OrderedDict()
-        self.refused = self.given_up = 0
+        self.refused = 0
+        self.given_up = 0
 
     def take(self, source: Source, fragment: Fragment) -> tuple[str, bytes] | None:
-        """Takes a piece; returns channel and message if it was the last that was missing.
+        """Takes a fragment; returns channel and message if it was the last missing one.
 
         Args:
-            source: Of the publisher, whose counter the sequence is.
-            fragment: As it came in.
+            source: Source of the publisher that counts the sequence.
+            fragment: The fragment.
         """
         if fragment.size > self._longest:
             self.refused += 1
@@ -73,7 +74,7 @@ class Reassembly:
             self.refused += 1
             return None
         partial.taken += len(fragment.piece)
-        if partial.taken > partial.size:  # Pieces that lie over each other.
+        if partial.taken > partial.size:  # Overlapping fragments.
             self._give_up(key)
             return None
         partial.pieces[fragment.number] = fragment

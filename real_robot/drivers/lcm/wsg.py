@@ -1,10 +1,10 @@
-"""Schunk's WSG over LCM, as drake-schunk-driver speaks for it: a target with a force out, position, speed and force in.
+"""Schunk's WSG over LCM: commands and states of drake-schunk-driver.
 
-That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) looks at the newest command and
-tells a status every 50 ms. It holds the last command for ever, passes on what is no number, bounds
-a target from above only, and goes on telling the last position when the gripper itself has fallen
-silent. When it is started it moves the fingers to their ends and forgets where they were sent. What
-it lacks is made up for here.
+That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) takes the newest command and
+publishes a status every 50 ms. It holds the last command for ever, passes NaN on, limits a target
+from above only, and repeats the last position when the gripper itself has fallen silent. At its
+start it moves the fingers to their ends and forgets their target. The checks that it lacks are
+here.
 """
 
 import logging
@@ -15,58 +15,48 @@ from dataclasses import dataclass, replace
 
 from stringline.real_robot.driver_interface.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW
 from stringline.real_robot.driver_interface.gripper import GripperState, within
-from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
-from stringline.real_robot.drivers.lcm.lcm_link import (
-    DEFAULT_ADDRESS,
-    LOOPBACK,
-    LcmLink,
-    LcmMessage,
-)
+from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND
+from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LOOPBACK, LcmLink
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.drivers.lcm.reassembly import Source
+from stringline.real_robot.drivers.lcm.status import gripper_status
 
 log = logging.getLogger(__name__)
 
 COMMAND_CHANNEL = "SCHUNK_WSG_COMMAND"
 STATUS_CHANNEL = "SCHUNK_WSG_STATUS"
-# Its driver takes a target for reached unless the force asked for differs by more from the force
-# that is felt.
+# Its driver ignores a target unless the commanded force differs by more from the measured one.
 DEAD_BAND_N = 5.0
 _STRONGEST_N = 120.0  # More than any WSG 50 is built for.
-
 _NEAR_MM = 5.0
 _MOVED_MM = 1.0
-_BEYOND_MM = (
-    5.0  # A position so far outside of the stroke is in another unit, or of another gripper.
-)
-# From then on the arms hold, and a driver that is started meanwhile would go at once where it is
-# sent.
+# After so many missing statuses the arms hold, and nothing is sent: a driver that starts meanwhile
+# would execute a command at once.
 _SILENT_TURNS = 3
-# A status that is older than the last by less is one that came late; by more, its driver began
-# anew.
+# A status that is older than the last by less was late; by more, its driver was restarted.
 _OLD_US = 1_000_000
 
 
 @dataclass(frozen=True)
 class WsgGripper:
-    """How a WSG is reached and what its numbers mean.
+    """Settings of a WSG.
 
     Attributes:
         address: `group:port` of LCM.
         interface: Address of this computer on the network of the group.
         ttl: 0: commands stay on this computer; 1: on its network.
-        command_channel: Where it is told; `{arm}` stands for the arm's name.
-        status_channel: Where it tells.
+        command_channel: Channel of commands; `{arm}` stands for the name of the arm.
+        status_channel: Channel of states.
         closed_mm: Position at which the pads meet: opening 0.
         opened_mm: Position of opening 1.
-        stroke_mm: Largest position that is ever sent.
-        force_n: With which it grips.
-        status_hz: How often it tells its state.
-        follow_s: For how long it may stand still away from its target without a reason before that
-            is an error; None: for ever.
+        stroke_mm: Largest position that is sent.
+        force_n: Gripping force.
+        status_hz: States per second.
+        follow_s: Seconds for which it may stand still away from its target without a reason before
+            that is an error; None: for ever.
 
     Raises:
-        ValueError: They are out of range.
+        ValueError: A setting is out of range.
     """
 
     address: str = DEFAULT_ADDRESS
@@ -82,20 +72,19 @@ class WsgGripper:
     follow_s: float | None = 2.0
 
     def __post_init__(self) -> None:
-        """Refuses what no gripper has."""
+        """Checks the settings."""
         if not (
             0 <= self.closed_mm < self.opened_mm < 1000 and self.closed_mm < self.stroke_mm < 1000
         ):
             raise ValueError(
                 f"A gripper with closed_mm {self.closed_mm}, opened_mm {self.opened_mm} and "
-                f"stroke_mm {self.stroke_mm}; "
-                "allowed: 0 <= closed_mm, and both of the others above it and below 1000."
+                f"stroke_mm {self.stroke_mm}; allowed: 0 <= closed_mm, and both of the others "
+                f"above it and below 1000."
             )
         if not DEAD_BAND_N < self.force_n <= _STRONGEST_N:
             raise ValueError(
                 f"force_n is {self.force_n}; allowed: above {DEAD_BAND_N:g}, below which "
-                f"drake-schunk-driver does not move, "
-                f"and at most {_STRONGEST_N:g}."
+                f"drake-schunk-driver does not move, and at most {_STRONGEST_N:g}."
             )
         if not 1 <= self.status_hz <= 1000:
             raise ValueError(f"status_hz is {self.status_hz}; allowed: 1 to 1000.")
@@ -105,17 +94,17 @@ class WsgGripper:
             )
         if self.command_channel == self.status_channel:
             raise ValueError(
-                f"A gripper is told and tells on one channel, {self.command_channel}; they must "
-                f"be two."
+                f"The channels of commands and states are both {self.command_channel}; they must "
+                f"differ."
             )
         self.link("arm")
 
     def channels(self, arm: str) -> tuple[str, str]:
-        """Returns the channels of an arm's gripper: of commands, and of its state."""
+        """Returns the channels of an arm's gripper: commands and states."""
         return self.command_channel.replace("{arm}", arm), self.status_channel.replace("{arm}", arm)
 
     def link(self, arm: str) -> LcmLink:
-        """Returns the place in the group from which an arm's gripper is told and heard, not open."""
+        """Returns the link for the gripper of an arm, not open."""
         return LcmLink(self.address, self.interface, self.ttl, frozenset({self.channels(arm)[1]}))
 
     def gripper(self, arm: str, *, period_s: float, read_only: bool) -> "SchunkWsg":
@@ -126,21 +115,21 @@ class WsgGripper:
 class SchunkWsg:
     """A WSG beside an arm.
 
-    Time is counted in reads, of which each takes a period: so a world in lock-step may stand still
-    in between.
+    Time is counted in reads, one per period, so that a world in lock-step may stand still in
+    between.
 
     Args:
-        settings: What its numbers mean.
-        arm: Its name.
-        period_s: Between two reads.
-        read_only: Whether nothing may leave.
+        settings: Settings of the gripper.
+        arm: Name of the arm.
+        period_s: Seconds between two reads.
+        read_only: Whether nothing may be sent.
 
     Attributes:
-        link: To its driver.
-        broken: Messages of its channel that were no usable state.
-        stale: Those that were older than one before, or the same.
-        strangers: Those of somebody else who speaks on its channel; they were left out.
-        complaint: What was wrong with the last broken one.
+        link: Link to its driver.
+        broken: Number of unusable messages.
+        stale: Number of messages that were older than one before, or duplicates.
+        strangers: Number of messages of other publishers on its channel, which are dropped.
+        complaint: Error of the last unusable one.
     """
 
     def __init__(self, settings: WsgGripper, arm: str, *, period_s: float, read_only: bool) -> None:
@@ -150,26 +139,24 @@ class SchunkWsg:
         self.link = settings.link(arm)
         self.servo = f"{arm}/gripper ({self._status_channel})"
         self.state = GripperState()
-        self.broken = self.stale = self.strangers = 0
+        self.stale = 0
         self.complaint = ""
         self._reads_per_status = 1.0 / (period_s * settings.status_hz)
-        self._source: Source | None = None
         self._utime = 0
-        self._reads = 0  # Since it was heard last.
+        self._reads = 0  # Since its last state.
         self._target_mm: float | None = None
         self._wanted: float | None = None
         self._still_mm = math.inf
         self._still = 0
-        self._estranged = False
-        self._noticed = 0
+        self._forget()
 
     @property
     def wanted(self) -> float:
-        """The last command, and before the first, or after its driver was started anew, where it stands."""
+        """Opening that commands continue: the last one, or the measured one without any."""
         return self.state.opening if self._wanted is None else self._wanted
 
     def connect(self, timeout_s: float) -> list[str]:
-        """Joins the group and listens for two states of one and the same gripper."""
+        """Joins the group and waits for two states of one gripper."""
         settings = self._settings
         deadline = time.monotonic() + timeout_s
         self._forget()
@@ -188,34 +175,30 @@ class SchunkWsg:
         where = f"{self._status_channel} of {settings.address} on {settings.interface}"
         if self.strangers:
             return [
-                (
-                    f"{self.servo}: more than one gripper speaks on {where}. Give each a channel "
-                    f"of "
-                    f"its own."
-                )
+                f"{self.servo}: more than one gripper publishes on {where}. Each needs a channel "
+                f"of its own."
             ]
         if self._source is not None:
             return []
         if self.broken:
-            return [f"{self.servo}: what comes in on {where} is not usable. {self.complaint}"]
+            return [f"{self.servo}: the messages on {where} are not usable. {self.complaint}"]
         return [
-            f"{self.servo}: nothing comes in on {where}. Does the gripper's driver run, has it "
-            f"homed the fingers, and does it "
-            "speak on this channel and interface?"
+            f"{self.servo}: no message arrives on {where}. Check that the gripper's driver runs, "
+            f"has homed the fingers, and publishes on this channel and interface."
         ]
 
     def _forget(self) -> None:
-        self._source = None
+        self._source: Source | None = None
         self.broken = 0
         self.strangers = 0
         self._estranged = False
         self._noticed = 0
 
     def read(self) -> GripperState:
-        """Takes what has come in."""
+        """Receives the states that have arrived, and returns the last."""
         self._reads += 1
         self._collect()
-        # The next one is due after a period of its own, and late after one and a half.
+        # The next one is late after one and a half periods of the states.
         misses = max(0, int(self._reads / self._reads_per_status - 0.5))
         noticed = self._noticed
         self._noticed = 0
@@ -223,7 +206,7 @@ class SchunkWsg:
         return self.state
 
     def command(self, opening: float) -> None:
-        """Sends it to an opening; what is no number is left out, and so is what is far from fingers whose driver began anew."""
+        """Sends a target; ignores NaN and, after a restart, targets far from the fingers."""
         if not math.isfinite(opening):
             return
         settings = self._settings
@@ -237,57 +220,40 @@ class SchunkWsg:
         target_mm = settings.closed_mm + opening * range_mm
         self._target_mm = min(target_mm, settings.stroke_mm)
         if not self._read_only and self.state.misses < _SILENT_TURNS:
-            told = {
+            values = {
                 "utime": time.monotonic_ns() // 1000,
                 "target_position_mm": self._target_mm,
                 "force": settings.force_n,
             }
-            self.link.publish(self._command_channel, SCHUNK_COMMAND.encode(told))
+            self.link.publish(self._command_channel, SCHUNK_COMMAND.encode(values))
 
     def close(self) -> None:
         """Leaves the group; the gripper's driver holds the last target for ever."""
         self.link.close()
 
     def _collect(self) -> None:
+        longest_mm = max(self._settings.stroke_mm, self._settings.opened_mm)
         for message in self.link.receive():
             try:
-                status = self._checked(message)
+                status = gripper_status(message.payload, longest_mm)
             except LcmDecodeError as error:
-                self.broken = self.broken + 1
+                self.broken += 1
                 self.complaint = str(error)
                 continue
             if self._is_news(message.source, int(status["utime"])):
                 self._take(status)
 
-    def _checked(self, message: LcmMessage) -> dict[str, float]:
-        found = SCHUNK_STATUS.decode(message.payload)
-        status = {
-            name: float(value) for name, value in found.items() if isinstance(value, int | float)
-        }
-        if not all(map(math.isfinite, status.values())):
-            raise LcmDecodeError(f"Its state is {status}; expected are finite numbers.")
-        longest = max(self._settings.stroke_mm, self._settings.opened_mm)
-        if not -_BEYOND_MM <= status["actual_position_mm"] <= longest + _BEYOND_MM:
-            raise LcmDecodeError(
-                f"It is open by {status['actual_position_mm']:g} mm; by its settings (stroke_mm, "
-                f"opened_mm) that is at most "
-                f"{longest:g} mm."
-            )
-        return status
-
     def _is_news(self, source: Source, utime: int) -> bool:
-        """Says whether a state is of the gripper that is known, and newer than the last.
+        """Returns whether a state is of the known gripper, and newer than the last.
 
-        Whoever speaks after a silence is that gripper again, unless another was heard beside it.
+        After a silence another source is accepted, unless two have published at the same time.
         """
         known = self._source in (None, source)
         silent = self._reads >= 2 * self._reads_per_status
         if not known and (self.strangers or not silent):
             if not self.strangers:
                 log.warning(
-                    "Somebody else speaks on the channel of %s and is not listened to: %s.",
-                    self.servo,
-                    source,
+                    "Another program publishes as %s and is ignored: %s.", self.servo, source
                 )
             self.strangers += 1
             self._noticed |= NOT_ALONE if silent else 0
@@ -296,11 +262,11 @@ class SchunkWsg:
             self.stale += 1
             return False
         if self._source is not None and (not known or utime < self._utime):
-            self._wanted = self._target_mm = (
-                None  # It was started anew, and has forgotten where it was sent.
-            )
+            # It was restarted, and has forgotten its target.
+            self._wanted = None
+            self._target_mm = None
             self._estranged = True
-            self._noticed = self._noticed | STARTED_ANEW
+            self._noticed |= STARTED_ANEW
         self._source = source
         self._utime = utime
         self._reads = 0
@@ -311,7 +277,7 @@ class SchunkWsg:
         position_mm = status["actual_position_mm"]
         range_mm = settings.opened_mm - settings.closed_mm
         opening = within((position_mm - settings.closed_mm) / range_mm, self.state.opening)
-        # The sign of the force follows the last motion, and says nothing of its direction.
+        # The sign of the force is that of the last motion, not that of the force.
         force = abs(status["actual_force"])
         self.state = GripperState(opening, status["actual_speed_mm_per_s"] / range_mm, force)
         if self._has_reason(position_mm, force) or abs(position_mm - self._still_mm) > _MOVED_MM:
@@ -321,7 +287,7 @@ class SchunkWsg:
             self._still += 1
 
     def _has_reason(self, position_mm: float, force: float) -> bool:
-        """Says whether a gripper may rest: there is no target, it is there, or it holds something."""
+        """Returns whether it may rest: without a target, at its target, or with an object."""
         target_mm = self._target_mm
         if self._read_only or target_mm is None or abs(target_mm - position_mm) <= _NEAR_MM:
             return True
@@ -329,8 +295,6 @@ class SchunkWsg:
 
     def _error(self) -> int:
         longest_s = self._settings.follow_s
-        return (
-            NOT_FOLLOWING
-            if longest_s is not None and self._still > longest_s * self._settings.status_hz
-            else 0
-        )
+        if longest_s is None or self._still <= longest_s * self._settings.status_hz:
+            return 0
+        return NOT_FOLLOWING

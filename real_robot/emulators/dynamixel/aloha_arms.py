@@ -1,4 +1,4 @@
-"""Both emulated arms of one kind: eighteen servos on two lines, and a plant that their goals move."""
+"""Two emulated arms: eighteen servos on two lines, and the plant that their goals move."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +14,11 @@ from stringline.real_robot.emulators.plants.plant import Plant
 
 Vector = NDArray[np.float64]
 
-# Nm/rad, or N per opening: how hard a servo works against what blocks its joint; that of a waist in
-# MuJoCo Menagerie.
+# Effort of a servo whose joint is blocked, Nm/rad or N per opening; as of a waist in MuJoCo
+# Menagerie.
 _STIFFNESS = 43.0
-# Openings per radian. Near a quarter turn the crank moves and the fingers hardly do; beyond it they
-# cannot open.
+# Openings per radian. Near a quarter turn the crank moves the fingers little; beyond it they cannot
+# open.
 _SMALLEST_SLOPE = 0.05
 
 
@@ -26,12 +26,12 @@ class EmulatedArms:
     """Translates between registers and the plant.
 
     Args:
-        plant: What the servos move.
-        gripper: How the gripper's servo angle and its opening belong together.
-        servos: Of each arm; those of the followers unless told otherwise.
+        plant: World of the servos.
+        gripper: Relation between the gripper's servo angle and its opening.
+        servos: Servos of each arm.
 
     Attributes:
-        lines: By arm.
+        lines: Serial line by arm.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class EmulatedArms:
         self.sense()
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
-        """Begins an episode; servos want to stay where the new world has put them."""
+        """Begins an episode; the goals of the servos are their positions in the new world."""
         self._plant.begin(seed, options)
         self.sense()
         for line in self.lines.values():
@@ -55,9 +55,9 @@ class EmulatedArms:
             line.goal_writes = 0
 
     def advance(self) -> None:
-        """Takes the plant one period on, towards the servos' goals.
+        """Advances the plant by one period, towards the servos' goals.
 
-        A joint without torque, or blocked, stays where it is.
+        A joint without torque, or a blocked one, stays.
         """
         position = self._plant.measure()[0]
         self._plant.advance(np.where(self._blocked(), position, self._goals(position)))
@@ -66,7 +66,7 @@ class EmulatedArms:
             line.pass_time(self._plant.period_s)
 
     def sense(self) -> None:
-        """Shows the servos what their joints do. Two servos of one joint share its load."""
+        """Passes the state of the joints to the servos. Two servos of one joint share its load."""
         position, velocity, effort = self._plant.measure()
         if (blocked := self._blocked()).any():
             effort = np.where(blocked, _STIFFNESS * (self._goals(position) - position), effort)
@@ -92,7 +92,7 @@ class EmulatedArms:
                 servo.sense(angle, speed, current)
 
     def _goals(self, position: Vector) -> Vector:
-        """Returns where servos drive the joints (J,); one without torque is driven nowhere from its position."""
+        """Returns the goals (J,) of the joints; without torque, that is their position."""
         goals = position.copy()
         for index, servo in enumerate(self._masters()):
             goal = servo.goal_angle()
@@ -102,7 +102,7 @@ class EmulatedArms:
         return goals
 
     def _blocked(self) -> NDArray[np.bool_]:
-        """Returns which joints (J,) something holds where they are."""
+        """Returns which joints (J,) are blocked."""
         kinds = [kind for kind in self._servos if kind.master is None]
         return np.array(
             [kind.ident in line.blocked for line in self.lines.values() for kind in kinds]

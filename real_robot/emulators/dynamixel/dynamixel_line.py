@@ -1,4 +1,4 @@
-"""A line of emulated servos: bytes in, bytes out, and the faults that a line can have."""
+"""A line of emulated servos with its faults."""
 
 import operator
 from collections.abc import Iterable
@@ -32,22 +32,23 @@ FAULTS = (
 
 
 class EmulatedLine:
-    """Servos that share two wires.
+    """Servos on one serial line.
 
     Args:
-        servos: Each with an id of its own.
+        servos: Servos with different ids.
 
     Attributes:
         goal_writes: Sync writes of goals received in this episode.
-        blocked: Servos whose joint something holds where it is.
-        hanging: Whether the line takes bytes and answers nothing.
-        dropped: Whether the port is to be closed.
+        blocked: Ids of servos whose joint is blocked.
+        hanging: Whether the line accepts bytes and answers nothing.
+        dropped: Whether the port must be closed.
     """
 
     def __init__(self, servos: Iterable[EmulatedServo]) -> None:
         self.servos = {servo.get(table.ID): servo for servo in servos}
         self.goal_writes = 0
-        self.hanging = self.dropped = False
+        self.hanging = False
+        self.dropped = False
         self._parser = Parser()
         self.blocked: set[int] = set()
         self._mute: set[int] = set()
@@ -59,15 +60,15 @@ class EmulatedLine:
         """Begins or ends a fault.
 
         Args:
-            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `block` and
-                `free` its joint, as something in the way does, `hang` and `resume` the line,
-                `overload` a servo, `drop` the port. A `twin` is another servo of the same kind with
-                the same id, which stands a little elsewhere and answers after it; twins that
-                `collide` answer at the same time.
-            ident: The servo.
+            kind: `mute` and `unmute`: a servo; `corrupt` and `mend`: its checksums; `block` and
+                `free`: its joint, as an obstacle does; `hang` and `resume`: the line; `overload`:
+                a servo; `drop`: the port. A `twin` is an equal servo with the same id at a slightly
+                different position, which answers after it; twins that `collide` answer at the same
+                time.
+            ident: Id of the servo.
 
         Raises:
-            ValueError: There is no such fault or servo.
+            ValueError: The fault or the servo is unknown.
         """
         if kind not in FAULTS:
             raise unknown_name("fault", kind, FAULTS)
@@ -93,8 +94,8 @@ class EmulatedLine:
                 self.dropped = True
 
     def receive(self, data: bytes) -> bytes:
-        """Takes bytes off the line and returns what the servos answer."""
-        answers = b"".join(self._obey(packet) for packet in self._parser.feed(data))
+        """Takes bytes from the line and returns the answers of the servos."""
+        answers = b"".join(self._execute(packet) for packet in self._parser.feed(data))
         return b"" if self.hanging else answers
 
     def pass_time(self, seconds: float) -> None:
@@ -102,9 +103,9 @@ class EmulatedLine:
         for servo in self.servos.values():
             servo.pass_time(seconds)
 
-    def _obey(self, packet: Packet) -> bytes:
+    def _execute(self, packet: Packet) -> bytes:
         for servo in self.servos.values():
-            servo.heard_something()
+            servo.feed_watchdog()
         parameters = packet.parameters
         match packet.instruction:
             case Instruction.SYNC_READ if len(parameters) >= 4:
@@ -115,12 +116,8 @@ class EmulatedLine:
                 return b""
             case Instruction.STATUS:
                 return b""
-            case _ if packet.ident == protocol.BROADCAST:
-                return (
-                    b"".join(self._single(ident, packet) for ident in sorted(self.servos))
-                    if packet.instruction == Instruction.PING
-                    else b""
-                )
+            case Instruction.PING if packet.ident == protocol.BROADCAST:
+                return b"".join(self._single(ident, packet) for ident in sorted(self.servos))
             case _:
                 return self._single(packet.ident, packet) if packet.ident in self.servos else b""
 
@@ -132,7 +129,7 @@ class EmulatedLine:
         self.servos[ident] = self._twins[ident]
         second = self._of_one(ident, packet)
         self.servos[ident] = first
-        # On one wire, where each pulls the line down for its zeros.
+        # On one wire each pulls the line down for its zeros.
         return bytes(map(operator.and_, answer, second)) if self._collide else answer + second
 
     def _of_one(self, ident: int, packet: Packet) -> bytes:
@@ -185,7 +182,7 @@ class EmulatedLine:
         return packet[:-1] + bytes([packet[-1] ^ 0x55]) if ident in self._corrupt else packet
 
     def _write(self, ident: int, address: int, data: bytes) -> StatusError:
-        """Writes to a servo and, in RAM, to those that have its id as their second one."""
+        """Writes to a servo and, in RAM, to those whose secondary id is its id."""
         if address >= table.EEPROM_END:
             for servo in self.servos.values():
                 if servo.get(table.SECONDARY_ID) == ident:

@@ -1,4 +1,4 @@
-"""A servo as its registers tell it: what may be written when, what is refused, and what a fault does."""
+"""An emulated servo: its registers, the writes that it refuses, and its faults."""
 
 import copy
 import struct
@@ -16,7 +16,7 @@ from stringline.real_robot.drivers.dynamixel.viperx import REVERSED, Servo
 _MEMORY = 252
 _MODES = frozenset(int(mode) for mode in OperatingMode)
 _WATCHDOG_EXPIRED = -1
-# Values that each register takes; whatever is not listed here is read-only.
+# Range of each writable register; others are read-only.
 _WRITABLE: Mapping[Register, tuple[int, int]] = {
     table.ID: (0, 252),
     table.BAUD_RATE: (0, 7),
@@ -46,8 +46,8 @@ class EmulatedServo:
     """One servo with its registers, as configured for its place in an arm.
 
     Args:
-        kind: What it is and how it is set.
-        angle: Of its joint when it is switched on, rad.
+        kind: Its model and settings.
+        angle: Angle of its joint when it is switched on, rad.
     """
 
     def __init__(self, kind: Servo, angle: float = 0.0) -> None:
@@ -73,24 +73,24 @@ class EmulatedServo:
         }.items():
             self.set(register, value)
         self.sense(angle, 0.0, 0.0)
-        # Someone moved the arm since its last goal: a driver that turns torque on first makes it
-        # jump.
+        # The arm was moved by hand since its last goal: a driver that turns torque on first makes
+        # it jump.
         self.set(table.GOAL_POSITION, self._ticks(angle + 0.3))
 
     def twin(self) -> "EmulatedServo":
-        """Returns another servo that is set alike and stands a tenth of a radian elsewhere."""
+        """Returns a servo with equal settings, a tenth of a radian away."""
         other = copy.deepcopy(self)
         other.set(table.PRESENT_POSITION, self.get(table.PRESENT_POSITION) + 65)
         return other
 
     def get(self, register: Register) -> int:
-        """Returns a register's value."""
+        """Returns the value of a register."""
         return register.unpack(
             bytes(self._memory[register.address : register.address + register.size])
         )
 
     def set(self, register: Register, value: int) -> None:
-        """Gives a register a value, as the firmware itself does: nothing is checked."""
+        """Sets a register without checks, as the firmware itself does."""
         self._memory[register.address : register.address + register.size] = register.pack(value)
 
     @property
@@ -100,23 +100,23 @@ class EmulatedServo:
 
     @property
     def torque(self) -> bool:
-        """Whether it holds or moves its joint."""
+        """Whether it has torque."""
         return self.get(table.TORQUE_ENABLE) == 1
 
     def _direction(self) -> int:
-        """Sign of what the registers say against the joint's angle: mounting and drive mode cancel in a well configured arm."""
+        """Sign of the registers relative to the joint's angle; 1 if the drive mode is correct."""
         return self._mounting * (-1 if self.get(table.DRIVE_MODE) & REVERSED else 1)
 
     def _ticks(self, angle: float) -> int:
         return table.ticks_of_angle(self._direction() * angle) + self.get(table.HOMING_OFFSET)
 
     def sense(self, angle: float, velocity: float, current: float) -> None:
-        """Takes over what the joint does.
+        """Measures the joint.
 
         Args:
             angle: rad.
             velocity: rad/s.
-            current: A; what the register cannot show is cut off.
+            current: A; clipped to the range of the register.
         """
         sign = self._direction()
         self.set(table.PRESENT_POSITION, self._ticks(angle))
@@ -127,34 +127,34 @@ class EmulatedServo:
         )
 
     def goal_angle(self) -> float | None:
-        """Returns the angle in rad that the joint is driven to, or None without torque."""
+        """Returns the goal of the joint in rad, or None without torque."""
         if not self.torque:
             return None
         ticks = self.get(table.GOAL_POSITION) - self.get(table.HOMING_OFFSET)
         return self._direction() * table.angle_of_ticks(ticks)
 
     def stay(self) -> None:
-        """Makes its present position its goal: the world was set up anew."""
+        """Sets the goal to the present position."""
         self.set(table.GOAL_POSITION, self.get(table.PRESENT_POSITION))
 
     def fail(self, error: HardwareError) -> None:
-        """Latches a hardware error; torque goes off if the shutdown mask says so."""
+        """Latches a hardware error, and turns torque off if the shutdown mask contains it."""
         self.set(table.HARDWARE_ERROR, self.get(table.HARDWARE_ERROR) | error)
         if error & self.get(table.SHUTDOWN):
             self.set(table.TORQUE_ENABLE, 0)
 
     def reboot(self) -> None:
-        """Clears what is latched, and torque."""
+        """Clears latched errors, and torque."""
         for register in (table.HARDWARE_ERROR, table.TORQUE_ENABLE, table.BUS_WATCHDOG):
             self.set(register, 0)
         self._silence_s = 0.0
 
-    def heard_something(self) -> None:
-        """Feeds the bus watchdog: any instruction on the line counts."""
+    def feed_watchdog(self) -> None:
+        """Resets the time of the bus watchdog, as any instruction on the line does."""
         self._silence_s = 0.0
 
     def pass_time(self, seconds: float) -> None:
-        """Lets the bus watchdog run; once it expires, goals are refused until it is cleared."""
+        """Advances the bus watchdog; once it expires, goals are refused until it is cleared."""
         self._silence_s += seconds
         limit = self.get(table.BUS_WATCHDOG)
         if limit > 0 and self.torque and self._silence_s > limit * table.WATCHDOG_UNIT_S:
@@ -162,7 +162,7 @@ class EmulatedServo:
             self.stay()
 
     def read(self, address: int, size: int) -> bytes | None:
-        """Returns registers, also through the indirect addresses, or None where there are none."""
+        """Returns registers, also through the indirect addresses, or None beyond the memory."""
         if address + size > _MEMORY or size < 1:
             return None
         return bytes(self._memory[self._behind(address + offset)] for offset in range(size))
@@ -170,12 +170,12 @@ class EmulatedServo:
     def _behind(self, address: int) -> int:
         if address < table.INDIRECT_DATA.address:
             return address
-        place = table.INDIRECT_ADDRESS.address + 2 * (address - table.INDIRECT_DATA.address)
-        (target,) = struct.unpack_from("<H", self._memory, place)
+        pointer = table.INDIRECT_ADDRESS.address + 2 * (address - table.INDIRECT_DATA.address)
+        (target,) = struct.unpack_from("<H", self._memory, pointer)
         return int(target) if target < table.INDIRECT_DATA.address else address
 
     def write(self, address: int, data: bytes) -> StatusError:
-        """Writes registers if all of them may be written now, else none; returns what is wrong."""
+        """Writes all registers, or none if one is refused; returns the error."""
         if address < table.EEPROM_END and self.torque:
             return StatusError.ACCESS
         if table.INDIRECT_ADDRESS.address <= address and address + len(data) <= _INDIRECT_END:
@@ -189,20 +189,14 @@ class EmulatedServo:
             if len(data) < register.size:
                 return StatusError.DATA_LENGTH
             changes[register] = register.unpack(data)
-            address = address + register.size
+            address += register.size
             data = data[register.size :]
-        wrong = next(
-            (
-                error
-                for register, value in changes.items()
-                if (error := self._refusal(register, value))
-            ),
-            StatusError.NONE,
-        )
-        if not wrong:
-            for register, value in changes.items():
-                self.set(register, value)
-        return wrong
+        for register, value in changes.items():
+            if error := self._refusal(register, value):
+                return error
+        for register, value in changes.items():
+            self.set(register, value)
+        return StatusError.NONE
 
     def _refusal(self, register: Register, value: int) -> StatusError:
         low, high = _WRITABLE[register]

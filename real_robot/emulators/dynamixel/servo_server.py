@@ -1,25 +1,24 @@
-"""The loop of an emulator program: pseudo-terminals for drivers, a local socket for cameras, clock and faults."""
+"""The front end of emulated servos: a pseudo-terminal per arm, on which drivers find its bus."""
 
 import contextlib
 import os
 import socket
 import time
 import tty
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.plants.plant import Plant
-from stringline.real_robot.emulators.program.control import ControlSocket, serve_ready
+from stringline.real_robot.emulators.program.control import Served
+from stringline.real_robot.emulators.program.emulator_server import EmulatorServer
 from stringline.real_robot.emulators.program.image_feed import ImageFeed
-from stringline.real_robot.emulators.program.operations import Operations
 
 _READ_SIZE = 4096
-_GOALS_TIMEOUT_S = 2.0
-# A late emulator catches up with that much and forgets the rest, as a real world would have gone
-# on.
+# A late emulator makes up for that much and skips the rest, as a real world would have gone on.
 _MAX_LAG_S = 0.25
 
 
@@ -27,8 +26,8 @@ class Terminal:
     """A pseudo-terminal whose far end is a line of servos.
 
     Args:
-        line: Who listens.
-        capture: File that keeps every byte a driver sends, or None.
+        line: Servos that listen.
+        capture: File that records every byte of a driver, or None.
     """
 
     def __init__(self, line: EmulatedLine, capture: Path | None = None) -> None:
@@ -44,7 +43,7 @@ class Terminal:
         return self.master
 
     def serve(self) -> None:
-        """Answers what has come in."""
+        """Answers the packets that have arrived."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.master, _READ_SIZE)
             if self._capture is not None:
@@ -55,11 +54,11 @@ class Terminal:
 
     @property
     def open(self) -> bool:
-        """Whether there still is a port."""
+        """Whether the port still exists."""
         return self.master >= 0
 
     def close(self) -> None:
-        """Pulls the cable."""
+        """Removes the port, as pulling the cable does."""
         if self.open:
             os.close(self.master)
             os.close(self._slave)
@@ -69,17 +68,19 @@ class Terminal:
             self._capture = None
 
 
-class EmulatorServer:
-    """Serves one client and any driver until the client says goodbye.
+class ServoServer(EmulatorServer):
+    """Serves one client and any driver of Dynamixel servos.
 
     Args:
-        plant: The world.
-        arms: Its servos.
+        plant: World of the servos.
+        arms: Servos of both arms.
         listener: Socket where the client connects.
-        real_time: Whether the world goes on by itself, or one period per `advance` message.
+        real_time: Whether the world advances by itself, or one period per `advance` message.
         capture: Folder for the bytes that drivers send, a file per arm, or None.
-        feed: Hands on what the plant's cameras see; None: nobody looks, or somebody else does.
+        feed: Publishes the images of the plant; None: another process does, or nobody.
     """
+
+    WRITE: ClassVar[str] = "goal"
 
     def __init__(
         self,
@@ -91,68 +92,57 @@ class EmulatorServer:
         capture: Path | None = None,
         feed: ImageFeed | None = None,
     ) -> None:
-        self._plant = plant
         self._arms = arms
         self._real_time = real_time
         self._feed = feed
+        self._due = time.monotonic()
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin")
             for arm, line in arms.lines.items()
         }
-        operations = Operations(
-            plant, begin=arms.begin, advance=self._advance_after, fault=self._fault
-        )
-        self._control = ControlSocket(listener, operations)
+        super().__init__(plant, listener)
 
     @property
     def ports(self) -> dict[str, str]:
         """Names of the pseudo-terminals by arm."""
         return {arm: terminal.name for arm, terminal in self._terminals.items()}
 
-    def run(self) -> None:
-        """Serves until the client leaves, then closes everything."""
-        due = time.monotonic()
-        try:
-            while not self._control.left:
-                now = time.monotonic()
-                if self._real_time and now >= due:
-                    self._advance()
-                    due = max(due + self._plant.period_s, now - _MAX_LAG_S)
-                terminals = [terminal for terminal in self._terminals.values() if terminal.open]
-                timeout_s = max(0.0, due - time.monotonic()) if self._real_time else None
-                serve_ready([*terminals, self._control], timeout_s)
-        finally:
-            for terminal in self._terminals.values():
-                terminal.close()
-            self._plant.close()
+    @property
+    def _endpoints(self) -> Sequence[Served]:
+        return [terminal for terminal in self._terminals.values() if terminal.open]
 
-    def _advance_after(self, wanted: Mapping[str, int]) -> None:
-        """Goes on by one period once every line has got as many goals as the driver has sent."""
-        deadline = time.monotonic() + _GOALS_TIMEOUT_S
-        while (late := self._late(wanted)) and time.monotonic() < deadline:
-            serve_ready([self._terminals[arm] for arm in late], 0.05)
-        if late:
-            raise ValueError(
-                f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s."
-            )
-        self._advance()
+    def _run_due(self) -> float | None:
+        if not self._real_time:
+            return None
+        now = time.monotonic()
+        if now >= self._due:
+            self._step()
+            self._due = max(self._due + self._plant.period_s, now - _MAX_LAG_S)
+        return max(0.0, self._due - time.monotonic())
 
-    def _late(self, wanted: Mapping[str, int]) -> list[str]:
-        return [
-            arm
+    def _writes(self) -> Mapping[str, tuple[Served, int]]:
+        return {
+            arm: (terminal, terminal.line.goal_writes)
             for arm, terminal in self._terminals.items()
-            if terminal.open and terminal.line.goal_writes < wanted.get(arm, 0)
-        ]
+            if terminal.open
+        }
 
-    def _advance(self) -> None:
+    def _step(self) -> None:
         self._arms.advance()
         if self._feed is not None:
             self._feed.look()
 
-    def _fault(self, arm: str, kind: str, servo: int) -> None:
+    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+        self._arms.begin(seed, options)
+
+    def _fault(self, arm: str, kind: str, number: int) -> None:
         if arm not in self._terminals:
             raise unknown_name("arm", arm, self._terminals)
         terminal = self._terminals[arm]
-        terminal.line.fault(kind, servo)
+        terminal.line.fault(kind, number)
         if terminal.line.dropped:
+            terminal.close()
+
+    def _close(self) -> None:
+        for terminal in self._terminals.values():
             terminal.close()

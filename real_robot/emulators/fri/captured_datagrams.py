@@ -1,4 +1,4 @@
-"""What arrived at emulated controllers, datagram by datagram."""
+"""The datagrams that arrived at emulated controllers, as records of a file."""
 
 import struct
 from collections.abc import Iterator
@@ -16,9 +16,8 @@ class Captured:
     Attributes:
         period: Number of the controller's period.
         active: Whether commands moved the arm.
-        taken: Whether this one was a new answer to the newest message; what was lost on its way was
-            not.
-        data: As it came in.
+        taken: Whether it was a new answer to the newest message, and not lost on its way.
+        data: The datagram.
     """
 
     period: int
@@ -35,7 +34,7 @@ class Captured:
 
 
 def captured_in(data: bytes) -> Iterator[Captured]:
-    """Yields the records that are whole."""
+    """Yields the complete records."""
     at = 0
     while at + _HEAD.size <= len(data):
         period, flags, size = _HEAD.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""How an emulated controller judges its connection.
+"""The rule by which an emulated controller rates its connection.
 
 KUKA's own rule is not public; this one is an assumption.
 """
@@ -11,15 +11,14 @@ from stringline.real_robot.drivers.fri.enums import Quality
 
 @dataclass(frozen=True)
 class QualityRule:
-    """Shares of answers that came in time.
+    """Thresholds on the share of answers in time.
 
     Attributes:
-        window: Answers that are looked back at.
+        window: Number of answers that count.
         fair: Smallest share for FAIR.
-        good: For GOOD.
-        excellent: For EXCELLENT.
-        most_missed: Answers in a row that may be missing; with one more the connection is POOR at
-            once.
+        good: Smallest share for GOOD.
+        excellent: Smallest share for EXCELLENT.
+        most_missed: Consecutive answers that may be missing; with one more the connection is POOR.
     """
 
     window: int = 20
@@ -29,7 +28,7 @@ class QualityRule:
     most_missed: int = 4
 
     def __post_init__(self) -> None:
-        """Refuses thresholds that are no order."""
+        """Checks the order of the thresholds."""
         if (
             self.window < 1
             or self.most_missed < 0
@@ -42,25 +41,25 @@ class QualityRule:
 
 
 class QualityMeter:
-    """Counts answers by a rule; a new connection has had none."""
+    """Rates a connection by a rule; a new one has had no answers."""
 
     def __init__(self, rule: QualityRule) -> None:
         self._rule = rule
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Begins again."""
         self._seen: deque[bool] = deque([False] * self._rule.window, self._rule.window)
         self._missed = self._rule.most_missed + 1
 
     def note(self, answered: bool) -> None:
-        """Takes down whether an answer came in time."""
+        """Notes whether an answer arrived in time."""
         self._seen.append(answered)
         self._missed = 0 if answered else self._missed + 1
 
     @property
     def quality(self) -> Quality:
-        """Of the connection."""
+        """Quality of the connection."""
         rule = self._rule
         share = sum(self._seen) / self._rule.window
         if self._missed > rule.most_missed or share < rule.fair:

@@ -1,6 +1,4 @@
-"""One emulated controller: what it tells in every period, what it accepts as a command, and when it stops its arm."""
-
-from dataclasses import dataclass, field
+"""One emulated controller: its messages, the commands that it accepts, and its safety stops."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,83 +15,45 @@ from stringline.real_robot.drivers.fri.enums import (
 )
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.fri_inbox import usable
-from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
-from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+from stringline.real_robot.emulators.fri.connection_quality import QualityMeter
 from stringline.real_robot.emulators.fri.emulated_outputs import (
     NEUTRAL,
-    UNTOLD,
+    UNSET,
     bits_of,
+    inputs_of,
     opening_of,
-    told_of,
 )
-from stringline.real_robot.emulators.fri.emulated_session import EmulatedSession
-from stringline.real_robot.emulators.program.faulty_network import KINDS, Road
+from stringline.real_robot.emulators.fri.emulated_session import ControllerSettings, EmulatedSession
+from stringline.real_robot.emulators.program.faulty_channel import KINDS, FaultyChannel
 from stringline.real_robot.ipc.array_messages import Json
 
 Vector = NDArray[np.float64]
 
-EVENTS = (
-    "cut",
-    "mend",
-    "stop",
-    "release",
-    "leave",
-    "restart",
-    "t1",
-    "t2",
-    "aut",
-    "period",
-    "load",
-    "neutral",
-)
+_OF_THE_ARM = ("stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load")
+EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
 _REPEATED_RAD = 1e-6
 _EPOCH_S = 1_700_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class ControllerSettings:
-    """How a controller is set.
-
-    Attributes:
-        version: Of FRI.
-        lower: (7,) axis limits, rad.
-        upper: (7,).
-        fastest: (7,) rad/s; a command that is further from the last than this allows is answered by
-            a safety stop.
-        send_period_ms: Between two messages.
-        receive_multiplier: Messages for each answer.
-        restarts: Whether the application begins its motion anew after it was broken off.
-        rule: Of the connection's quality.
-    """
-
-    version: FriVersion
-    lower: Vector
-    upper: Vector
-    fastest: Vector
-    send_period_ms: int = 10
-    receive_multiplier: int = 1
-    restarts: bool = True
-    rule: QualityRule = field(default_factory=QualityRule)
-
-
 class EmulatedController:
     """The controller of one arm.
 
     Args:
-        settings: How it is set.
+        settings: Settings of the controller.
 
     Attributes:
-        target: (7,) where its arm is sent.
-        opening: Where its gripper is sent.
-        answers: Datagrams that have come in since somebody began to count.
-        stops: Why the arm was stopped, in words, oldest first.
-        out: The way to the client.
-        back: The way from it.
+        target: (7,) target of the arm, rad.
+        opening: Target of the gripper.
+        answered: Whether the newest message was answered.
+        answers: Datagrams received in this episode; the server resets it.
+        stops: Reasons for which the arm was stopped, oldest first.
+        out: Channel to the client.
+        back: Channel from the client.
     """
 
     def __init__(self, settings: ControllerSettings) -> None:
@@ -105,12 +65,14 @@ class EmulatedController:
         self._send_period_ms = settings.send_period_ms
         self._stamp_ms = 0
         self._load_nm = 0.0
-        self._bits: tuple[float, ...] = UNTOLD
+        self._bits: tuple[float, ...] = UNSET
         self._sequence = 0
         self._last_command = -1
         self._reflected = 0
-        self._answered = self._follows = False
-        self._periods_since_command = self._since_asked = 0
+        self.answered = False
+        self._follows = False
+        self._periods_since_command = 0
+        self._since_asked = 0
         self._measured = np.zeros(JOINTS)
         self._velocity = np.zeros(JOINTS)
         self._torque = np.zeros(JOINTS)
@@ -121,21 +83,16 @@ class EmulatedController:
         self.answers = 0
         self.stops: list[str] = []
         self._asked = self._in_time = 0
-        self.out = Road()
-        self.back = Road()
+        self.out = FaultyChannel()
+        self.back = FaultyChannel()
 
     @property
     def state(self) -> SessionState:
-        """Of the session."""
+        """State of the session."""
         return self._session.state
 
-    @property
-    def answered(self) -> bool:
-        """Whether the newest message was answered."""
-        return self._answered
-
     def report(self) -> dict[str, Json]:
-        """Returns how many messages were sent by the clock, how many were answered in time, and why the arm was stopped."""
+        """Returns the statistics of `ControllerReport`."""
         return {
             "periods": self._asked,
             "in_time": self._in_time,
@@ -144,7 +101,7 @@ class EmulatedController:
         }
 
     def sense(self, position: Vector, torque: Vector, opening: float) -> None:
-        """Shows it what its arm and gripper do."""
+        """Measures the state of arm and gripper."""
         self._measured = position
         self._torque = torque
         self._measured_opening = opening
@@ -152,60 +109,60 @@ class EmulatedController:
             self.target = position.copy()
 
     def begin(self, position: Vector, opening: float) -> list[bytes]:
-        """Puts the arm elsewhere, which breaks off a motion; returns what is told about it, oldest first.
+        """Moves the arm to a new world, which interrupts a motion and ends a safety stop.
 
-        Somebody has looked after a stop before a new world begins.
+        Returns:
+            The messages about it, oldest first.
         """
         was = self.state
         self._safety = SafetyState.NORMAL
         self._session.break_off()
         self.sense(position, np.zeros(JOINTS), opening)
         self.opening = opening
-        self._bits = UNTOLD
-        told = [self._tell()]
+        self._bits = UNSET
+        messages = [self._message()]
         if was is SessionState.COMMANDING_ACTIVE:
             self._session.state = was
             self._session.wants_motion = True
             self._hold()
-            told.append(self._tell())
-        return told
+            messages.append(self._message())
+        return messages
 
     def tick(self, *, judged: bool = True) -> list[bytes]:
-        """Goes on by a period and returns the datagrams that reach the client.
+        """Advances by a period and returns the datagrams that reach the client.
 
         Args:
             judged: Whether a missing answer counts against the connection.
         """
         for data in self.back.pass_period():
-            self._obey(data)
+            self._execute(data)
         self._since_asked += 1
-        self._asked = self._asked + 1
-        self._in_time = self._in_time + self._answered
-        if self._answered or (judged and self._since_asked >= self._settings.receive_multiplier):
-            self._meter.note(self._answered)
+        self._asked += 1
+        self._in_time += self.answered
+        if self.answered or (judged and self._since_asked >= self._settings.receive_multiplier):
+            self._meter.note(self.answered)
             self._since_asked = 0
-        if self.state is SessionState.MONITORING_WAIT and not self._answered:
-            self._last_command = (
-                -1
-            )  # The next client may be another one, which counts from the start.
+        if self.state is SessionState.MONITORING_WAIT and not self.answered:
+            # The next client may be another one, which counts from the start.
+            self._last_command = -1
         was = self._session.commanding
         may_move = self._safety is SafetyState.NORMAL
         self._session.advance(self._meter.quality, may_move=may_move, follows=self._follows)
         if self._session.commanding != was:
             self._hold()
         self._periods_since_command += 1
-        return [*self.out.pass_period(), *self.out.carry(self._tell())]
+        return [*self.out.pass_period(), *self.out.carry(self._message())]
 
     def _hold(self) -> None:
-        """Stands still where the arm is; a motion begins there."""
+        """Stands still at the position of the arm, where the next motion begins."""
         self._ipo = self.target = self._measured.copy()
         self._periods_since_command = 0
         self._follows = False
 
-    def _tell(self) -> bytes:
+    def _message(self) -> bytes:
         settings = self._settings
         self._sequence = (self._sequence + 1) % (1 << 32)
-        self._answered = False
+        self.answered = False
         commanding = self._session.commanding
         active = self.state is SessionState.COMMANDING_ACTIVE
         self._stamp_ms += self._send_period_ms
@@ -226,7 +183,7 @@ class EmulatedController:
             commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
             commanded_torque=(0.0,) * JOINTS,
             external_torque=(self._load_nm, *(0.0,) * (JOINTS - 1)),
-            inputs=told_of(self._measured_opening, self.opening, self._bits)
+            inputs=inputs_of(self._measured_opening, self.opening, self._bits)
             if settings.version.has_io
             else (),
             time=(_EPOCH_S + self._stamp_ms // 1000, self._stamp_ms % 1000 * 1_000_000),
@@ -238,12 +195,12 @@ class EmulatedController:
         return message.to_bytes(settings.version)
 
     def receive(self, data: bytes) -> bool:
-        """Takes a datagram that the client has sent; says whether that was, or let come, a command that it took."""
+        """Receives a datagram; returns whether a command was accepted because of it."""
         self.answers += 1
-        return any([self._obey(arrived) for arrived in self.back.carry(data)])
+        return any([self._execute(arrived) for arrived in self.back.carry(data)])
 
-    def _obey(self, data: bytes) -> bool:
-        """Does what a command says, if it is one, new, and an answer to the newest message; says whether it was."""
+    def _execute(self, data: bytes) -> bool:
+        """Executes a new command that answers the newest message; returns whether it was one."""
         try:
             command = Command.of(self._settings.version, data)
         except FriDecodeError:
@@ -252,7 +209,7 @@ class EmulatedController:
             return False
         self._last_command = command.sequence
         self._reflected = command.sequence
-        self._answered = True
+        self.answered = True
         if self._session.commanding and not usable(command.position):
             self.stop(f"a command of {len(command.position)} joints, or not finite")
         elif self.state is SessionState.COMMANDING_WAIT:
@@ -284,7 +241,7 @@ class EmulatedController:
         self._bits = bits_of(command.outputs, self._bits)
 
     def stop(self, why: str) -> None:
-        """Stops the arm by its safety controller."""
+        """Stops the arm, as its safety controller does."""
         self.stops.append(why)
         self._safety = SafetyState.STOP1_ON_PATH
         self._session.break_off()
@@ -294,16 +251,17 @@ class EmulatedController:
         """Begins or ends a fault.
 
         Args:
-            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the
-                next messages, with `answer_` before it for the next answers; `cut` and `mend` it;
-                `stop` and `release` the arm by the safety controller; `leave` the motion, `restart`
-                the application; change the operation mode to `t1`, `t2`, `aut`, or the send
-                `period`; hang a `load` on the first axis; make the gripper's valve `neutral`, told
-                neither way.
-            count: Of datagrams, at least 1; milliseconds of the period, at least 1; Nm of the load.
+            kind: A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for
+                the next messages, or with the prefix `answer_` for the next answers; `cut` and
+                `mend`: the connection; `stop` and `release`: the safety controller; `leave`: the
+                motion ends; `restart`: the application; `t1`, `t2`, `aut`: the operation mode;
+                `period`: the send period; `load`: a torque on the first axis; `neutral`: the
+                gripper's valve gets neither bit.
+            count: Number of datagrams, at least 1; milliseconds of the period, at least 1; Nm of
+                the load.
 
         Raises:
-            ValueError: There is no such fault.
+            ValueError: The fault is unknown.
         """
         if kind not in FAULTS:
             raise unknown_name("fault", kind, FAULTS)
@@ -329,5 +287,5 @@ class EmulatedController:
             case "neutral":
                 self._bits = NEUTRAL
             case _:
-                road = self.back if kind.startswith("answer_") else self.out
-                road.plan(kind.removeprefix("answer_"), count)
+                channel = self.back if kind.startswith("answer_") else self.out
+                channel.plan(kind.removeprefix("answer_"), count)

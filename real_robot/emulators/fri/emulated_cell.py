@@ -1,4 +1,4 @@
-"""Emulated arms of a body, each with its controller, and the plant that they move together."""
+"""Emulated arms with a controller each, and the plant that they move together."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
 from stringline.real_robot.emulators.fri.controller import ControllerSettings, EmulatedController
-from stringline.real_robot.emulators.grippers.gripper_rig import GripperBench
+from stringline.real_robot.emulators.grippers.gripper_rig import GripperRig
 from stringline.real_robot.emulators.plants.plant import Plant
 
 Vector = NDArray[np.float64]
@@ -20,13 +20,14 @@ class EmulatedCell:
     """Translates between controllers and the plant.
 
     Args:
-        embodiment: Arms of seven hinges, each with or without a gripper.
-        plant: What they move; its period must be the controllers'.
-        version: Of FRI.
+        embodiment: Arms of seven revolute joints, each with or without a gripper.
+        plant: World of the arms; its period must be the controllers'.
+        version: Version of FRI.
         receive_multiplier: Messages for each answer.
-        restarts: Whether applications begin their motions anew after these were broken off.
-        rule: Of the quality of connections.
-        bench: Grippers with a wire of their own; None: they are at the controllers' outputs.
+        restarts: Whether applications begin their motions again after an interruption.
+        rule: Rule for the quality of connections.
+        gripper_rig: Grippers with a connection of their own; None: they are at the controllers'
+            outputs.
 
     Attributes:
         controllers: By arm.
@@ -41,11 +42,11 @@ class EmulatedCell:
         receive_multiplier: int = 1,
         restarts: bool = True,
         rule: QualityRule | None = None,
-        bench: GripperBench | None = None,
+        gripper_rig: GripperRig | None = None,
     ) -> None:
         self._embodiment = embodiment
         self.plant = plant
-        self.bench = bench
+        self.gripper_rig = gripper_rig
         period_ms = round(plant.period_s * 1e3)
         if not 1 <= period_ms <= 100 or abs(period_ms * 1e-3 - plant.period_s) > 1e-9:
             raise ValueError(
@@ -76,17 +77,17 @@ class EmulatedCell:
         self.controllers = {
             arm: EmulatedController(settings) for arm, settings in self._settings.items()
         }
-        if self.bench is not None:
-            self.bench.reboot()
+        if self.gripper_rig is not None:
+            self.gripper_rig.reboot()
         self.sense()
 
     def begin(self, seed: int, options: Mapping[str, float]) -> dict[str, list[bytes]]:
-        """Begins an episode; returns what each controller tells about it."""
+        """Begins an episode; returns the messages in which each controller reports it."""
         self.plant.begin(seed, options)
-        if self.bench is not None:
-            self.bench.begin()
-            self._show_grippers()
-            self.bench.tell()
+        if self.gripper_rig is not None:
+            self.gripper_rig.begin()
+            self._sense_grippers()
+            self.gripper_rig.publish()
         position, _, _ = self.plant.measure()
         return {
             arm: controller.begin(
@@ -96,35 +97,35 @@ class EmulatedCell:
         }
 
     def advance(self) -> None:
-        """Takes the plant one period on, towards the controllers' targets."""
+        """Advances the plant by one period, towards the controllers' targets."""
         target = self.plant.measure()[0].copy()
         for arm, controller in self.controllers.items():
             target[self._embodiment.hinges[arm]] = controller.target
             if arm in self._embodiment.grippers:
-                target[self._embodiment.grippers[arm]] = self._wanted_opening(arm, controller)
+                target[self._embodiment.grippers[arm]] = self._target_opening(arm, controller)
         self.plant.advance(target)
         self.sense()
 
     def sense(self) -> None:
-        """Shows the controllers what their arms do."""
+        """Passes the state of the arms to the controllers."""
         position, _, effort = self.plant.measure()
         for arm, controller in self.controllers.items():
             hinges = self._embodiment.hinges[arm]
             controller.sense(position[hinges], effort[hinges], self._opening(arm, position))
-        self._show_grippers()
+        self._sense_grippers()
 
-    def _show_grippers(self) -> None:
+    def _sense_grippers(self) -> None:
+        if self.gripper_rig is None:
+            return
         position, velocity, effort = self.plant.measure()
-        for arm, gripper in ({} if self.bench is None else self.bench.grippers).items():
-            place = self._embodiment.grippers[arm]
-            gripper.sense(float(position[place]), float(velocity[place]), float(effort[place]))
+        for arm, gripper in self.gripper_rig.grippers.items():
+            index = self._embodiment.grippers[arm]
+            gripper.sense(float(position[index]), float(velocity[index]), float(effort[index]))
 
-    def _wanted_opening(self, arm: str, controller: EmulatedController) -> float:
-        return controller.opening if self.bench is None else self.bench.grippers[arm].opening
+    def _target_opening(self, arm: str, controller: EmulatedController) -> float:
+        rig = self.gripper_rig
+        return controller.opening if rig is None else rig.grippers[arm].opening
 
     def _opening(self, arm: str, position: Vector) -> float:
-        return (
-            float(position[self._embodiment.grippers[arm]])
-            if arm in self._embodiment.grippers
-            else 1.0
-        )
+        grippers = self._embodiment.grippers
+        return float(position[grippers[arm]]) if arm in grippers else 1.0

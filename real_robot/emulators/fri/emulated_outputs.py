@@ -1,65 +1,60 @@
-"""The gripper in the emulated controllers' project: an analogue output, or a valve with one bit or two; what measures it."""
+"""The gripper at an emulated controller: an analogue output, or a valve with one bit or two."""
 
 import math
 from collections.abc import Sequence
 
 from stringline.real_robot.drivers.fri.enums import IoDirection, IoType
 from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.emulators.fri.io_names import (
-    GRIPPER_CLOSE,
-    GRIPPER_INPUT,
-    GRIPPER_IS_OPEN,
-    GRIPPER_OPEN,
-    GRIPPER_OUTPUT,
-)
+
+# Names of inputs and outputs in the emulated controllers' project.
+GRIPPER_OUTPUT = "Gripper.Opening"
+GRIPPER_INPUT = "Gripper.MeasuredOpening"
+# The same gripper with a valve, and a bit for each direction.
+GRIPPER_OPEN = "Gripper.Open"
+GRIPPER_CLOSE = "Gripper.Close"
+GRIPPER_IS_OPEN = "Gripper.IsOpen"
 
 _AS_GOOD_AS_OPEN = 0.95
-# What a valve's bits, to open and to close, were set to: nothing yet by a client, so that they are
-# as the gripper is; neither.
-UNTOLD = ()
+# States of a valve's bits, to open and to close: not set by a client yet, so that they follow the
+# gripper; and neither.
+UNSET = ()
 NEUTRAL = (0.0, 0.0)
 
 
 def opening_of(outputs: Sequence[IoValue], before: float) -> float:
-    """Returns where outputs send the gripper, from 0 to 1.
+    """Returns the target opening, 0 to 1, by the outputs that a client has written.
 
     Args:
-        outputs: That a client has written.
-        before: Where it was sent before. It stays there if nobody says otherwise, or if a valve is
-            told both or neither.
+        outputs: The written outputs.
+        before: Target before; it stays without an output, or if a valve gets both bits or neither.
     """
-    told = {one.name: one.value for one in outputs if math.isfinite(one.value)}
-    if GRIPPER_OUTPUT in told:
-        return min(max(told[GRIPPER_OUTPUT], 0.0), 1.0)
-    if GRIPPER_OPEN not in told:
+    given = {one.name: one.value for one in outputs if math.isfinite(one.value)}
+    if GRIPPER_OUTPUT in given:
+        return min(max(given[GRIPPER_OUTPUT], 0.0), 1.0)
+    if GRIPPER_OPEN not in given:
         return before
-    opens = bool(told[GRIPPER_OPEN])
-    closes = bool(told.get(GRIPPER_CLOSE, not opens))  # With one bit alone a spring closes.
+    opens = bool(given[GRIPPER_OPEN])
+    closes = bool(given.get(GRIPPER_CLOSE, not opens))  # With one bit alone a spring closes.
     return before if opens == closes else float(opens)
 
 
 def bits_of(outputs: Sequence[IoValue], before: tuple[float, ...]) -> tuple[float, ...]:
-    """Returns what the valve's bits are set to: as before if nobody says otherwise.
-
-    Args:
-        outputs: That a client has written.
-        before: What they were set to.
-    """
-    told = {one.name: float(bool(one.value)) for one in outputs if math.isfinite(one.value)}
-    if GRIPPER_OUTPUT in told:
-        return UNTOLD
-    if GRIPPER_OPEN not in told:
+    """Returns the valve's bits after a client has written outputs."""
+    given = {one.name: float(bool(one.value)) for one in outputs if math.isfinite(one.value)}
+    if GRIPPER_OUTPUT in given:
+        return UNSET
+    if GRIPPER_OPEN not in given:
         return before
-    return told[GRIPPER_OPEN], told.get(GRIPPER_CLOSE, 1.0 - told[GRIPPER_OPEN])
+    return given[GRIPPER_OPEN], given.get(GRIPPER_CLOSE, 1.0 - given[GRIPPER_OPEN])
 
 
-def told_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[IoValue, ...]:
-    """Returns what a controller tells of all inputs and outputs that are registered for FRI: these, in every message.
+def inputs_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[IoValue, ...]:
+    """Returns the inputs and outputs in each message of a controller.
 
     Args:
         measured: Opening of the gripper.
-        wanted: Where outputs send it.
-        bits: What the valve's are set to.
+        wanted: Target opening.
+        bits: State of the valve's bits.
     """
     is_open = float(measured >= _AS_GOOD_AS_OPEN)
     as_wanted = float(wanted >= 0.5)

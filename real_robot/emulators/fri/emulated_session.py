@@ -1,22 +1,56 @@
-"""The session of an emulated controller, and the application on it: a motion with a joint overlay, begun again and again."""
+"""The session of an emulated controller, and its application: a motion with a joint overlay."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stringline.real_robot.drivers.fri.enums import Quality, SessionState
+from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.emulators.fri.connection_quality import QualityRule
 
-# An application waits a moment before it begins its motion, and the controller before it follows a
-# client.
+Vector = NDArray[np.float64]
+
+# An application waits before it begins its motion, and the controller before it follows a client.
 _READY_PERIODS = 5
 _WAIT_PERIODS = 5
 
 
-class EmulatedSession:
-    """Goes through the states as Sunrise does.
-
-    Args:
-        restarts: Whether the application begins its motion anew after it was broken off.
+@dataclass(frozen=True, eq=False)
+class ControllerSettings:
+    """Settings of a controller.
 
     Attributes:
-        state: Of the session.
-        wants_motion: Whether the application is about to begin, or in, its motion.
+        version: Version of FRI.
+        lower: (7,) lower axis limits, rad.
+        upper: (7,) upper axis limits, rad.
+        fastest: (7,) rad/s; a command that is farther from the last than this allows causes a
+            safety stop.
+        send_period_ms: Milliseconds between two messages.
+        receive_multiplier: Messages for each answer.
+        restarts: Whether the application begins its motion again after an interruption.
+        rule: Rule for the connection's quality.
+    """
+
+    version: FriVersion
+    lower: Vector
+    upper: Vector
+    fastest: Vector
+    send_period_ms: int = 10
+    receive_multiplier: int = 1
+    restarts: bool = True
+    rule: QualityRule = field(default_factory=QualityRule)
+
+
+class EmulatedSession:
+    """Changes its state as Sunrise does.
+
+    Args:
+        restarts: Whether the application begins its motion again after an interruption.
+
+    Attributes:
+        state: State of the session.
+        wants_motion: Whether the application is in its motion or about to begin it.
     """
 
     def __init__(self, *, restarts: bool = True) -> None:
@@ -27,16 +61,16 @@ class EmulatedSession:
 
     @property
     def commanding(self) -> bool:
-        """Whether a motion is under way."""
+        """Whether a motion is in progress."""
         return self.state in (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
 
     def advance(self, quality: Quality, *, may_move: bool, follows: bool) -> None:
-        """Goes on by a period.
+        """Advances by a period.
 
         Args:
-            quality: Of the connection.
-            may_move: Whether the safety controller lets the arm move.
-            follows: Whether the client repeats the controller's position, as it has to before it
+            quality: Quality of the connection.
+            may_move: Whether the safety controller allows motion.
+            follows: Whether the client repeats the controller's position, as it must before it
                 may command.
         """
         self._periods += 1
@@ -58,7 +92,7 @@ class EmulatedSession:
                 pass
 
     def break_off(self, state: SessionState = SessionState.MONITORING_READY) -> None:
-        """Ends the motion, if one is under way."""
+        """Ends a motion in progress."""
         if self.commanding:
             self._go(state)
             self.wants_motion = self._restarts

@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION
-from stringline.real_robot.emulators.grippers.gripper_arguments import gripper_arguments
+from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
+from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.emulators.program.emulator_settings import EmulatorSettings, FriSettings
 from stringline.real_robot.ipc.array_messages import Json
 
 
 @dataclass(frozen=True)
 class ControllerReport:
-    """How a controller fared.
+    """Statistics of a controller since it was switched on.
 
     Attributes:
         periods: Messages sent.
-        in_time: Of these, how many were answered before the next.
-        stops: Why it has stopped its arm, oldest first.
+        in_time: Number of these that were answered before the next.
+        stops: Reasons for which it has stopped its arm, oldest first.
         state: Name of the session's state.
     """
 
@@ -26,87 +27,93 @@ class ControllerReport:
     stops: tuple[str, ...]
     state: str
 
+    @staticmethod
+    def values_in(entry: Mapping[str, Json]) -> dict[str, Any]:
+        """Returns these values of an entry of a report."""
+        return {
+            "periods": int(str(entry["periods"])),
+            "in_time": int(str(entry["in_time"])),
+            "stops": _texts(entry["stops"]),
+            "state": str(entry["state"]),
+        }
+
 
 @dataclass(frozen=True)
 class GripperReport:
-    """How a gripper with a wire of its own fared.
+    """Statistics of a gripper with a connection of its own.
 
     Attributes:
         heard: Messages that reached it on its channel of commands.
-        wrong: What was wrong with some of them.
+        wrong: Errors in some of them.
     """
 
     heard: int
     wrong: tuple[str, ...]
 
 
-class FriEmulator(Emulator):
-    """The program `emulators.fri`; `ports` are those that a driver opens, `address:number` by arm."""
-
-    PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.fri"
-
-    @classmethod
-    def of_task(
-        cls,
-        task: str,
-        *,
-        version: str = DEFAULT_VERSION,
-        gripper: Mapping[str, Any] | None = None,
-        good: float | None = None,
-        most_missed: int | None = None,
-        **settings: Any,
-    ) -> Self:
-        """Returns the emulator of a MuJoCo world, not started yet.
-
-        Args:
-            task: Name in the catalogue.
-            version: Of FRI.
-            gripper: Settings of the driver's grippers; only one with a wire of its own makes a
-                difference here.
-            good: Share of answers in time from which commands are taken; None: as of the program.
-                On a busy machine only a controller that asks for less stays connected.
-            most_missed: Answers in a row that may be missing; None: as of the program.
-            settings: Further ones, as of every emulator.
-        """
-        emulator = super().of_task(task, **settings)
-        emulator._arguments += ["--version", version, *gripper_arguments(gripper)]
-        for name, value in (("--good", good), ("--most-missed", most_missed)):
-            emulator._arguments += [] if value is None else [name, str(value)]
-        return emulator
+class KukaEmulator(Emulator):
+    """Emulated KUKA arms, over FRI or behind a driver program."""
 
     def reboot(self, *, patient: bool = False) -> None:
-        """Switches all controllers off and on; in lock-step sessions come up by themselves again, until the next episode.
+        """Switches all controllers off and on.
+
+        In lock-step sessions come up by themselves again, until the next episode.
 
         Args:
-            patient: In lock-step, whether controllers go on only when they are told to, by `nudge`.
+            patient: In lock-step over FRI, whether controllers advance only by `nudge`.
         """
-        self._ask({"operation": "reboot", "patient": patient})
-
-    def nudge(self, arm: str) -> None:
-        """In lock-step, before the first episode: makes a controller send its next message, answered or not."""
-        self._ask({"operation": "nudge", "arm": arm})
-
-    def report(self) -> dict[str, ControllerReport]:
-        """Returns how each controller fared since it was switched on, by arm."""
-        return {arm: _report(entry) for arm, entry in self._reports("report").items()}
-
-    def gripper_report(self) -> dict[str, GripperReport]:
-        """Returns how each gripper with a wire of its own fared since it was switched on, by arm."""
-        reports = self._reports("grippers")
-        return {
-            arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"]))
-            for arm, entry in reports.items()
-        }
+        self._request({"operation": "reboot", "patient": patient})
 
     def _reports(self, kind: str) -> dict[str, dict[str, Json]]:
-        found = self._ask({"operation": "report"})[0][kind]
+        found = self._request({"operation": "report"})[0][kind]
         assert isinstance(found, dict)
         return {arm: entry for arm, entry in found.items() if isinstance(entry, dict)}
 
 
-def _report(entry: dict[str, Json]) -> ControllerReport:
-    counts = int(str(entry["periods"])), int(str(entry["in_time"]))
-    return ControllerReport(*counts, _texts(entry["stops"]), str(entry["state"]))
+class FriEmulator(KukaEmulator):
+    """Emulated KUKA controllers with FRI; `ports` are `address:number` that a driver opens, by arm.
+
+    Args:
+        gripper: Settings of the driver's grippers; only grippers with a connection of their own
+            make a difference here.
+        **settings: Fields of `FriSettings`; None stands for the default.
+    """
+
+    SETTINGS: ClassVar[type[EmulatorSettings]] = FriSettings
+
+    def __init__(self, *, gripper: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        given = {name: value for name, value in settings.items() if value is not None}
+        found = gripper_settings(gripper, ())
+        if isinstance(found, WsgGripper):
+            given |= {
+                "gripper": WSG_LCM,
+                "gripper_address": found.address,
+                "gripper_interface": found.interface,
+                "gripper_commands": found.command_channel,
+                "gripper_states": found.status_channel,
+            }
+        super().__init__(**given)
+
+    def nudge(self, arm: str) -> None:
+        """Makes a controller send its next message, answered or not.
+
+        Only in lock-step, before the first episode.
+        """
+        self._request({"operation": "nudge", "arm": arm})
+
+    def report(self) -> dict[str, ControllerReport]:
+        """Returns the statistics of each controller since it was switched on, by arm."""
+        return {
+            arm: ControllerReport(**ControllerReport.values_in(entry))
+            for arm, entry in self._reports("report").items()
+        }
+
+    def gripper_report(self) -> dict[str, GripperReport]:
+        """Returns the statistics of each gripper with a connection of its own, by arm."""
+        return {
+            arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"]))
+            for arm, entry in self._reports("grippers").items()
+        }
 
 
 def _texts(found: Json) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""Emulated grippers with a wire of their own."""
+"""Emulated grippers with a connection of their own."""

@@ -1,21 +1,23 @@
-"""The emulated grippers of all arms of a cell, at one multicast group."""
+"""The emulated grippers of all arms of a cell, which have a connection of their own: LCM."""
 
 from collections.abc import Mapping
 
 from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 from stringline.real_robot.emulators.grippers.emulated_wsg import EmulatedWsg
+from stringline.real_robot.emulators.program.emulator_settings import KukaSettings
 from stringline.real_robot.ipc.array_messages import Json
 
 
-class GripperBench:
-    """Grippers with a wire of their own, beside emulated arms.
+class GripperRig:
+    """Grippers in one multicast group, beside emulated arms.
 
     Args:
-        arms: Names of those that have a gripper.
-        settings: As the drivers on the other end have them: addresses and channels.
-        period_s: Between two ticks.
+        arms: Names of the arms with a gripper.
+        settings: Addresses and channels, as the drivers at the other end have them.
+        period_s: Seconds between two ticks.
 
     Attributes:
         grippers: By arm.
@@ -29,17 +31,13 @@ class GripperBench:
         self._period_s = period_s
         self._arms = arms
         self._channels = {settings.channels(arm)[0]: arm for arm in arms}
-        self._link = LcmLink(
-            settings.address, settings.interface, settings.ttl, frozenset(self._channels)
-        )
-        self._link.open()
-        self._voices = {arm: self._voice() for arm in arms}
+        self._link = self._open(frozenset(self._channels))
+        self._publishers = {arm: self._open(frozenset()) for arm in arms}
         self.reboot()
 
-    def _voice(self) -> LcmLink:
-        """Returns a place to speak from: a driver has one for its gripper, and another one when it is started again."""
+    def _open(self, channels: frozenset[str]) -> LcmLink:
         settings = self._settings
-        link = LcmLink(settings.address, settings.interface, settings.ttl, frozenset())
+        link = LcmLink(settings.address, settings.interface, settings.ttl, channels)
         link.open()
         return link
 
@@ -48,7 +46,7 @@ class GripperBench:
         return self._link.fileno()
 
     def serve(self) -> None:
-        """Takes what has come in."""
+        """Receives the commands that have arrived."""
         for message in self._link.receive():
             self.grippers[self._channels[message.channel]].receive(message.payload)
 
@@ -57,23 +55,23 @@ class GripperBench:
         self.grippers = {arm: EmulatedWsg(period_s=self._period_s) for arm in self._arms}
 
     def begin(self) -> None:
-        """Starts all grippers anew in a new world."""
+        """Starts all grippers again in a new world."""
         for gripper in self.grippers.values():
             gripper.begin()
 
     def tick(self) -> None:
-        """Goes on by a period, and tells what is to be told."""
+        """Advances by a period, and publishes the states that are due."""
         for arm, gripper in self.grippers.items():
             self._publish(arm, gripper.tick())
 
-    def tell(self) -> None:
-        """Tells the state of all, whether or not it is due."""
+    def publish(self) -> None:
+        """Publishes the state of all, whether or not it is due."""
         for arm, gripper in self.grippers.items():
-            self._publish(arm, gripper.tell())
+            self._publish(arm, gripper.publish())
 
     def _publish(self, arm: str, payloads: list[bytes]) -> None:
         for payload in payloads:
-            self._voices[arm].publish(self._settings.channels(arm)[1], payload)
+            self._publishers[arm].publish(self._settings.channels(arm)[1], payload)
 
     def fault(self, arm: str, kind: str, count: int) -> None:
         """Begins or ends a fault of one gripper; see `EmulatedWsg.fault`."""
@@ -81,15 +79,41 @@ class GripperBench:
             raise unknown_name("arm with a gripper", arm, self.grippers)
         self.grippers[arm].fault(kind, count)
         if kind == "restart":
-            old = self._voices[arm]
-            self._voices[arm] = self._voice()
+            # A driver that is started again publishes from another port.
+            old = self._publishers[arm]
+            self._publishers[arm] = self._open(frozenset())
             old.close()
 
     def report(self) -> Mapping[str, Json]:
-        """Returns how each gripper fared, by arm."""
+        """Returns the report of each gripper, by arm."""
         return {arm: gripper.report() for arm, gripper in self.grippers.items()}
 
     def close(self) -> None:
         """Leaves the group."""
-        for link in (self._link, *self._voices.values()):
+        for link in (self._link, *self._publishers.values()):
             link.close()
+
+
+def gripper_rig_of(
+    settings: KukaSettings, arms: tuple[str, ...], period_s: float
+) -> GripperRig | None:
+    """Returns the grippers of an emulator, connected; None if they belong to the controllers.
+
+    Args:
+        settings: Settings of the emulator.
+        arms: Names of the arms with a gripper.
+        period_s: Period of the world.
+
+    Raises:
+        ValueError: Such grippers are not possible.
+    """
+    if settings.gripper != WSG_LCM:
+        return None
+    wsg = {
+        "address": settings.gripper_address,
+        "interface": settings.gripper_interface,
+        "command_channel": settings.gripper_commands,
+        "status_channel": settings.gripper_states,
+    }
+    gripper = gripper_settings({"transport": WSG_LCM, WSG_LCM: wsg}, arms)
+    return GripperRig(arms, gripper, period_s=period_s) if isinstance(gripper, WsgGripper) else None

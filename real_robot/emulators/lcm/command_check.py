@@ -1,4 +1,4 @@
-"""The commands that moved an arm over LCM, out of what its emulated program captured, held against limits."""
+"""Checks the commands that moved an arm over LCM, from the capture of its driver program."""
 
 import struct
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
-from stringline.real_robot.drivers.lcm.status import JOINTS
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
 from stringline.real_robot.safety.limits import SafetyLimits
 
@@ -18,12 +18,12 @@ _HEAD = struct.Struct("<IBH")
 
 
 class CapturedCommand(NamedTuple):
-    """What has reached a program.
+    """A command that reached a program.
 
     Attributes:
         period: Number of the period of its first arm's controller.
         passed_on: Whether it moved an arm.
-        data: As it came in.
+        data: The encoded command.
     """
 
     period: int
@@ -35,7 +35,7 @@ class CapturedCommand(NamedTuple):
         return _HEAD.pack(self.period, self.passed_on, len(self.data)) + self.data
 
     def row(self) -> tuple[float, ...]:
-        """Returns the positions of all arms, none if it is no command."""
+        """Returns the positions of all arms, or () if it cannot be decoded."""
         try:
             found = IIWA_COMMAND.decode(self.data)["joint_position"]
         except LcmDecodeError:
@@ -45,7 +45,7 @@ class CapturedCommand(NamedTuple):
 
 
 def commands_in(data: bytes) -> Iterator[CapturedCommand]:
-    """Yields the records that are whole."""
+    """Yields the complete records."""
     at = 0
     while at + _HEAD.size <= len(data):
         period, passed_on, size = _HEAD.unpack_from(data, at)
@@ -56,15 +56,15 @@ def commands_in(data: bytes) -> Iterator[CapturedCommand]:
 
 
 class LcmLine:
-    """The commands of one arm, out of a file that grows, held against limits.
+    """Checks the commands of one arm, in a file that grows.
 
-    Each time that the program lets its arms go, a path begins, at rest. While nothing is heard
-    nothing is sent, and commands go on later as if that time had not been.
+    Each time that the program releases its arms, a path begins, at rest. During a silence of the
+    program no command is sent, and later ones continue as if that time had not passed.
 
     Args:
-        file: What the emulator captures, see its `--capture`.
-        place: Of the arm among those of the program.
-        check: Of the arm's joints.
+        file: File that the emulator captures; see its `--capture`.
+        place: Index of the arm in the program.
+        check: Limits of the arm's joints.
     """
 
     def __init__(self, file: Path, place: int, check: ArmCheck) -> None:
@@ -75,10 +75,10 @@ class LcmLine:
         self._begins = True
 
     def begins_at(self, start: int) -> None:
-        """Has no use for where episodes begin: the first command of one goes on from the last of the one before."""
+        """Does nothing: the first command of an episode continues the last of the one before."""
 
     def take(self, sent: int) -> None:
-        """Looks at what has come in."""
+        """Checks the commands that were added."""
         with self._file.open("rb") as stream:
             stream.seek(self._at)
             data = stream.read()
@@ -92,9 +92,9 @@ class LcmLine:
             self._begins = False
 
 
-def lcm_check(body: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
-    """Returns the check of an arm's seven joints: numbers are sent as they are, so nothing is rounded."""
-    hinges = body.hinges[arm]
+def lcm_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the limits of an arm's seven joints, without a tolerance for rounding."""
+    hinges = embodiment.hinges[arm]
     step = limits.velocity[hinges] * period_s
     change = limits.acceleration[hinges] * period_s**2
     return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)

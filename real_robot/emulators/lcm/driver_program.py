@@ -1,4 +1,4 @@
-"""One emulated drake-iiwa-driver in its multicast group: what reaches it, what it publishes, and others who do the same."""
+"""One emulated drake-iiwa-driver in its multicast group, and other programs that interfere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,47 +13,53 @@ from stringline.real_robot.emulators.fri.controller import EVENTS as CONTROLLER_
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.lcm.command_check import CapturedCommand
 from stringline.real_robot.emulators.lcm.emulated_program import EmulatedProgram, ProgramSettings
-from stringline.real_robot.emulators.lcm.status_faults import LIES, Lies
-from stringline.real_robot.emulators.program.faulty_network import KINDS, Road
+from stringline.real_robot.emulators.lcm.status_faults import STATUS_FAULTS, StatusFaults
+from stringline.real_robot.emulators.program.faulty_channel import KINDS, FaultyChannel
 from stringline.real_robot.ipc.array_messages import Json
 
 EVENTS = ("cut", "mend", "foreign", "twin", "crash", "revive")
 _OF_CONTROLLER = tuple(name for name in CONTROLLER_EVENTS if name not in EVENTS)
-FAULTS = (*KINDS, *(f"command_{kind}" for kind in KINDS), *LIES, *EVENTS, *_OF_CONTROLLER)
+FAULTS = (
+    *KINDS,
+    *(f"command_{kind}" for kind in KINDS),
+    *STATUS_FAULTS,
+    *EVENTS,
+    *_OF_CONTROLLER,
+)
 
 
-class RoughLink(LcmLink):
-    """A link whose datagrams meet with faults on their way out.
+class FaultyLink(LcmLink):
+    """A link with faults of the datagrams that it sends.
 
     Attributes:
-        road: That way.
+        channel: Faults on the way out.
     """
 
-    road: Road
+    channel: FaultyChannel
 
     def _send(self, data: bytes) -> bool:
-        return all([super(RoughLink, self)._send(one) for one in self.road.carry(data)])
+        return all([super(FaultyLink, self)._send(one) for one in self.channel.carry(data)])
 
-    def publish_beside(self, channel: str, payload: bytes) -> None:
-        """Publishes what is kept back by a cut only."""
-        if not self.road.cut:
+    def publish_unless_cut(self, channel: str, payload: bytes) -> None:
+        """Publishes a message to which no fault but a cut applies."""
+        if not self.channel.cut:
             for data in self._packed(channel, payload):
                 super()._send(data)
 
-    def tell_late(self) -> None:
-        """Goes on by a period and sends what was late."""
-        for data in self.road.pass_period():
+    def send_late(self) -> None:
+        """Advances by a period and sends the late datagrams."""
+        for data in self.channel.pass_period():
             super()._send(data)
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where a station is, and who moves what.
+class Endpoint:
+    """Address of a driver program.
 
     Attributes:
         address: `group:port` of LCM.
-        channels: Of the program.
-        capture: File that keeps what reaches the program from its client, or None.
+        channels: Channels of the program.
+        capture: File that records the commands that reach the program, or None.
     """
 
     address: str
@@ -61,41 +67,47 @@ class Place:
     capture: Path | None = None
 
 
-class Station:
+class DriverProgramEmulator:
     """The program with its connections.
 
     Args:
-        controllers: Its arms, in its order.
-        place: Where it is.
-        settings: How the program is started.
+        controllers: Controllers of its arms, in its order.
+        endpoint: Its address.
+        settings: Options of the program.
 
     Attributes:
         arms: Names.
+        address: `group:port` of LCM.
         program: The program.
-        heard: Commands of the client since somebody began to count.
+        received: Commands of the client in this episode.
     """
 
     def __init__(
-        self, controllers: Mapping[str, EmulatedController], place: Place, settings: ProgramSettings
+        self,
+        controllers: Mapping[str, EmulatedController],
+        endpoint: Endpoint,
+        settings: ProgramSettings,
     ) -> None:
         self.arms = tuple(controllers)
-        self._place = place
+        self.address = endpoint.address
+        self._channels = endpoint.channels
         self._settings = settings
-        self._capture = None if place.capture is None else place.capture.open("wb", buffering=0)
-        self._others = LcmLink(place.address, channels=frozenset())
+        capture = endpoint.capture
+        self._capture = None if capture is None else capture.open("wb", buffering=0)
+        self._others = LcmLink(self.address, channels=frozenset())
         self._others.open()
-        self._link = RoughLink(place.address, channels=frozenset({place.channels.command}))
+        self._link = FaultyLink(self.address, channels=frozenset({self._channels.command}))
         self.reboot(controllers)
 
     def reboot(self, controllers: Mapping[str, EmulatedController]) -> None:
-        """Begins anew, as another process would: it speaks from another port."""
+        """Begins again as another process, which publishes from another port."""
         self._controllers = dict(controllers)
-        self._link.road = Road()
-        self._back = Road()
-        self._lies = Lies()
+        self._link.channel = FaultyChannel()
+        self._commands = FaultyChannel()
+        self._faults = StatusFaults()
         self._link.open()
         self.program = EmulatedProgram(self._controllers, self._settings)
-        self.heard = self._periods = self._asked = self._in_time = 0
+        self.received = self._periods = self._asked = self._in_time = 0
         self._answered = False
         self._foreign = self._twin = 0
         if self._capture is not None:
@@ -107,80 +119,82 @@ class Station:
         return self._link.fileno()
 
     def begin(self) -> None:
-        """Begins an episode: what was told before does not count."""
+        """Begins an episode: commands before it do not count."""
         self.serve()
         self.program.begin()
-        # So that who reads the capture sees that commands begin anew.
-        self.heard = 0
-        self._periods = self._periods + 2
+        self.received = 0
+        # The gap shows readers of the capture that commands begin again.
+        self._periods += 2
         if self._capture is not None and self._capture.tell():
             self._capture.write(CapturedCommand(self._periods, False, b"").to_bytes())
 
     def serve(self) -> None:
-        """Takes what has come in."""
+        """Receives the commands that have arrived."""
         for message in self._link.receive():
             if message.source == self._others.own:
-                self.program.obey(message.payload)
+                self.program.receive(message.payload)
                 continue
-            self.heard = self.heard + 1
+            self.received += 1
             self._answered = True
-            for arrived in self._back.carry(message.payload):
+            for arrived in self._commands.carry(message.payload):
                 self._take(arrived)
 
     def _take(self, payload: bytes) -> None:
-        """Hands on what has reached the program."""
+        """Passes a command on to the program."""
         if self._capture is not None:
             passed_on = any(self._passed_on(arm) for arm in self.arms)
             self._capture.write(CapturedCommand(self._periods, passed_on, payload).to_bytes())
-        self.program.obey(payload)
+        self.program.receive(payload)
 
     def _passed_on(self, arm: str) -> bool:
         active = self._controllers[arm].state is SessionState.COMMANDING_ACTIVE
         return active and not self.program.inhibited(arm) and not self.program.ended
 
     def tick(self, arms: tuple[str, ...], host_us: int | None, *, counted: bool) -> None:
-        """Goes on by a period of some of its arms, and publishes what came of it.
+        """Advances by a period of some of its arms, and publishes the status.
 
         Args:
-            arms: Whose controllers send their messages.
+            arms: Arms whose controllers send their messages.
             host_us: As in `EmulatedProgram.step`.
-            counted: Whether a period without a new command is one that was not answered in time.
+            counted: Whether a period without a new command counts as not answered in time.
         """
         self.serve()
-        for late in self._back.pass_period():
+        for late in self._commands.pass_period():
             self._take(late)
-        self._link.tell_late()
+        self._link.send_late()
         if self._foreign:
             self._foreign -= 1
-            self._command_as_somebody_else()
+            self._command_as_another_client()
         if self.arms[0] in arms:
             self._periods += 1
             if counted:
-                self._asked = self._asked + 1
-                self._in_time = self._in_time + self._answered
+                self._asked += 1
+                self._in_time += self._answered
             self._answered = False
-        told = {arm: self._controllers[arm].tick(judged=bool(self.program.ended)) for arm in arms}
-        for arm, datagrams in told.items():
+        messages = {
+            arm: self._controllers[arm].tick(judged=bool(self.program.ended)) for arm in arms
+        }
+        for arm, datagrams in messages.items():
             for data in datagrams:
                 self.program.step(arm, data, host_us)
         self.publish()
 
     def publish(self) -> None:
-        """Tells what the arms do, as after each step."""
+        """Publishes the status of the arms, as after each step."""
         if self.program.ended:
             return
-        channels = self._place.channels
-        told = self._lies.told(self.program.status())
-        self._link.publish(channels.status, told)
-        self._link.publish_beside(channels.telemetry, self.program.telemetry())
+        channels = self._channels
+        status = self._faults.encode(self.program.status())
+        self._link.publish(channels.status, status)
+        self._link.publish_unless_cut(channels.telemetry, self.program.telemetry())
         if self._twin:
             self._twin -= 1
-            self._others.publish(channels.status, told)
+            self._others.publish(channels.status, status)
 
-    def _command_as_somebody_else(self) -> None:
+    def _command_as_another_client(self) -> None:
         row = self.program.status()["joint_position_commanded"]
         self._others.publish(
-            self._place.channels.command, IIWA_COMMAND.encode({"utime": 0, "joint_position": row})
+            self._channels.command, IIWA_COMMAND.encode({"utime": 0, "joint_position": row})
         )
         self.serve()
 
@@ -188,21 +202,22 @@ class Station:
         """Begins or ends a fault.
 
         Args:
-            arm: Of the controller that is meant, where one is.
-            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the
-                next datagrams, with `command_` before it for the next commands; `cut` and `mend`
-                it; a lie in the next statuses (`freeze`, `backwards`, `nan`, `joints`, `push`,
-                `zeros`); for the next periods, `foreign` commands, or a `twin` that publishes the
-                same statuses; `crash` the program and `revive` it; or what a controller of FRI
-                knows: `stop`, `release`, `leave`, `restart`, `t1`, `t2`, `aut`, `period`, `load`.
-            count: Of datagrams, statuses or periods, at least 1; or as a controller takes it.
+            arm: Name of the arm, for a fault of its controller.
+            kind: A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for
+                the next datagrams, or with the prefix `command_` for the next commands; `cut` and
+                `mend`: the connection; a fault of the next statuses (`freeze`, `backwards`, `nan`,
+                `joints`, `push`, `zeros`); for the next periods, `foreign` commands, or a `twin`
+                that publishes the same statuses; `crash` and `revive`: the program; or a fault of
+                an FRI controller: `stop`, `release`, `leave`, `restart`, `t1`, `t2`, `aut`,
+                `period`, `load`.
+            count: Number of datagrams, statuses or periods, at least 1; or as for a controller.
 
         Raises:
-            ValueError: There is no such fault.
+            ValueError: The fault is unknown.
         """
         match kind:
             case "cut" | "mend":
-                self._link.road.cut = self._back.cut = kind == "cut"
+                self._link.channel.cut = self._commands.cut = kind == "cut"
             case "foreign":
                 self._foreign = max(count, 1)
             case "twin":
@@ -212,18 +227,19 @@ class Station:
             case "revive":
                 self._link.open()
                 self.program = EmulatedProgram(self._controllers, self._settings)
-            case _ if kind in LIES:
-                self._lies.plan(kind, count)
+            case _ if kind in STATUS_FAULTS:
+                self._faults.plan(kind, count)
             case _ if kind in _OF_CONTROLLER:
                 self._controllers[arm].fault(kind, count)
             case _ if kind in FAULTS:
-                road = self._back if kind.startswith("command_") else self._link.road
-                road.plan(kind.removeprefix("command_"), count)
+                commands = kind.startswith("command_")
+                channel = self._commands if commands else self._link.channel
+                channel.plan(kind.removeprefix("command_"), count)
             case _:
                 raise unknown_name("fault", kind, FAULTS)
 
     def report(self, arm: str) -> dict[str, Json]:
-        """Returns how an arm fared: see `ProgramReport`."""
+        """Returns the statistics of an arm: see `ProgramReport`."""
         controller = self._controllers[arm]
         return {
             "periods": self._asked,

@@ -1,11 +1,11 @@
-"""drake-iiwa-driver, emulated: a client of FRI towards its controllers, and what it tells and takes over LCM.
+"""drake-iiwa-driver, emulated: an FRI client of its controllers, which is commanded over LCM.
 
-Read in RobotLocomotion/drake-iiwa-driver, 5cbeb8a (2025), `kuka_driver.cc`, in position mode. It
-passes the newest command on at each step, within a degree of the axes' ends but for what is no
-number, and holds it for ever. It ends itself (by an exception or an assertion in the original) when
-a command comes within its guard time or is too short, or when an external torque is too large. An
-arm whose motion begins a second time is held where it is, unless it was started with
-`--restart_fri`.
+After RobotLocomotion/drake-iiwa-driver, 5cbeb8a (2025), `kuka_driver.cc`, in position mode. It
+passes the newest command on at each step, limited to one degree from the ends of the axes, except
+for NaN, and holds it for ever. It ends itself (by an exception or an assertion in the original)
+when a command arrives within its guard time or is too short, or when an external torque is too
+large. An arm whose motion begins a second time is held in place, unless the program was started
+with `--restart_fri`.
 """
 
 import math
@@ -18,20 +18,20 @@ from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS_TELEMETRY
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
-from stringline.real_robot.drivers.lcm.status import JOINTS
 from stringline.real_robot.emulators.fri.controller import EmulatedController
-from stringline.real_robot.emulators.lcm.program_clock import ClockFilter
 
 VERSION = version_of("1.15")
 
-# Of the axes' ends, and how far it keeps from them.
+_KEPT = 0.99  # Share of the old difference between two clocks.
+# One degree from the ends of the axes.
 _LIMITS = np.radians([170.0, 120.0, 170.0, 120.0, 170.0, 120.0, 175.0]) - np.radians(1.0)
 _STRONGEST_NM = 60.0 * np.array([1.0, 1.0, 1.0, 0.5, 0.2, 0.2, 0.1])
 _CUTOFF_HZ = 40.0
-_NO_NUMBERS = (math.nan,) * JOINTS
-_NOTHING = (0.0,) * JOINTS
+_NAN = (math.nan,) * JOINTS
+_ZEROS = (0.0,) * JOINTS
 _ROWS = (
     "joint_position_measured",
     "joint_velocity_estimated",
@@ -45,11 +45,11 @@ _ROWS = (
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """How a program is started.
+    """Options of a program.
 
     Attributes:
         clock_samples: Steps until it knows the time.
-        guard_s: From its first status on, for which no command may come.
+        guard_s: Seconds after its first status in which no command may arrive.
         restart_fri: Whether an arm whose motion begins a second time may be commanded.
     """
 
@@ -58,29 +58,59 @@ class ProgramSettings:
     restart_fri: bool = False
 
 
+class ClockFilter:
+    """The low-pass filtered difference between the clocks of host and controller.
+
+    Args:
+        samples: Samples before it is known.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+        self._taken = 0
+        self._difference_us = 0.0
+
+    @property
+    def difference_us(self) -> int:
+        """Host minus controller, microseconds."""
+        return int(self._difference_us)
+
+    def take(self, controller_us: int, host_us: int) -> None:
+        """Takes two times of one moment, microseconds."""
+        now = float(host_us - controller_us)
+        self._difference_us = (
+            now if not self._taken else _KEPT * self._difference_us + (1 - _KEPT) * now
+        )
+        self._taken = min(self._taken + 1, self._samples)
+
+    def to_host(self, controller_us: int) -> int:
+        """Returns a time of the controller by the host's clock, -1 while that is not known."""
+        return self.difference_us + controller_us if self._taken >= self._samples else -1
+
+
 @dataclass
 class _Robot:
-    """What the program knows of one arm."""
+    """The program's state of one arm."""
 
     controller: EmulatedController
     state: SessionState = SessionState.IDLE
     entered: bool = False
     inhibited: bool = False
-    hold: Joints = _NOTHING
+    hold: Joints = _ZEROS
     answers: int = 0
     stepped_us: int = -1
-    rows: dict[str, Joints] = field(default_factory=lambda: dict.fromkeys(_ROWS, _NOTHING))
+    rows: dict[str, Joints] = field(default_factory=lambda: dict.fromkeys(_ROWS, _ZEROS))
 
 
 class EmulatedProgram:
     """The program for one arm or several.
 
     Args:
-        controllers: Its arms, in its order.
-        settings: How it is started.
+        controllers: Controllers of its arms, in its order.
+        settings: Options of the program.
 
     Attributes:
-        ended: Why it has ended itself; empty while it runs.
+        ended: Reason for which it has ended itself; empty while it runs.
     """
 
     def __init__(
@@ -97,7 +127,7 @@ class EmulatedProgram:
         self.ended = ""
 
     def begin(self) -> None:
-        """Is as if it had just been started, without the waiting: the world begins anew."""
+        """Restarts without waiting: a new world begins."""
         self._command = None
         self.ended = ""
         for robot in self._robots.values():
@@ -107,14 +137,14 @@ class EmulatedProgram:
         """Whether it ignores commands to an arm."""
         return self._robots[arm].inhibited
 
-    def obey(self, payload: bytes) -> None:
-        """Takes a command as it came in."""
+    def receive(self, payload: bytes) -> None:
+        """Takes an encoded command."""
         if self.ended:
             return
         try:
             found = IIWA_COMMAND.decode(payload)
         except LcmDecodeError:
-            return  # LCM's library does not hand on what it cannot read.
+            return  # LCM's library ignores messages that it cannot decode.
         row = found["joint_position"]
         assert isinstance(row, tuple)
         if not self._started:
@@ -128,9 +158,9 @@ class EmulatedProgram:
         """Takes a message of an arm's controller, and answers it.
 
         Args:
-            arm: Whose it is.
-            data: As it came in.
-            host_us: The time on the host, microseconds; None: the controller's.
+            arm: Name of the arm.
+            data: The encoded message.
+            host_us: Time of the host, microseconds; None: that of the controller.
         """
         if self.ended:
             return
@@ -178,7 +208,7 @@ class EmulatedProgram:
             message.measured,
             velocity,
             message.commanded,
-            message.ipo if commanding else _NO_NUMBERS,
+            message.ipo if commanding else _NAN,
             message.torque,
             message.commanded_torque,
             message.external_torque,
@@ -193,14 +223,14 @@ class EmulatedProgram:
         if robot.inhibited or self._command is None:
             return robot.hold
         at = JOINTS * list(self._robots).index(arm)
-        # Python's order of arguments is that of C++: what is no number goes through.
+        # As in C++, this order of arguments passes NaN on.
         return tuple(
             max(min(value, limit), -limit)
             for value, limit in zip(self._command[at : at + JOINTS], _LIMITS.tolist(), strict=True)
         )
 
     def status(self) -> dict[str, int | Joints]:
-        """Returns the members of its next status, which ends its guard time when that is over."""
+        """Returns the fields of its next status, which ends its guard time when that is over."""
         if self._first_us < 0:
             self._first_us = self._controller_us
         self._started = self._controller_us - self._first_us >= 1e6 * self._settings.guard_s
@@ -211,7 +241,7 @@ class EmulatedProgram:
         return {"utime": self._utime, **rows}
 
     def telemetry(self) -> bytes:
-        """Returns its next message about clocks."""
+        """Returns its next message about clocks, encoded."""
         values = {"host_utime": self._host_us, "iiwa_utime": self._controller_us}
         return IIWA_STATUS_TELEMETRY.encode(
             {**values, "estimated_dt_host_minus_iiwa": self._clock.difference_us}

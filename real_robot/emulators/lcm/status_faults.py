@@ -1,4 +1,4 @@
-"""What may be wrong with a status, by script."""
+"""Faults of the next statuses of a driver program, by script."""
 
 import math
 from collections import Counter
@@ -7,16 +7,16 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.drivers.fri.monitoring import Joints
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS
 
-LIES = ("freeze", "backwards", "nan", "joints", "push", "zeros")
+STATUS_FAULTS = ("freeze", "backwards", "nan", "joints", "push", "zeros")
 _BACKWARDS_US = 1_000_000
 _PUSH_RAD = 0.5
 
 
-class Lies:
+class StatusFaults:
     """Changes the next statuses.
 
-    Their time stands still or goes backwards; a joint is no number, is missing, or was pushed; what
-    was commanded is all zeros.
+    Their time stands still or goes backwards; a joint is not a number, is missing, or was pushed;
+    the commanded positions are all zero.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class Lies:
         self._utime = 0
 
     def plan(self, kind: str, count: int) -> None:
-        """Lets the next `count` statuses be wrong.
+        """Makes the next `count` statuses wrong.
 
         Raises:
-            ValueError: There is no such fault.
+            ValueError: The fault is unknown.
         """
-        if kind not in LIES:
-            raise unknown_name("fault of a status", kind, LIES)
+        if kind not in STATUS_FAULTS:
+            raise unknown_name("fault of a status", kind, STATUS_FAULTS)
         self._left[kind] += max(count, 1)
 
-    def told(self, status: dict[str, int | Joints]) -> bytes:
-        """Returns the message that is told instead of a status."""
+    def encode(self, status: dict[str, int | Joints]) -> bytes:
+        """Returns the message that is published instead of a status."""
         utime = status["utime"]
         measured = status["joint_position_measured"]
         commanded = status["joint_position_commanded"]

@@ -1,7 +1,6 @@
 """The images of an emulated world, for cameras in processes of their own.
 
-Each camera has a thread, so that one that stands still keeps nobody waiting, least of all the
-emulated servos.
+Each camera has a thread, so that a stopped one delays neither the others nor the emulated servos.
 """
 
 import logging
@@ -20,10 +19,10 @@ _PATIENCE_S = 4.0
 
 
 class ImageServer:
-    """Answers each camera with the newest image once it is newer than the one that the camera has.
+    """Answers each camera with the newest image once it is newer than the camera's last.
 
     Args:
-        listener: Socket where cameras connect; it is closed by whoever made it.
+        listener: Socket where cameras connect; the caller closes it.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -34,11 +33,11 @@ class ImageServer:
         threading.Thread(target=self._accept, name="stringline images", daemon=True).start()
 
     def show(self, frames: Mapping[str, Array], captured: float) -> None:
-        """Takes what all cameras see.
+        """Takes the images of all cameras.
 
         Args:
-            frames: By the keys of the contract.
-            captured: When it was seen, seconds of the host's monotonic clock.
+            frames: Images by the keys of the contract.
+            captured: Time of the images, seconds of the host's monotonic clock.
         """
         stamped = {
             key: np.asarray(captured) if key.startswith("time/") else value
@@ -46,7 +45,7 @@ class ImageServer:
         }
         with self._new:
             self._frames = stamped
-            self._number = self._number + 1
+            self._number += 1
             self._new.notify_all()
 
     def _accept(self) -> None:
@@ -78,7 +77,7 @@ class ImageServer:
             number = self._number
         found = {key: value for key, value in frames.items() if key.endswith(f"/{camera}")}
         if number <= after:
-            return {"error": f"the emulated world has not been seen for {_PATIENCE_S:g} s."}, {}
+            return {"error": f"the emulated world has drawn no image for {_PATIENCE_S:g} s."}, {}
         if not found:
-            return {"error": f"the emulator draws no camera {camera!r}."}, {}
+            return {"error": f"the emulator has no camera {camera!r}."}, {}
         return {"number": number}, found

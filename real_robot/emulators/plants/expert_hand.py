@@ -1,4 +1,4 @@
-"""The way of a scripted hand that does a task: what the task's expert would do in a simulated world of that seed."""
+"""The path of a scripted hand: the actions of a task's expert in a simulated world."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.emulators.plants.hand_plant import save_hand
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.factory import make_environment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 
 _REST_S = 0.3  # At the home pose, before it begins.
 
@@ -17,17 +17,17 @@ _REST_S = 0.3  # At the home pose, before it begins.
 def write_expert_hand(
     file: Path, task: str, seed: int, options: Mapping[str, float], time_limit_s: float
 ) -> None:
-    """Lets the expert do the task, which takes some seconds, and writes the joints that it asked for.
+    """Runs the expert of a task, which takes some seconds, and writes the path of its actions.
 
     Args:
-        file: Where the way goes, see `save_hand`.
-        task: Name in the catalogue.
-        seed: Of the world that the led arms will meet.
-        options: Of the task.
-        time_limit_s: Of the expert.
+        file: File of the path; see `save_hand`.
+        task: Name of the task.
+        seed: Seed of the world that the arms will meet.
+        options: Options of the task.
+        time_limit_s: Longest duration of the path.
 
     Raises:
-        ValueError: There is no such task or expert, or it fails in that world.
+        ValueError: The task has no expert, or the expert fails in that world.
     """
     world = make_environment(task, cameras=(), time_limit_s=time_limit_s)
     try:
@@ -39,9 +39,9 @@ def write_expert_hand(
             f"The expert of {task} fails in the world of seed {seed}; choose another seed."
         )
     time = np.asarray(recording.arrays["time"], dtype=np.float64)
-    way = np.asarray(recording.arrays["action"], dtype=np.float64)
+    path = np.asarray(recording.arrays["action"], dtype=np.float64)
     save_hand(
         file,
         np.concatenate([[0.0], _REST_S + time - time[0]]),
-        np.concatenate([ALOHA.home[None], way]),
+        np.concatenate([ALOHA.home[None], path]),
     )

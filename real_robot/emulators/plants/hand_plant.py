@@ -1,4 +1,4 @@
-"""The hand that moves emulated leaders: a way through joint angles, walked in time whatever the servos want."""
+"""The scripted hand that moves emulated leaders along a path, whatever their servos do."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,41 +13,40 @@ Vector = NDArray[np.float64]
 
 
 def save_hand(path: Path, time: Vector, position: Vector) -> None:
-    """Writes a way (T,) in seconds, (T, J) in the units of the body."""
+    """Writes a path: times (T,) in seconds, positions (T, J) in units of the embodiment."""
     with path.open("wb") as file:
         np.savez(file, time=time, position=position)
 
 
 def load_hand(path: Path, joints: int) -> tuple[Vector, Vector]:
-    """Reads a way.
+    """Reads a path for that number of joints.
 
     Raises:
-        ValueError: The file is none, or is for another body.
+        ValueError: The file is not a path, or is for another embodiment.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             time = arrays["time"].astype(np.float64)
             position = arrays["position"].astype(np.float64)
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} holds no way of a hand: {error}.") from error
+        raise ValueError(f"{path} is not the path of a hand: {error}.") from error
     grows = time.ndim == 1 and len(time) > 0 and bool((np.diff(time) > 0).all())
     if not grows or position.shape != (len(time), joints) or not np.isfinite(position).all():
         raise ValueError(
-            f"The way in {path} has times {time.shape} and positions {position.shape}; allowed: "
-            f"growing times (T,) and finite "
-            f"positions (T, {joints})."
+            f"The path in {path} has times {time.shape} and positions {position.shape}; allowed: "
+            f"growing times (T,) and finite positions (T, {joints})."
         )
     return time - time[0], position
 
 
 class HandPlant:
-    """Joints held by a hand: at rest at the beginning of the way until an episode begins, and at its end when it is over.
+    """Joints held by a hand: at the beginning of the path until an episode begins, then along it.
 
     Args:
-        embodiment: Whose joints they are.
-        time: (T,) seconds of the way, from 0.
-        position: (T, J).
-        period_s: Of one step.
+        embodiment: Embodiment of the joints.
+        time: (T,) seconds of the path, from 0.
+        position: (T, J) positions.
+        period_s: Seconds per step.
     """
 
     def __init__(
@@ -55,42 +54,42 @@ class HandPlant:
     ) -> None:
         if position.shape != (len(time), len(embodiment.joints)):
             raise ValueError(
-                f"A way of {len(time)} times and positions {position.shape} is none for "
+                f"A path of {len(time)} times and positions {position.shape} does not fit "
                 f"{embodiment.name}."
             )
         self._time = time
-        self._way = position
+        self._path = position
         self.period_s = period_s
         self._begun = False
         self._steps = 0
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
-        """Begins the way, whatever the seed; there are no options."""
+        """Begins the path, whatever the seed; options are refused."""
         if options:
             raise ValueError(f"A hand has no options; got {', '.join(options)}.")
         self._begun = True
         self._steps = 0
 
     def advance(self, target: Vector) -> None:
-        """Goes on by one period; a hand is stronger than the servos of a leader, so their targets do not count."""
+        """Advances by one period; the hand is stronger than the servos, so targets do not count."""
         self._steps += self._begun
 
     def measure(self) -> tuple[Vector, Vector, Vector]:
-        """Returns positions, velocities and no efforts."""
+        """Returns positions, velocities and zero efforts."""
         now = self._at(self._steps)
         velocity = (now - self._at(max(self._steps - 1, 0))) / self.period_s
         return now, velocity, np.zeros_like(now)
 
     def _at(self, steps: int) -> Vector:
         time = steps * self.period_s
-        return np.array([np.interp(time, self._time, joint) for joint in self._way.T])
+        return np.array([np.interp(time, self._time, joint) for joint in self._path.T])
 
     def frames(self) -> dict[str, Array]:
-        """Returns nothing: it has no cameras."""
+        """Returns no images."""
         return {}
 
     def outcome(self) -> dict[str, bool | int | float | str]:
-        """Returns that nothing is to be achieved; the episode expires with the way."""
+        """Returns an outcome without success; the episode expires at the end of the path."""
         time = self._steps * self.period_s
         return {
             "success": False,
@@ -101,4 +100,4 @@ class HandPlant:
         }
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""

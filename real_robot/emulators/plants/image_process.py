@@ -1,11 +1,10 @@
 """The images of an emulated world, drawn in a process of its own from copies of the world's state.
 
-Drawing takes a good part of a controller's period, and on a busy machine most of it. Beside the
-loop that beats the controllers' clocks it keeps no message waiting.
+Drawing takes a large part of a controller's period. In a process of its own it does not delay the
+messages of the controllers.
 """
 
 import logging
-import multiprocessing
 import os
 import select
 import signal
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from stringline.real_robot.emulators.plants.emulated_images import ImageServer
 from stringline.real_robot.emulators.plants.plant import from_cameras
 from stringline.real_robot.ipc.array_messages import Header, Json, options_in, receive, send
+from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.sim.environment.environment import TaskEnvironment
 
 log = logging.getLogger(__name__)
@@ -30,64 +30,65 @@ _END_TIMEOUT_S = 2.0
 
 
 class ImageProcess:
-    """Draws one image at a time; what falls due meanwhile is left out, as by a camera that cannot keep up.
+    """Draws one image at a time; images that fall due meanwhile are omitted, as by a slow camera.
 
     Args:
-        make_world: Builds the same world once more, in the new process: to be pickled.
-        listener: Socket where cameras connect; it is closed by whoever made it.
+        make_world: Builds an equal world in the new process; it is pickled.
+        listener: Socket where cameras connect; the caller closes it.
     """
 
     def __init__(self, make_world: Callable[[], TaskEnvironment], listener: socket.socket) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._socket, other = socket.socketpair()
-        self._process = context.Process(
-            target=_run, args=(make_world, other, listener), name="images", daemon=True
+        self._child = ChildProcess(
+            _run,
+            (make_world, listener),
+            socket.socketpair(),
+            name="images",
+            end_timeout_s=_END_TIMEOUT_S,
         )
-        self._process.start()
-        other.close()
-        self._busy = self._gone = False
+        self._socket = self._child.channel
+        self._child.start()
+        self._busy = False
+        self._gone = False
 
     def wait(self) -> None:
         """Waits until it can draw.
 
         Raises:
-            RuntimeError: It cannot, and why.
+            RuntimeError: It cannot draw.
         """
         self._socket.settimeout(_START_TIMEOUT_S)
         try:
             header, _ = receive(self._socket)
         except OSError as error:
-            raise RuntimeError(
-                f"The process that draws images does not come up: {error}"
-            ) from error
+            raise RuntimeError(f"The process that draws images did not start: {error}") from error
         if "error" in header:
             raise RuntimeError(str(header["error"]))
         self._socket.settimeout(_IMAGE_TIMEOUT_S)
 
     def begin(self, seed: int, options: Mapping[str, float], state: NDArray[np.float64]) -> None:
-        """Begins the episode of that seed there, too, since it says what everything looks like; waits until cameras can see it.
+        """Begins the episode of that seed, and waits for its first image.
 
-        So who looks after that is not shown the world before.
+        So no camera sees the world before.
 
         Args:
-            seed: Of the episode.
-            options: Of the task.
-            state: Of the world at its beginning, see `TaskEnvironment.snapshot`.
+            seed: Seed of the episode, which determines the appearance of the world.
+            options: Options of the task.
+            state: Initial state of the world; see `TaskEnvironment.snapshot`.
         """
-        told: dict[str, Json] = dict(options)
+        values: dict[str, Json] = dict(options)
         with self._unless_gone():
-            self._send({"seed": seed, "options": told})
+            self._send({"seed": seed, "options": values})
             while self._busy:
                 self._take_answer()
             self._draw(state, 0.0)
             self._take_answer()
 
     def look(self, state: NDArray[np.float64], seconds: float) -> None:
-        """Has the world drawn as it is now, unless the image before is not done.
+        """Draws the world, unless the image before is not finished.
 
         Args:
-            state: Of the world.
-            seconds: How old the episode is.
+            state: State of the world.
+            seconds: Time in the episode.
         """
         with self._unless_gone():
             if self._busy and select.select([self._socket], [], [], 0.0)[0]:
@@ -110,47 +111,41 @@ class ImageProcess:
 
     @contextmanager
     def _unless_gone(self) -> Iterator[None]:
-        """The world goes on without images, as a robot does whose cameras have failed; those who look notice."""
+        """Lets the world continue without images, as if the cameras had failed."""
         try:
             yield
         except OSError:
             self._gone = True
             self._busy = False
-            log.error("The process that draws images is gone; cameras see nothing any more.")
+            log.error("The process that draws images is gone; cameras get no more images.")
 
     def close(self) -> None:
         """Ends it."""
-        self._socket.close()
-        self._process.join(_END_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._child.end()
 
 
 def _run(
-    make_world: Callable[[], TaskEnvironment], asked: socket.socket, listener: socket.socket
+    make_world: Callable[[], TaskEnvironment], listener: socket.socket, requests: socket.socket
 ) -> None:
-    """Draws what is asked for until the emulator is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The emulator knows what to do with it.
-    if hasattr(
-        os, "SCHED_BATCH"
-    ):  # Linux: it takes no processor away from the emulator that has just asked for an image.
+    """Draws images on request until the emulator is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The emulator handles it.
+    if hasattr(os, "SCHED_BATCH"):  # On Linux it then does not preempt the emulator.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     try:
         world = make_world()
         world.begin(0)
-        world.observe()  # OpenGL comes up, or says what it lacks.
-    except Exception as error:  # Its owner says so, in the same words.
-        send(asked, {"error": str(error)})
+        world.observe()  # Starts OpenGL, or raises.
+    except Exception as error:  # The emulator raises it with the same message.
+        send(requests, {"error": str(error)})
         return
     images = ImageServer(listener)
     with suppress(ConnectionError):
-        send(asked, {})
+        send(requests, {})
         while True:
-            header, arrays = receive(asked)
+            header, arrays = receive(requests)
             if "state" not in arrays:
                 world.begin(int(str(header["seed"])), options_in(header))
                 continue
             seen = world.frame_of(arrays["state"], float(str(header["time"])))
             images.show(from_cameras(seen), float(str(header["captured"])))
-            send(asked, {})
+            send(requests, {})

@@ -1,4 +1,4 @@
-"""What an emulated robot moves: the face of every world behind the servos, and the simplest one."""
+"""The interface of the worlds that emulated robots move, and the simplest one."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.emulators.plants.test_pattern import Cards
+from stringline.real_robot.emulators.plants.test_pattern import TestPattern
 
 Vector = NDArray[np.float64]
 
@@ -16,7 +16,7 @@ _FROM_CAMERAS = ("rgb/", "depth/", "intrinsics/", "time/")
 
 
 def from_cameras(seen: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns what real cameras tell of all that an observation holds: where they are, somebody has to measure."""
+    """Returns the parts of an observation that real cameras measure; their poses are not."""
     return {key: value for key, value in seen.items() if key.startswith(_FROM_CAMERAS)}
 
 
@@ -25,7 +25,7 @@ class Plant(Protocol):
 
     @property
     def period_s(self) -> float:
-        """Seconds that `advance` takes the world on."""
+        """Seconds by which `advance` advances the world."""
         ...
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
@@ -41,27 +41,27 @@ class Plant(Protocol):
         ...
 
     def frames(self) -> dict[str, Array]:
-        """Returns the latest images: `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera, by the plant's clock."""
+        """Returns the latest images by the keys of the contract, in times of the plant."""
         ...
 
     def outcome(self) -> dict[str, bool | int | float | str]:
-        """Returns `success`, `stage`, `stage_name`, `time` (seconds in this episode) and `expired`."""
+        """Returns `success`, `stage`, `stage_name`, `time` in seconds and `expired`."""
         ...
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees its resources."""
         ...
 
 
 class FirstOrderPlant:
-    """Joints that approach their targets exponentially: no contact, no gravity; cameras see cards with a number.
+    """Joints that approach their targets exponentially, without contact and gravity.
 
     Args:
-        embodiment: The body.
-        period_s: Of one step.
-        time_constant_s: In which a joint covers 63 % of the way.
-        time_limit_s: When an episode expires.
-        cards: What its cameras see, if it has any.
+        embodiment: Embodiment of the arms.
+        period_s: Seconds per step.
+        time_constant_s: Seconds in which a joint covers 63 % of the way.
+        time_limit_s: Seconds until an episode expires.
+        pattern: Images of its cameras, or None.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class FirstOrderPlant:
         period_s: float = 0.01,
         time_constant_s: float = 0.05,
         time_limit_s: float = 15.0,
-        cards: Cards | None = None,
+        pattern: TestPattern | None = None,
     ) -> None:
-        self._cards = cards
+        self._pattern = pattern
         self._home = embodiment.home
         self.period_s = period_s
         self._time_limit_s = time_limit_s
@@ -83,7 +83,7 @@ class FirstOrderPlant:
         self._steps = 0
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
-        """Puts the joints at home, whatever the seed; there are no options."""
+        """Moves the joints to the home pose, whatever the seed; options are refused."""
         if options:
             raise ValueError(f"The first-order plant has no options; got {', '.join(options)}.")
         self._position = self._home.copy()
@@ -98,15 +98,15 @@ class FirstOrderPlant:
         self._steps += 1
 
     def measure(self) -> tuple[Vector, Vector, Vector]:
-        """Returns positions, velocities and no efforts."""
+        """Returns positions, velocities and zero efforts."""
         return self._position, self._velocity, np.zeros_like(self._position)
 
     def frames(self) -> dict[str, Array]:
-        """Returns the cards of this time."""
-        return {} if self._cards is None else self._cards.at(self._steps * self.period_s)
+        """Returns the images of this time."""
+        return {} if self._pattern is None else self._pattern.at(self._steps * self.period_s)
 
     def outcome(self) -> dict[str, bool | int | float | str]:
-        """Returns that nothing was achieved yet."""
+        """Returns an outcome without success."""
         time = self._steps * self.period_s
         return {
             "success": False,
@@ -117,4 +117,4 @@ class FirstOrderPlant:
         }
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""

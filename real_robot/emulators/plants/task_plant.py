@@ -21,20 +21,19 @@ class TaskPlant:
     """A MuJoCo world that is driven by servo goals instead of actions.
 
     Args:
-        task: Name in the catalogue.
-        cameras: Those that deliver frames.
+        task: Name of the task.
+        cameras: Names of the cameras.
         image_size: Rows and columns of the images.
         device_hz: Periods per second.
         frame_hz: Images per second.
-        time_limit_s: When an episode expires.
-        robot_model: What the arms are drawn with.
-        images: Listening socket where cameras ask for images, which a process beside draws while
-            the world goes on by the clock; None: they are drawn as the world goes on, and `frames`
-            returns them.
+        time_limit_s: Seconds until an episode expires.
+        robot_model: Model that the arms are drawn with.
+        images: Listening socket of camera processes, for which another process draws in real time;
+            None: images are drawn as the world advances, and `frames` returns them.
 
     Raises:
-        ValueError: There is no such task, camera or robot model.
-        RuntimeError: There is no OpenGL.
+        ValueError: The task, a camera or the robot model is unknown.
+        RuntimeError: OpenGL is missing.
     """
 
     def __init__(
@@ -61,30 +60,30 @@ class TaskPlant:
         )
         self._frames: dict[str, Array] = {}
         self._outcome: dict[str, bool | int | float | str] = {}
-        self._beside: ImageProcess | None = None
+        self._image_process: ImageProcess | None = None
         self._world = make_world(cameras=cameras if images is None else ())
         if images is not None and cameras:
-            self._beside = ImageProcess(partial(make_world, cameras=cameras), images)
-            self._beside.wait()
+            self._image_process = ImageProcess(partial(make_world, cameras=cameras), images)
+            self._image_process.wait()
         self.begin(0, {})
 
     @property
     def embodiment(self) -> Embodiment:
-        """The body that the task is for."""
+        """The embodiment of the task."""
         body: Embodiment = self._world.task.robot.embodiment
         return body
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
-        """Begins the episode of that seed; options as the task knows them."""
+        """Begins the episode of a seed, with options of the task."""
         self._world.begin(seed, options)
         self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)
-        if self._beside is not None:
-            self._beside.begin(seed, options, self._world.snapshot())
+        if self._image_process is not None:
+            self._image_process.begin(seed, options, self._world.snapshot())
         else:
             self._draw()
 
     def advance(self, target: Vector) -> None:
-        """Drives the joints towards the targets for one period, and draws when a frame is due."""
+        """Drives the joints towards the targets for one period, and draws if an image is due."""
         result = self._world.advance(target)
         self._outcome = self._describe(**vars(result))
         if self._world.frame_due:
@@ -103,8 +102,8 @@ class TaskPlant:
         return outcome | {"expired": expired, "unstable": unstable}
 
     def _draw(self) -> None:
-        if self._beside is not None:
-            self._beside.look(self._world.snapshot(), self._world.time)
+        if self._image_process is not None:
+            self._image_process.look(self._world.snapshot(), self._world.time)
             return
         self._frames = from_cameras(self._world.observe())
 
@@ -115,24 +114,24 @@ class TaskPlant:
         return robot.positions(physics), robot.velocities(physics), robot.efforts(physics)
 
     def frames(self) -> dict[str, Array]:
-        """Returns the images of the latest frame, stamped in seconds of the episode.
+        """Returns the latest images, stamped in seconds of the episode.
 
         Raises:
-            ValueError: A process beside draws them.
+            ValueError: Another process draws them.
         """
-        if self._beside is not None:
+        if self._image_process is not None:
             raise ValueError(
-                "By the clock, cameras get their images at a socket of their own, which the "
+                "In real time, cameras get their images from a socket of their own, which the "
                 "emulator announces."
             )
         return self._frames
 
     def outcome(self) -> dict[str, bool | int | float | str]:
-        """Returns how the episode stands."""
+        """Returns the outcome of the episode so far."""
         return self._outcome
 
     def close(self) -> None:
         """Frees graphics and physics."""
-        if self._beside is not None:
-            self._beside.close()
+        if self._image_process is not None:
+            self._image_process.close()
         self._world.close()

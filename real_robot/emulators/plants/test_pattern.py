@@ -1,4 +1,4 @@
-"""What cameras see where there is nothing to see: cards that bear the number of the image."""
+"""Test images for cameras without a world; their colour is the number of the image."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ _DISTANCE_MM = 1000
 _FOVY_DEG = 58.0
 
 
-class Cards:
-    """Cards before all cameras, a metre away, changed at the rate of the images.
+class TestPattern:
+    """A uniformly coloured plane in front of each camera, one metre away.
 
-    The colour of a card is the number of the image, in base 256: its lowest digit is red, the next
-    green, then blue.
+    The colour is the number of the image in base 256: its lowest digit is red, the next green, then
+    blue.
 
     Args:
-        cameras: Their names.
-        size: Rows and columns.
+        cameras: Names of the cameras.
+        size: Rows and columns of the images.
         hz: Images per second.
     """
 
@@ -34,13 +34,13 @@ class Cards:
         self._shown: dict[str, Array] = {}
 
     def at(self, seconds: float) -> dict[str, Array]:
-        """Returns the images of that time: the same ones until the next are due."""
+        """Returns the images of a time; the same ones until the next are due."""
         number = int(seconds * self._hz + 1e-6)
         if number != self._number and self._cameras:
             self._number = number
             self._shown = {}
             for camera in self._cameras:
-                self._shown[f"rgb/{camera}"] = self._card(number)
+                self._shown[f"rgb/{camera}"] = self._colour(number)
                 self._shown[f"depth/{camera}"] = np.full(
                     (self._size, self._size), _DISTANCE_MM, dtype=np.uint16
                 )
@@ -48,6 +48,6 @@ class Cards:
                 self._shown[f"time/{camera}"] = np.asarray(number / self._hz)
         return self._shown
 
-    def _card(self, number: int) -> Array:
+    def _colour(self, number: int) -> Array:
         digits = [number >> shift & 0xFF for shift in (0, 8, 16)]
         return np.tile(np.array(digits, dtype=np.uint8), (self._size, self._size, 1))

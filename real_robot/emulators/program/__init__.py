@@ -1,1 +1,1 @@
-"""Parts of every emulator program: control socket, operations, metronome, client."""
+"""Parts of all emulators: settings, server, control socket, worlds, and client."""

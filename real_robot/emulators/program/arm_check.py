@@ -1,4 +1,4 @@
-"""Goals that arrived at an arm, held against limits as they come; memory does not grow with their number."""
+"""Checks the goals that arrive at an arm against limits, in constant memory."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,21 +9,21 @@ _ROUNDING = 1e-9
 
 
 class ArmCheck:
-    """Counts goals, and those that are outside a limit. Vectors are (n,), rad and openings.
+    """Counts goals, and those outside a limit. Vectors are (n,), rad and openings.
 
     Args:
         lower: Smallest goal.
         upper: Largest goal.
-        step: Largest distance from one goal to the next.
-        change: Largest change of that.
+        step: Largest step from one goal to the next.
+        change: Largest change of the step.
 
     Attributes:
-        goals: Looked at so far.
-        violations: Goals outside a limit.
-        velocity: Largest share of the step that is allowed.
-        acceleration: Largest share of its change that is allowed.
-        beyond: How far a goal was outside of `lower` and `upper`; negative if none was.
-        resumed: Largest step with which an episode began where the arms stood.
+        goals: Number of goals.
+        violations: Number of goals outside a limit.
+        velocity: Largest step as a share of the allowed one.
+        acceleration: Largest change of the step as a share of the allowed one.
+        beyond: Largest distance of a goal from `lower` and `upper`; negative inside.
+        resumed: Largest step at the beginning of an episode.
     """
 
     def __init__(self, lower: Vector, upper: Vector, step: Vector, change: Vector) -> None:
@@ -34,18 +34,21 @@ class ArmCheck:
         self._last: Vector | None = None
         self._moved = np.zeros_like(lower)
         self._begins = False
-        self.goals = self.violations = 0
-        self.velocity = self.acceleration = self.resumed = 0.0
+        self.goals = 0
+        self.violations = 0
+        self.velocity = 0.0
+        self.acceleration = 0.0
+        self.resumed = 0.0
         self.beyond = -np.inf
 
     def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
-        """Looks at further goals.
+        """Checks further goals.
 
         Args:
             goals: (T, n).
             begins: Whether an episode begins with them, at rest.
-            departed: Whether its first goal may be a step away already from where it began. That
-                step cannot be seen, so the next one may be larger by what may have been the first.
+            departed: Whether its first goal may already be a step away from its beginning. That
+                step is unknown, so the next change may be larger by one step.
         """
         if not len(goals):
             return
@@ -66,8 +69,8 @@ class ArmCheck:
             sudden[first] = max(sudden[first] - 1.0, 0.0)
             self._begins = False
         bad = ~((outside <= _ROUNDING) & (fast <= 1 + _ROUNDING) & (sudden <= 1 + _ROUNDING))
-        self.goals = self.goals + len(goals)
-        self.violations = self.violations + int(bad.sum())
+        self.goals += len(goals)
+        self.violations += int(bad.sum())
         self.beyond = max(self.beyond, float(outside.max()))
         self.velocity = max(self.velocity, float(fast.max()))
         self.acceleration = max(self.acceleration, float(sudden.max()))
@@ -75,5 +78,5 @@ class ArmCheck:
         self._moved = moved[-1]
 
     def halt(self) -> None:
-        """Takes note that the arm came to rest without a goal: the next step is one from rest."""
+        """Notes that the arm came to rest without a goal: the next step is one from rest."""
         self._moved = np.zeros_like(self._moved)

@@ -1,7 +1,7 @@
-"""What arrived at emulated arms: goals out of the bytes that they captured, held against the limits of the safety filter.
+"""The goals in the bytes that emulated servos capture, and their limits.
 
 Goals on the wire are whole ticks. So a position may be half a tick beyond its limit, a step one
-tick longer than velocity allows, and the change of steps two ticks larger than acceleration does.
+tick longer than velocity allows, and the change of steps two ticks larger than acceleration allows.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 
-JOINTS = 7  # Of an arm, the gripper last.
+JOINTS = 7  # Joints of an arm, the gripper last.
 _OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
 _HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(
     2, "little"
@@ -26,7 +26,7 @@ _ENTRY = 1 + table.GOAL_POSITION.size
 
 
 def goals_in(data: bytes) -> Vector:
-    """Returns the goals (T, 7) in what a driver sent to an arm: rad, and the opening of the gripper."""
+    """Returns the goals (T, 7) in bytes sent to an arm: rad, and the opening of the gripper."""
     return goals_of(Parser().feed(data))
 
 
@@ -50,7 +50,7 @@ class CapturedGoals:
     """The goals of an arm in a file that grows.
 
     Args:
-        file: What the emulator captures, see its `--capture`.
+        file: File that the emulator captures; see its `--capture`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -68,13 +68,7 @@ class CapturedGoals:
 
 
 def servo_check(arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
-    """Returns the check of an arm's goals.
-
-    Args:
-        arm: Its name.
-        limits: Of both arms.
-        period_s: Between two goals.
-    """
+    """Returns the check of an arm's goals by the limits of both arms."""
     own = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm]
     tick = np.full(JOINTS, table.TICK_RAD)
     tick[-1] *= _OPENING_PER_RAD

@@ -1,4 +1,4 @@
-"""The local sockets of an emulator program: one for the client that looks after it, and others beside it."""
+"""The local sockets of an emulator: one for the client that controls it, and others."""
 
 import json
 import logging
@@ -22,53 +22,53 @@ _INPUT = 0
 
 
 class Served(Protocol):
-    """Something that others write to."""
+    """A connection from which others are read."""
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
         ...
 
     def serve(self) -> None:
-        """Takes what has come."""
+        """Handles the data that have arrived."""
         ...
 
 
 def serve_ready(waiting: Sequence[Served], timeout_s: float | None) -> None:
-    """Waits until something has come to one of them, or for that long (None: for ever), and serves in the order given."""
+    """Waits for data, at most that long (None: for ever), and serves in the order given."""
     for one in select.select(waiting, [], [], timeout_s)[0]:
         one.serve()
 
 
 class ControlSocket:
-    """Takes one client, and does what it asks for until it leaves.
+    """Accepts one client, and answers its requests until it disconnects.
 
-    Whoever starts the program may die before it has connected, and then nobody ever would. So if
-    the program's input is a pipe, its end is taken for that of its owner; `Emulator` holds the
-    other end. An input of any other kind, such as a terminal, says nothing.
+    The process that started the program may end before it has connected. So if the program's input
+    is a pipe, its end means the end of that process; `Emulator` holds the other end. Inputs of
+    other kinds, such as a terminal, are ignored.
 
     Args:
-        listener: Where the client connects.
-        obey: Does what a header says and returns the answer; what it refuses, by ValueError,
-            KeyError or TypeError, the client is told.
+        listener: Socket where the client connects.
+        answer: Executes the request of a header and returns the answer; the client receives the
+            message of its ValueError, KeyError or TypeError.
         owner: Descriptor of the program's input.
 
     Attributes:
-        left: Whether the client has come and gone, or its owner is gone before.
+        left: Whether the client has disconnected, or its process has ended before.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        obey: Callable[[Header], tuple[Header, dict[str, Array]]],
+        answer: Callable[[Header], tuple[Header, dict[str, Array]]],
         owner: int = _INPUT,
     ) -> None:
         self._listener = listener
-        self._obey = obey
+        self._answer_to = answer
         self._client: socket.socket | None = None
         self._waiting = select.epoll()
         self._waiting.register(listener, select.EPOLLIN)
         if is_pipe(owner):
-            self._waiting.register(owner, 0)  # Its end is told all the same.
+            self._waiting.register(owner, 0)  # Its end is reported all the same.
         self.left = False
 
     def fileno(self) -> int:
@@ -76,7 +76,7 @@ class ControlSocket:
         return (self._client or self._waiting).fileno()
 
     def serve(self) -> None:
-        """Takes the client, or answers it, or sees that nobody will come."""
+        """Accepts the client, or answers it, or notices the end of its process."""
         if self._client is not None:
             self._answer(self._client)
             return
@@ -84,14 +84,14 @@ class ControlSocket:
         if self._listener.fileno() in come:
             self._client, _ = self._listener.accept()
         elif come:
-            log.warning("Whoever started the emulator is gone without having connected to it.")
+            log.warning("The process that started the emulator has ended without connecting to it.")
             self.left = True
 
     def _answer(self, client: socket.socket) -> None:
         try:
             header, _ = receive(client)
             try:
-                send(client, *self._obey(header))
+                send(client, *self._answer_to(header))
             except (ValueError, KeyError, TypeError) as error:
                 send(client, {"error": str(error)})
         except (ConnectionError, ValueError) as error:
@@ -101,7 +101,7 @@ class ControlSocket:
 
 
 def is_pipe(descriptor: int) -> bool:
-    """Says whether an open descriptor is an end of a pipe; of none at all it says no."""
+    """Returns whether a descriptor is the end of a pipe; False if it is not open."""
     with suppress(OSError):
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     return False
@@ -109,7 +109,7 @@ def is_pipe(descriptor: int) -> bool:
 
 @contextmanager
 def local_sockets(*names: str) -> Iterator[list[socket.socket]]:
-    """Opens listening sockets in a folder of their own; both are gone afterwards."""
+    """Opens listening sockets in a temporary folder; both are removed afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-")))
         opened = [
@@ -121,12 +121,12 @@ def local_sockets(*names: str) -> Iterator[list[socket.socket]]:
         yield opened
 
 
-def announce(
-    ports: Mapping[str, str], control: socket.socket, images: socket.socket | None = None
-) -> None:
-    """Prints the line of JSON that tells whoever started the program where everything is."""
-    told = {"ports": dict(ports), "socket": control.getsockname()}
-    if images is not None:
-        told["images"] = images.getsockname()
-    sys.stdout.write(json.dumps(told) + "\n")
+def announce(ports: Mapping[str, str], control: socket.socket, images: socket.socket) -> None:
+    """Prints the addresses of ports and sockets as one line of JSON."""
+    addresses = {
+        "ports": dict(ports),
+        "socket": control.getsockname(),
+        "images": images.getsockname(),
+    }
+    sys.stdout.write(json.dumps(addresses) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""An emulator as its users see it: start it, look through its cameras, drive its clock, cause its faults, end it."""
+"""An emulator as its users see it: a process to start, control and end."""
 
 import json
 import os
@@ -9,78 +9,50 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import stringline
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.real_robot.emulators.program.emulator_settings import (
+    AlohaSettings,
+    EmulatorSettings,
+    LeaderSettings,
+)
 from stringline.real_robot.ipc.array_messages import Header, Json, receive, send
 
+_PROGRAM = "stringline.real_robot.emulators.emulate"
 _START_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
 
 
 class EmulatorError(RuntimeError):
-    """The emulator could not do what it was asked, or is gone."""
+    """The emulator refused a request, or is gone."""
 
 
 class Emulator:
     """An emulator in a process of its own; a context manager that ends it.
 
+    This class emulates the followers of an ALOHA; others are derived from it.
+
     Args:
-        arguments: Of the program, without its name.
+        **settings: Fields of `SETTINGS`.
 
     Attributes:
-        PROGRAM: The module that runs.
-        ports: Serial port by arm, once it is started.
-        images: Address where camera processes find their images, once it is started; empty if it
-            has none.
+        SETTINGS: Settings of the protocol.
+        settings: Settings of this emulator.
+        ports: Port that a driver opens, by arm, once it is started.
+        images: Address where camera processes get their images, once it is started.
     """
 
-    PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.dynamixel.aloha"
+    SETTINGS: ClassVar[type[EmulatorSettings]] = AlohaSettings
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self._arguments = list(arguments)
+    def __init__(self, **settings: Any) -> None:
+        self.settings = self.SETTINGS(**settings)
         self.ports: dict[str, str] = {}
         self.images = ""
         self._process: subprocess.Popen[str] | None = None
         self._socket: socket.socket | None = None
-
-    @classmethod
-    def of_task(
-        cls,
-        task: str,
-        *,
-        lock_step: bool,
-        cameras: Sequence[str] = (),
-        image_size: int = 128,
-        device_hz: float = 100.0,
-        frame_hz: float = 12.5,
-        time_limit_s: float = 15.0,
-        robot_model: str = "primitives",
-        capture: Path | None = None,
-    ) -> Self:
-        """Returns the emulator of a MuJoCo world, not started yet; see the program's `--help` for the arguments."""
-        arguments = [
-            "--task",
-            task,
-            "--cameras",
-            ",".join(cameras),
-            "--image-size",
-            str(image_size),
-            "--device-hz",
-            str(device_hz),
-        ]
-        arguments += [
-            "--frame-hz",
-            str(frame_hz),
-            "--time-limit",
-            str(time_limit_s),
-            "--robot-model",
-            robot_model,
-        ]
-        arguments += ["--lock-step"] * lock_step + (["--capture", str(capture)] if capture else [])
-        return cls(arguments)
 
     def __enter__(self) -> Self:
         self.start()
@@ -100,14 +72,13 @@ class Emulator:
         Raises:
             EmulatorError: It does not come up.
         """
-        command = [sys.executable, "-m", self.PROGRAM, *self._arguments]
+        command = [sys.executable, "-m", _PROGRAM, "--settings", self.settings.document()]
         # The package may run from a checkout that is not installed.
         where = os.pathsep.join(
             [str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         )
-        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do
-        # with it. Nothing is written to its input; its end tells the program that this process is
-        # gone.
+        # In a session of its own, so that a Ctrl-C reaches only the program that handles it.
+        # Nothing is written to its input; the end of that tells it that this process is gone.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -124,7 +95,7 @@ class Emulator:
             raise EmulatorError(f"The emulator did not start: {' '.join(command)}")
         found = json.loads(line)
         self.ports = found["ports"]
-        self.images = found.get("images", "")
+        self.images = found["images"]
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_TIMEOUT_S)
         self._socket.connect(found["socket"])
@@ -151,27 +122,31 @@ class Emulator:
         return None if self._process is None else self._process.pid
 
     def begin(self, seed: int, options: Mapping[str, float] | None = None) -> None:
-        """Begins the episode of that seed."""
-        self._ask({"operation": "begin", "seed": seed, "options": dict(options or {})})
+        """Begins the episode of a seed."""
+        self._request({"operation": "begin", "seed": seed, "options": dict(options or {})})
 
     def advance(self, writes: Mapping[str, int]) -> Header:
-        """In lock-step: goes on by one period once so many goals of this episode have reached each arm; returns the outcome."""
+        """Advances by one period of lock-step, and returns the outcome of the episode.
+
+        Args:
+            writes: Number of commands of this episode that must have reached each arm before.
+        """
         counts: dict[str, Json] = dict(writes)
-        return self._ask({"operation": "advance", "writes": counts})[0]
+        return self._request({"operation": "advance", "writes": counts})[0]
 
     def outcome(self) -> Header:
         """Returns `success`, `stage`, `stage_name`, `time` and `expired` of the episode."""
-        return self._ask({"operation": "outcome"})[0]
+        return self._request({"operation": "outcome"})[0]
 
     def frames(self) -> dict[str, Array]:
-        """In lock-step: returns the latest images with intrinsics and capture times, by the keys of the contract."""
-        return self._ask({"operation": "frames"})[1]
+        """Returns the latest images in lock-step, by the keys of the contract."""
+        return self._request({"operation": "frames"})[1]
 
     def fault(self, arm: str, kind: str, servo: int = 0) -> None:
-        """Begins or ends a fault; see `EmulatedLine.fault`."""
-        self._ask({"operation": "fault", "arm": arm, "kind": kind, "servo": servo})
+        """Begins or ends a fault, named as in the `fault` method of the emulated device."""
+        self._request({"operation": "fault", "arm": arm, "kind": kind, "servo": servo})
 
-    def _ask(self, header: Header) -> tuple[Header, dict[str, Array]]:
+    def _request(self, header: Header) -> tuple[Header, dict[str, Array]]:
         if self._socket is None:
             raise EmulatorError("The emulator is not running.")
         try:
@@ -184,8 +159,14 @@ class Emulator:
         return answer, arrays
 
 
+class LeaderEmulator(Emulator):
+    """The emulated leaders of an ALOHA, in a scripted hand."""
+
+    SETTINGS: ClassVar[type[EmulatorSettings]] = LeaderSettings
+
+
 def square_size(cameras: Sequence[Camera]) -> int:
-    """Returns the rows and columns that emulated images need for cameras as a policy wants them.
+    """Returns the rows and columns of emulated images for the cameras of a policy.
 
     Raises:
         ValueError: They are not square, or of several sizes.
@@ -194,7 +175,7 @@ def square_size(cameras: Sequence[Camera]) -> int:
     height, width = next(iter(sizes))
     if len(sizes) > 1 or height != width:
         raise ValueError(
-            f"The policy sees images of {sorted(sizes)} pixels; emulated cameras draw square ones "
-            f"of one size."
+            f"The policy expects images of {sorted(sizes)} pixels; emulated cameras draw square "
+            f"images of one size."
         )
     return height

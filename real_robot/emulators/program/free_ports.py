@@ -1,16 +1,13 @@
-"""UDP ports that nobody uses, for emulators and whoever is to find them."""
+"""Free UDP ports for emulators."""
 
 import socket
 from contextlib import ExitStack
 
 
 def free_udp_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Returns so many different ports.
-
-    They are free again when somebody opens them, and may be taken by then.
-    """
+    """Returns that many different ports; another program may still open them before the caller."""
     with ExitStack() as stack:
-        # All at once, so that they differ.
+        # All are open at once, so that they differ.
         taken = [
             stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             for _ in range(count)

@@ -1,4 +1,4 @@
-"""Hands on what the cameras of an emulated world see, as soon as it is new."""
+"""Publishes the new images of an emulated world."""
 
 import time
 
@@ -8,11 +8,11 @@ from stringline.real_robot.emulators.plants.plant import Plant
 
 
 class ImageFeed:
-    """For a plant that draws its own images; they get the time at which they are new, by the host's monotonic clock.
+    """Publishes the images of a plant that draws them itself, with times of the monotonic clock.
 
     Args:
-        plant: The world, which goes on by the clock.
-        images: Gets them, for cameras with processes of their own.
+        plant: The world, in real time.
+        images: Server for camera processes.
     """
 
     def __init__(self, plant: Plant, images: ImageServer) -> None:
@@ -21,7 +21,7 @@ class ImageFeed:
         self._seen: dict[str, Array] = {}
 
     def look(self) -> None:
-        """Looks whether there are new ones; to be called after each period."""
+        """Publishes the images if they are new; called after each period."""
         frames = self._plant.frames()
         if frames is not self._seen:
             self._seen = frames

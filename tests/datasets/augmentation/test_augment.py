@@ -1,4 +1,4 @@
-"""Augmentation changes images and keeps geometry: crops with their intrinsics, light, and the errors of a depth camera."""
+"""Augmentation changes images and keeps geometry: crops, light, and errors of a depth camera."""
 
 import math
 import subprocess
@@ -28,7 +28,7 @@ def pixels(height: int = HEIGHT, width: int = WIDTH) -> Tensor:
 
 
 def plane(batch: int = 3) -> CameraBatch:
-    """A slanted plane whose colours say which pixel of the first image showed it: red 4 u, green 4 v."""
+    """A slanted plane whose colours encode the pixel of the first image: red 4 u, green 4 v."""
     rays = pixels() @ K.inverse().T
     depth = (1 / (rays @ NORMAL) / UNIT_M).round().to(torch.int32).to(torch.uint16)
     rgb = (4 * pixels()).round().to(torch.uint8)
@@ -56,7 +56,7 @@ def one(transform: Transform, view: CameraBatch, seed: int = 0) -> CameraBatch:
 
 
 def test_a_cropped_pixel_shows_the_same_metres() -> None:
-    """Back-projected with the new intrinsics, each pixel lies on the plane, and there stands what its colour says."""
+    """With the new intrinsics, each pixel lies on the plane at the position of its colour."""
     view = plane(batch=8)
     cut = one(CropAndResize((0.3, 0.7)), view)
     assert cut.depth is not None
@@ -111,7 +111,7 @@ def test_light_that_does_not_change_changes_nothing() -> None:
 
 
 def test_each_setting_of_the_light_does_what_it_says() -> None:
-    """Without saturation all is grey, without contrast all is one grey; a gain scales; hue keeps the grey; light falls off."""
+    """Limits of saturation, contrast, gain and hue; light falls off across the image."""
     rgb = torch.randint(60, 120, (2, 8, 8, 3), generator=torch.Generator().manual_seed(0)).to(
         torch.uint8
     )
@@ -189,7 +189,7 @@ def test_depth_is_stored_in_counts_and_nothing_stays_nothing() -> None:
 
 
 def test_edges_and_grazing_surfaces_have_holes() -> None:
-    """Beside a step the stated share is lost and nothing elsewhere; so is a floor from the angle on at which none is seen."""
+    """Only the given share beside a step is lost, and a floor beyond the grazing angle."""
     view = wall(0.5)
     assert view.depth is not None
     view.depth[:, :, 50:] = 10000
@@ -205,7 +205,7 @@ def test_edges_and_grazing_surfaces_have_holes() -> None:
 
 @pytest.mark.parametrize(("angle_deg", "share"), [(60.0, 0.0), (87.0, 1.0)])
 def test_a_slanted_surface_is_lost_by_its_angle(angle_deg: float, share: float) -> None:
-    """A plane through the middle ray, seen through so long a lens that all rays meet it at about the same angle."""
+    """A plane through the middle ray, with a focal length at which all rays are nearly parallel."""
     tilted = torch.tensor(
         [0.0, math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))]
     )
@@ -222,7 +222,7 @@ def test_a_slanted_surface_is_lost_by_its_angle(angle_deg: float, share: float) 
 
 
 def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
-    """The same generator gives the same batch; actions and what is not in the batch stay; the given tensors do too."""
+    """The same generator gives the same batch; actions and the input stay unchanged."""
     augment = Augmentation([StereoDepth(), CropAndResize(), LightAugmentation()])
     batch, untouched = batch_of(plane()), batch_of(plane())
     first, again, other = (
@@ -242,13 +242,13 @@ def test_settings_out_of_range_are_refused() -> None:
     for make, message in (
         (
             lambda: CropAndResize((0.9, 1.1)),
-            r"scale is \[0.9, 1.1\]; allowed: \[low, high\] in order, within 0.05 and 1",
+            r"scale is \[0.9, 1.1\]; allowed: \[low, high\], increasing, within 0.05 and 1",
         ),
         (lambda: LightAugmentation(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
-        (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; it must be positive"),
+        (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; allowed: above 0"),
         (lambda: StereoDepth(subpixel=-0.1), r"subpixel is -0.1; allowed: 0 and above"),
         (lambda: StereoDepth(subpixel=float("nan")), r"subpixel is nan; allowed: 0 and above"),
-        (lambda: StereoDepth(edge_step=float("inf")), r"edge_step is inf; it must be positive"),
+        (lambda: StereoDepth(edge_step=float("inf")), r"edge_step is inf; allowed: above 0"),
     ):
         with pytest.raises(ValueError, match=message):
             make()

@@ -1,4 +1,4 @@
-"""A command answers its user's mistakes in one line, explains itself, and leaves nothing behind."""
+"""A command reports user errors in one line, explains itself, and leaves no files."""
 
 import concurrent.futures
 import errno
@@ -32,7 +32,7 @@ Attempt = Callable[..., tuple[int, str, str]]
 def attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Attempt:
-    """Runs a small command of its own; returns its exit code, its output and what it wrote to standard error."""
+    """Runs a small command; returns its exit code, its output and its standard error."""
     folder = tmp_path / "configs"
     files = {
         "flour/wheat": "dark: false",
@@ -115,44 +115,34 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(
         ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
         ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
         ("drink=tea", ["There is no option 'drink'."]),
-        ("+loaves=3", ["The option 'loaves' is there already; leave the + away: loaves=..."]),
+        ("+loaves=3", ["The option 'loaves' exists already; omit the +: loaves=..."]),
         (
             "yeast.grams=3",
             [
-                (
-                    "no options below 'yeast'. Did you mean 'dough.grams'? It is a choice, "
-                    "yeast=NAME: fresh."
-                )
+                "no options below 'yeast'. Did you mean 'dough.grams'? 'yeast' is a choice, "
+                "yeast=NAME: fresh."
             ],
         ),
-        ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
-        ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
+        ("loaves=[", ["Cannot parse 'loaves=['", "key=value"]),
+        ("loaves=3", ["The option 'name' needs a value", "stringline-bake name="]),
         (
             "seeds=sesame",
             [
-                (
-                    "The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. It is "
-                    "[poppy,flax] if"
-                )
+                "The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. The default is "
+                "[poppy,flax]."
             ],
         ),
-        (
-            "loaves=many",
-            ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."],
-        ),
+        ("loaves=many", ["The option 'loaves' is 'many'; allowed: numbers. The default is 2."]),
         ("loaves=nan", ["The option 'loaves' is nan; allowed: numbers."]),
         (
             "oven.minutes=true",
-            ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."],
+            ["The option 'oven.minutes' is true; allowed: numbers. The default is 40."],
         ),
         (
             "flour.dark=perhaps",
             [
-                (
-                    "The option 'flour.dark' is 'perhaps'; allowed: true and false. It is false "
-                    "if it "
-                    "is not given."
-                )
+                "The option 'flour.dark' is 'perhaps'; allowed: true and false. The default is "
+                "false."
             ],
         ),
     ],
@@ -168,7 +158,7 @@ def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
 
 
 def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> None:
-    """Nothing, lists, what is not there before, what refers to something else, and numbers or true for a word."""
+    """null, lists, new options, interpolations, and numbers or true in place of a word."""
     seen: list[DictConfig] = []
     arguments = (
         "loaves=null",
@@ -229,7 +219,7 @@ def test_debug_shows_the_trace_of_a_mistake_too(attempt: Attempt) -> None:
     code, _, error = attempt(lambda settings: settings.name, "--debug")
     assert code == 2
     assert "Traceback" in error
-    assert "The option 'name' has no value" in error
+    assert "The option 'name' needs a value" in error
 
 
 def test_a_full_disk_names_the_file(attempt: Attempt) -> None:
@@ -281,3 +271,26 @@ def test_a_commands_environment_is_as_the_user_left_it(attempt: Attempt) -> None
     seen: list[str | None] = []
     attempt(lambda _: seen.append(os.environ.get("HYDRA_FULL_ERROR")), "name=x")
     assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("target", "nearest"),
+    [
+        ("stringline.DifusionPolicy", "stringline.DiffusionPolicy"),
+        ("stringline.policies.diffusion.DiffusionPolicy", "stringline.DiffusionPolicy"),
+        ("stringline.datasets.contract.contract.Camara", "stringline.Camera"),
+    ],
+)
+def test_an_unknown_class_of_this_package_is_answered_with_the_nearest_public_name(
+    attempt: Attempt, target: str, nearest: str
+) -> None:
+    code, _, error = attempt(lambda _: instantiate({"_target_": target}), "name=x")
+    assert (code, error.count("\n")) == (2, 1), error
+    assert f"There is no public name {target!r}. Did you mean {nearest!r}?" in error
+
+
+def test_an_unknown_class_of_another_package_is_named(attempt: Attempt) -> None:
+    code, _, error = attempt(lambda _: instantiate({"_target_": "my_robot.Policy"}), "name=x")
+    assert (code, error.count("\n")) == (2, 1), error
+    assert "my_robot.Policy" in error
+    assert "No module named 'my_robot'" in error

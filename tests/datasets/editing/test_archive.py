@@ -1,4 +1,4 @@
-"""Archives are small, any zarr reads them, and what comes back is what was stored, to the bit; over S3 too."""
+"""Archives are small, readable by zarr, and lossless to the bit, also over S3."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ import stringline.datasets.editing.packing
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.archive import SUFFIX, Remote, archive, estimated_size, expand
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.sizes import mebibytes
+from stringline.datasets.store.sizes import format_size
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
 from stringline.datasets.store.zarr_layout import array_name
@@ -71,7 +71,7 @@ def _ready(server: "subprocess.Popen[str]", buckets: tuple[str, ...]) -> str:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """Returns the address of a bucket on a server on loopback; the environment points there, as a user's would."""
+    """Returns the address of a bucket on a local server, set by environment variables."""
     with s3_server("bucket") as endpoint, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -92,7 +92,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_there_and_back_is_the_same_to_the_bit(
     store: EpisodeStore, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However arrays are divided, each file of the store comes back equal, its metadata included."""
+    """For any chunk size, each file of the store comes back equal, its metadata included."""
     monkeypatch.setattr(stringline.datasets.editing.packing, "CHUNK_BYTES", chunk_bytes)
     url = str(tmp_path / "archive")
     assert archive(store, url) == store.names()
@@ -225,13 +225,5 @@ def test_the_estimate_is_near(store: EpisodeStore, tmp_path: Path) -> None:
 
 def test_sizes_are_said_as_a_reader_says_them() -> None:
     assert [
-        mebibytes(size) for size in (0, 7, 2048, 3.25 * 2**20, 41 * 2**20, 1.6 * 2**30, 2**41)
-    ] == [
-        "0 B",
-        "7 B",
-        "2.0 KiB",
-        "3.2 MiB",
-        "41 MiB",
-        "1.6 GiB",
-        "2.0 TiB",
-    ]
+        format_size(size) for size in (0, 7, 2048, 3.25 * 2**20, 41 * 2**20, 1.6 * 2**30, 2**41)
+    ] == ["0 B", "7 B", "2.0 KiB", "3.2 MiB", "41 MiB", "1.6 GiB", "2.0 TiB"]

@@ -1,4 +1,4 @@
-"""Estimated depth stands in a copy, is marked, and replaces nothing unless that is asked for."""
+"""Estimated depth is stored in a copy, marked, and replaces existing depth only on request."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from stringline.datasets.store.store import EpisodeStore
 
 
 def by_brightness(images: NDArray[Any]) -> NDArray[np.float64]:
-    """An estimator whose answer is known: a metre per 100 of red; not finite, negative or far at three pixels."""
+    """An estimator with known results: 1 m per 100 of red; three pixels are invalid."""
     metres = images[..., 0] / 100.0
     metres[:, 0, :3] = (np.nan, -1.0, 11.0)
     return metres
@@ -75,7 +75,7 @@ def test_a_copy_is_completed(
     }
     with pytest.raises(
         ValueError,
-        match=r"holds episodes whose depth is by red, not by blue. Choose another folder",
+        match=r"has episodes with depth by red, not by blue. Choose another folder",
     ):
         estimate_depth(store, tmp_path / "copy", replace(estimation, model="blue"))
 

@@ -1,4 +1,4 @@
-"""Edits give new episodes that hold what they should, appear at one moment, and lose nothing, whenever an editor is killed."""
+"""Edits give correct new episodes at one moment and lose nothing, even if they are killed."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.data import main
 from stringline.datasets.editing.edit import delete, part_of, relabel, select, split_episode, trim
-from stringline.datasets.editing.selection import Wanted, filter_store, merge, split_store
+from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
 from stringline.datasets.store.episode import EpisodeAttributes, read_episode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import recover, trash_of
@@ -121,9 +121,9 @@ def test_times_from_the_end(store: EpisodeStore) -> None:
         ),
         (lambda s, n: trim(s, n, from_s=0.5, to_s=-0.5), r"nothing is left from 0.5 s to 0.28 s"),
         (lambda s, n: trim(s, n, from_s=-1), r"nothing is left from -1 s"),
-        (lambda s, n: split_episode(s, n[0], []), "Say where the episode is to be divided"),
-        (lambda s, n: split_episode(s, n[0], [0.0]), r"divided at \[0.0\] a part would be empty"),
-        (lambda s, n: split_episode(s, n[0], [0.2, 0.201, 0.209]), "a part would be empty"),
+        (lambda s, n: split_episode(s, n[0], []), "Set at_s, the times of the splits"),
+        (lambda s, n: split_episode(s, n[0], [0.0]), r"a split at \[0.0\] leaves an empty part"),
+        (lambda s, n: split_episode(s, n[0], [0.2, 0.201, 0.209]), "leaves an empty part"),
         (
             lambda s, n: relabel(s, n),
             "Nothing to change: give one of success, instruction, task, source",
@@ -133,14 +133,14 @@ def test_times_from_the_end(store: EpisodeStore) -> None:
             lambda s, n: select(s, ["reach.0000000001.x"]),
             "There is no episode 'reach.0000000001.x'. Did you mean 'reach.0000000001",
         ),
-        (lambda s, n: merge([], s.path / "x"), "There is no episode in no store at all"),
+        (lambda s, n: merge([], s.path / "x"), "There are no episodes to merge in: no stores"),
         (
-            lambda s, n: filter_store(s, s.path / "x", Wanted(task="fly")),
-            "None of the 6 episodes in .* fits .*task='fly'",
+            lambda s, n: filter_store(s, s.path / "x", Conditions(task="fly")),
+            "None of the 6 episodes in .* meets .*task='fly'",
         ),
         (
             lambda s, n: split_store(s, {s.path / "x": 0.5}),
-            r"The shares are \[0.5\]; allowed: positive ones that add up to 1",
+            r"The shares are \[0.5\]; allowed: positive numbers with the sum 1",
         ),
         (
             lambda s, n: split_store(s, {s.path / "x": 0.99, s.path / "y": 0.01}),
@@ -199,16 +199,16 @@ def test_relabelling_copies_no_image(store: EpisodeStore) -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(success=True), [0, 2, 4]),
-        (Wanted(success=False), [1, 3]),
-        (Wanted(), [0, 1, 2, 3, 4, 5]),
-        (Wanted(source="tele*"), [3, 4, 5]),
-        (Wanted(success=True, task="rea*", shortest_s=0.7, longest_s=0.79), [0, 2, 4]),
-        (Wanted(shortest_s=0.5), [0, 1, 2, 3, 4]),
+        (Conditions(success=True), [0, 2, 4]),
+        (Conditions(success=False), [1, 3]),
+        (Conditions(), [0, 1, 2, 3, 4, 5]),
+        (Conditions(source="tele*"), [3, 4, 5]),
+        (Conditions(success=True, task="rea*", shortest_s=0.7, longest_s=0.79), [0, 2, 4]),
+        (Conditions(shortest_s=0.5), [0, 1, 2, 3, 4]),
     ],
 )
 def test_filtering(
-    store: EpisodeStore, tmp_path: Path, wanted: Wanted, expected: list[int]
+    store: EpisodeStore, tmp_path: Path, wanted: Conditions, expected: list[int]
 ) -> None:
     trim(store, store.names()[5:], to_s=0.3)
     kept = filter_store(store, tmp_path / "kept", wanted)
@@ -241,7 +241,7 @@ def test_across_disks_arrays_are_copied(
         raise OSError(18, os.strerror(18))
 
     monkeypatch.setattr(os, "link", refuse)
-    kept = filter_store(store, tmp_path / "kept", Wanted(success=True))
+    kept = filter_store(store, tmp_path / "kept", Conditions(success=True))
     assert verify_store(kept) == {}
     assert len(kept) == 3
 
@@ -250,7 +250,7 @@ def test_stores_that_differ_are_not_merged(
     store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
     for change, message in (
-        ({"control_hz": 10.0}, "control_hz: 50.0 is asked for, 10.0 is offered"),
+        ({"control_hz": 10.0}, "control_hz: 50.0 is required, 10.0 is offered"),
         (
             {"cameras": (replace(contract.cameras[0], depth_unit_m=0.0005), contract.cameras[1])},
             "depth_unit_m=0.0005",
@@ -276,7 +276,7 @@ while True:
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.stress)])
 def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int) -> None:
-    """Whenever it is killed, a reader sees each episode once, all before the edit or all after it; no repair is needed."""
+    """After a kill, a reader sees each episode once, all before the edit or all after it."""
     relabel(store, store.names(), success=True)
     expected = {
         episode.attributes.seed: contents(store, episode.name) for episode in store.episodes()
@@ -316,7 +316,7 @@ def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int
 def test_an_edit_that_fails_is_taken_back(
     store: EpisodeStore, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fills up at the third of six episodes, where it begins or where it is committed: none is replaced."""
+    """A disk that is full at the third of six episodes: none is replaced."""
     names, calls = store.names(), []
     rename = Path.rename
 
@@ -375,8 +375,8 @@ def test_splitting_asks_for_one_thing(
     store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, answer in (
-        ([], "Give parts="),
-        (["episode=*", "at_s=[1]"], "One episode can be divided at a time; got 6"),
+        ([], "Set parts="),
+        (["episode=*", "at_s=[1]"], "Only one episode can be split at a time; got 6"),
     ):
         monkeypatch.setattr(
             sys, "argv", ["stringline-data", "split", f"store={store.path}", *arguments]

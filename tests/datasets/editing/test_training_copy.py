@@ -1,4 +1,4 @@
-"""Training copies: images shrink as Pillow shrinks them, holes stay out of depth, places stay where they are."""
+"""Training copies: images shrink as in Pillow, holes stay out of depth, positions stay."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 def test_colour_is_the_mean_over_the_area(
     old: tuple[int, int], new: tuple[int, int], seed: int
 ) -> None:
-    """Pillow's box filter agrees wherever images shrink; it rounds between its two passes, so by 1."""
+    """Shrinking agrees with Pillow's box filter within 1; Pillow rounds between two passes."""
     new = min(old[0], new[0]), min(old[1], new[1])
     images = np.random.default_rng(seed).integers(0, 256, (2, *old, 3), np.uint8)
     resampled = resample_colour(images, *new)
@@ -72,7 +72,7 @@ def test_the_same_size_changes_nothing() -> None:
 def test_holes_never_pull_depth_down(
     old: tuple[int, int], new: tuple[int, int], holes: float, seed: int
 ) -> None:
-    """Over a wall at 60000 counts with holes, each pixel says 60000 or nothing, and nothing where most of the area is empty."""
+    """A wall at 60000 counts with holes: each pixel is 60000, or 0 if most of its area is empty."""
     rng = np.random.default_rng(seed)
     depth = np.where(rng.random((2, *old)) < holes, 0, 60000).astype(np.uint16)
     for how in ("valid_mean", "nearest"):
@@ -171,17 +171,17 @@ def test_mistakes(
     cache(store, tmp_path / "copy", Resolution(3, 4))
     with pytest.raises(
         ValueError,
-        match="holds front 3x4, wrist 3x4; asked for is front 2x4, wrist 2x4. Choose another",
+        match="has images of front 3x4, wrist 3x4; requested: front 2x4, wrist 2x4. Choose another",
     ):
         cache(store, tmp_path / "copy", Resolution(2, 4))
     with pytest.raises(
         ValueError,
-        match="'wrist' was recorded at 4x4; a training copy at 6x4 would only repeat pixels",
+        match="'wrist' was recorded at 4x4, smaller than a training copy at 6x4. Choose at most",
     ):
         cache(store, tmp_path / "new", Resolution(6, 4))
     with pytest.raises(ValueError, match="There is no camera 'frond'. Did you mean 'front'"):
         cache(store, tmp_path / "new", Resolution(3, 4, ["frond"]))
-    with pytest.raises(ValueError, match="both must be positive"):
+    with pytest.raises(ValueError, match="allowed: positive numbers"):
         Resolution(0, 4)
     with pytest.raises(
         ValueError, match="no way to resample depth 'nearst'. Did you mean 'nearest'"
@@ -189,7 +189,7 @@ def test_mistakes(
         Resolution(3, 4, None, "nearst")  # type: ignore[arg-type]
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "reach", 9))
-    with pytest.raises(ValueError, match="is no training copy of"):
+    with pytest.raises(ValueError, match="is not a training copy of"):
         cache(other, tmp_path / "copy", Resolution(3, 4))
 
 

@@ -1,4 +1,4 @@
-"""Kinematics, cameras, grippers and models of the embodiments agree with one another and with MuJoCo."""
+"""Kinematics, cameras, grippers and models of the embodiments agree with MuJoCo."""
 
 import subprocess
 import sys
@@ -12,11 +12,11 @@ from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import (
     ALOHA,
     ARMS,
+    FINGERS,
     FOLLOWER,
     GRIPPER_SERVOS,
     GripperServo,
     finger_of_opening,
-    gap_of_opening,
     opening_of_finger,
 )
 from stringline.datasets.embodiments.aloha_mjcf import bare_arms_mjcf
@@ -135,7 +135,7 @@ def test_a_step_is_no_faster_than_the_joints(kinematics: InverseKinematics) -> N
 def test_what_is_out_of_reach_is_said_to_be(kinematics: InverseKinematics) -> None:
     with pytest.raises(
         OutOfReachError,
-        match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the nearest found is off by",
+        match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the remaining error is",
     ):
         kinematics.solve({"right": pose((2.0, 0.0, 0.5))}, ALOHA.home)
 
@@ -151,9 +151,9 @@ def test_finger_travel_and_opening_are_inverse_and_linear_in_the_gap() -> None:
     opening = np.linspace(0, 1, 11)
     np.testing.assert_allclose(opening_of_finger(finger_of_opening(opening)), opening, atol=1e-12)
     np.testing.assert_allclose(
-        gap_of_opening(opening), 2 * finger_of_opening(opening) - 0.0156, atol=1e-12
+        FINGERS.gap(opening), 2 * finger_of_opening(opening) - 0.0156, atol=1e-12
     )
-    assert gap_of_opening(1.0) == pytest.approx(0.0584)
+    assert FINGERS.gap(1.0) == pytest.approx(0.0584)
 
 
 @pytest.mark.parametrize("opening", [0.0, 0.3, 1.0])
@@ -166,7 +166,7 @@ def test_the_gap_between_the_models_pads_is_the_stated_one(
     for arm in ARMS:
         pads = [model.geom(f"{arm}/{side}_pad").id for side in ("left", "right")]
         gap = mujoco.mj_geomDistance(model, data, *pads, 1.0, None) if opening else 0.0
-        assert gap == pytest.approx(float(gap_of_opening(opening)), abs=1e-6)
+        assert gap == pytest.approx(float(FINGERS.gap(opening)), abs=1e-6)
         middle = data.geom_xpos[pads].mean(axis=0)
         assert np.linalg.norm(middle - data.site(f"{arm}/gripper").xpos) < 0.005
 

@@ -1,4 +1,4 @@
-"""The KUKA's kinematics, cameras, gripper and model agree with one another, with MuJoCo and with the published figures."""
+"""Kinematics, cameras, gripper and model of the KUKA agree with MuJoCo and published figures."""
 
 import mujoco
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from dm_control import mjcf
 
 from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.catalogue import BODIES
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.iiwa14 import (
     FACING,
@@ -200,6 +200,6 @@ def test_the_contract_describes_the_joints(body: Embodiment) -> None:
     assert contract.joints == tuple(dimension.name for dimension in contract.action)
     assert len(contract.joints) == 8 * len(body.arms)
     assert "base plate" in contract.base_frame
-    assert BODIES[contract.embodiment] is body
+    assert EMBODIMENTS[contract.embodiment] is body
     with pytest.raises(ValueError, match="There is no camera 'rist'. Did you mean"):
         body.contract([Camera("rist", 8, 8)], 50.0)

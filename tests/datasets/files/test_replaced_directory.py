@@ -31,7 +31,7 @@ def contents(folder: Path) -> set[str]:
 
 @contextmanager
 def watched(folder: Path, shots: Path) -> Iterator[Callable[[], None]]:
-    """Copies a folder before and after every change of its files, which is what kills at these moments would leave."""
+    """Copies a folder before and after every change of its files, as states after a kill."""
 
     def shoot() -> None:
         shutil.copytree(folder, shots / f"{len(list(shots.iterdir())):03d}")

@@ -48,9 +48,9 @@ def vectors(steps: int, episode: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def check_import(folder: Path, python: str) -> None:
-    from stringline.datasets.formats.body import AlohaLayout
     from stringline.datasets.formats.importing import import_data
     from stringline.datasets.formats.lerobot import LeRobotReader
+    from stringline.datasets.formats.vector_layout import AlohaLayout
     from stringline.datasets.store.store import EpisodeStore
 
     elsewhere(python, "write", folder / "theirs", folder)

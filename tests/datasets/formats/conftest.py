@@ -22,7 +22,7 @@ Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
 
 def smooth_image(frame: int, shift: int = 0) -> NDArray[np.uint8]:
-    """Returns an image (16, 24, 3) that lossy codecs keep nearly as it is, another for each frame."""
+    """Returns an image (16, 24, 3) for a frame that lossy codecs nearly preserve."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     return np.stack(
         [40 + 5 * rows + 4 * frame, 60 + 4 * columns, 0 * rows + 120 + shift], axis=-1

@@ -1,4 +1,4 @@
-"""ACT's HDF5 as h5py writes it after the documented layout: what comes in, and what is said about what does not."""
+"""Imports of ACT's HDF5, written by h5py in the documented layout, and their errors."""
 
 import io
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from PIL import Image
 
 from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.body import AlohaLayout
 from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -39,7 +39,7 @@ def record(samples: Any) -> Record:
 
 
 def recorded(samples: Any, path: Path, steps: int = 5, seed: int = 0, images: str = "raw") -> Path:
-    """Writes a file as ACT's and ALOHA's recording scripts do; `images` is raw, padded or strings."""
+    """Writes a file like the recording scripts of ACT; `images` is raw, padded or strings."""
     path.parent.mkdir(exist_ok=True)
     with h5py.File(path, "w") as file:
         file.attrs["sim"] = False
@@ -154,7 +154,9 @@ def test_degrees_become_radians(
             values[:, hinges] = np.degrees(values[:, hinges])
             file[key][:] = values
     store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
-    assert "no joint turns so far in rad; another unit?" in next(iter(outcome.refused.values()))
+    assert "impossible for a joint in rad. Is the unit another one?" in next(
+        iter(outcome.refused.values())
+    )
     store, outcome = imported(
         ActHdf5Reader(AlohaLayout("opening", "opening", "deg")), tmp_path / "set"
     )
@@ -227,14 +229,12 @@ BAD = [
     ),
     (
         lambda path: edit(path, "action", 90.0, (2, 1)),
-        "action at frame 2, 'left/shoulder', is 90; no joint turns so far in rad",
+        "action at frame 2, 'left/shoulder', is 90; impossible for a joint in rad",
     ),
     (
         lambda path: edit(path, "observations/qpos", 1.62, (4, 13)),
-        (
-            "observations/qpos at frame 4, 'right/gripper', is 1.62; no gripper opens so far under "
-            "'opening'."
-        ),
+        "observations/qpos at frame 4, 'right/gripper', is 1.62; impossible for a gripper that "
+        "counts as 'opening'.",
     ),
     (
         lambda path: replace(path, "action", np.zeros((4, 14))),
@@ -278,7 +278,7 @@ BAD = [
         lambda path: replace(
             path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)
         ),
-        "It does not fit the episodes before it. Its cameras are",
+        "It does not fit the previous episodes. Its cameras are",
     ),
     (
         lambda path: replace(path, "action", np.full((5, 14), b"x")),

@@ -10,7 +10,7 @@ from stringline.datasets.data import main
 from stringline.datasets.store.store import EpisodeStore
 
 Command = Callable[..., tuple[int, str, str]]
-OPENINGS = ["body.state_gripper=opening", "body.action_gripper=opening"]
+OPENINGS = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
 
 
 @pytest.fixture
@@ -99,20 +99,16 @@ def test_an_import_says_what_it_left_out_and_ends_with_2(
     [
         (
             ["path={act}"],
-            (
-                "body.state_gripper is not named, and nothing in the data says what it is. "
-                "Allowed: "
-                "opening"
-            ),
+            ("layout.state_gripper is missing, and the data does not contain it. Allowed: opening"),
         ),
         (["path={act}", "format=act"], "There is no format 'act'. Did you mean 'act_hdf5'"),
-        (["path={act}", "body=kuka"], "There is no body 'kuka'."),
+        (["path={act}", "layout=kuka"], "There is no layout 'kuka'."),
         (["path=nowhere", *OPENINGS], "There is no data set at nowhere."),
         (
             ["path={act}", "format=lerobot", *OPENINGS],
-            "is no LeRobotDataset: it has no meta/info.json.",
+            "is not a LeRobotDataset: it has no meta/info.json.",
         ),
-        (["path={act}", "format=robomimic"], "format.action_gripper is not named"),
+        (["path={act}", "format=robomimic"], "format.action_gripper is missing"),
         (["path={act}", "format=umi"], "format.gripper_open_m=NUMBER"),
     ],
 )

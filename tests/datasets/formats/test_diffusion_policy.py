@@ -1,4 +1,4 @@
-"""Replay buffers as zarr writes them after the documented layout: what comes in, and what is said about what does not."""
+"""Imports of replay buffers, written by zarr in the documented layout, and their errors."""
 
 import zipfile
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from zarr.storage import ZipStore
 
-from stringline.datasets.formats.body import AlohaLayout, DescribedLayout
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.umi import UmiReader
+from stringline.datasets.formats.vector_layout import AlohaLayout, DescribedLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
@@ -37,7 +37,7 @@ def replay_buffer(
     codecs: dict[str, Any] | None = None,
     chunk: int = 3,
 ) -> Path:
-    """Writes a buffer as diffusion_policy does: zarr format 2, Blosc, a few frames in each chunk."""
+    """Writes a buffer like diffusion_policy: zarr format 2, Blosc, a few frames in each chunk."""
     store: Any = ZipStore(path, mode="w") if path.suffix == ".zip" else path
     root = zarr.open_group(store, mode="w", zarr_format=2)
     default = numcodecs.Blosc(cname="lz4", clevel=5, shuffle=numcodecs.Blosc.NOSHUFFLE)
@@ -163,11 +163,11 @@ def test_a_hand_held_gripper_comes_in(
     [
         (
             lambda: DiffusionPolicyReader(OPENINGS),
-            "does not say how many steps make a second; name it, format.control_hz=NUMBER.",
+            "does not contain the control rate; set it, format.control_hz=NUMBER.",
         ),
         (
             lambda: UmiReader(control_hz=60),
-            "UMI stores the gripper's width in m; name that of an open one, format.gripper_open_m",
+            "UMI stores the width of the gripper in m; set the width of an open gripper",
         ),
         (
             lambda: UmiReader(gripper_open_m=0.0, control_hz=60),
@@ -184,11 +184,11 @@ def test_a_hand_held_gripper_comes_in(
         ),
         (
             lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "gripper"}]),
-            "gripper convention of x is not named",
+            "gripper convention of x is missing",
         ),
         (
             lambda: DescribedLayout([{"name": "x", "arm": "a", "gripper": "opening"}]),
-            "'x' is of kind 'joint'; a gripper, and nothing",
+            "'x' has the kind 'joint'; grippers, and only these,",
         ),
     ],
 )
@@ -214,15 +214,15 @@ def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: st
         ),
         (
             DiffusionPolicyReader(DescribedLayout(), control_hz=10),
-            "Describe each number of the action in body.action; got nothing, it has: action_0",
+            "Describe each number of the action in layout.action; got nothing, it has: action_0",
         ),
         (
             DiffusionPolicyReader(DescribedLayout(AXES * 7), control_hz=10),
-            "Describe each number of the state in body.joints, or leave it out",
+            "Describe each number of the state in layout.joints, or omit the state",
         ),
         (
             UmiReader(gripper_open_m=0.08, control_hz=60),
-            r"has no robot0_eef_pos; it is no data of UMI. It has: action \(14,\)",
+            r"is not a buffer of UMI: it has no robot0_eef_pos. It has: action \(14,\)",
         ),
     ],
 )
@@ -262,7 +262,7 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
         ),
         (
             spoil_row("state", 90),
-            "state at frame 4, 'left/waist', is 90; no joint turns so far in rad",
+            "state at frame 4, 'left/waist', is 90; impossible for a joint in rad",
         ),
         (
             spoil_row("img", 300),
@@ -270,7 +270,7 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
         ),
         (
             lambda path: (path / "data/img/3.0.0.0").unlink(),
-            "data/img lacks the chunk with frame 4 (data/img/3.0.0.0)",
+            "data/img lacks the chunk of frame 4 (data/img/3.0.0.0)",
         ),
         (
             lambda path: (path / "data/action/3.0").write_bytes(b"\x02\x01\x21\x08" + bytes(30)),
@@ -310,7 +310,8 @@ def test_unequal_lengths_are_named(
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"][:15]})
     outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
     assert (
-        "data/img ends at frame 2; the episode goes on." in outcome.refused["episode 2 (set.zarr)"]
+        "data/img ends at frame 2, before the episode ends."
+        in outcome.refused["episode 2 (set.zarr)"]
     )
 
 
@@ -337,7 +338,7 @@ def test_depth_in_another_unit_is_named(
         replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth}),
     )[1]
     assert (
-        "data/img_depth at frame 0 reaches 700; floats are metres"
+        "data/img_depth at frame 0 reaches 700; allowed: metres, at most"
         in outcome.refused["episode 0 (a.zarr)"]
     )
     with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
@@ -346,7 +347,7 @@ def test_depth_in_another_unit_is_named(
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(600.0, "is 600; that is more than 10 m; millimetres?"), (np.inf, "is inf")],
+    [(600.0, "is 600; allowed: at most 10 m. Are these millimetres?"), (np.inf, "is inf")],
 )
 def test_poses_in_millimetres_are_named(
     tmp_path: Path, imported: Import, hand: dict[str, NDArray[Any]], change: float, message: str
@@ -365,16 +366,20 @@ def test_what_is_no_replay_buffer_is_refused(
     reader = DiffusionPolicyReader(OPENINGS, control_hz=50)
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        ValueError, match="is no replay buffer: a zarr 2 group with data and meta/episode_ends"
+        ValueError, match="is not a replay buffer, a zarr 2 group with data and meta/episode_ends"
     ):
         list(reader.episodes(tmp_path / "empty"))
     path = replay_buffer(tmp_path / "cut.zarr.zip", series)
     path.write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(ValueError, match="cut.zarr.zip is no complete zip file .*was it cut off?"):
+    with pytest.raises(
+        ValueError, match=r"cut.zarr.zip is not a complete zip file .*Is it truncated\?"
+    ):
         list(reader.episodes(path))
     path = replay_buffer(tmp_path / "ends.zarr", series)
     zarr.open_group(path, zarr_format=2)["meta/episode_ends"][:] = [5, 5, 17]  # type: ignore[index]
-    with pytest.raises(ValueError, match="meta/episode_ends must be integers that grow; got int64"):
+    with pytest.raises(
+        ValueError, match="meta/episode_ends must be increasing integers; got int64"
+    ):
         list(reader.episodes(path))
 
 
@@ -398,6 +403,6 @@ def test_a_zip_file_lacks_chunks_too(
                 less.writestr(name, full.read(name))
     outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip")[1]
     assert (
-        "data/action lacks the chunk with frame 2 (data/action/5.0)"
+        "data/action lacks the chunk of frame 2 (data/action/5.0)"
         in outcome.refused["episode 2 (set.zarr.zip)"]
     )

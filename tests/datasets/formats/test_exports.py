@@ -1,4 +1,4 @@
-"""What is exported comes back by import, can be read by other libraries, and appears as a whole or not at all."""
+"""Exports come back by import, are readable by other libraries, and appear atomically."""
 
 import errno
 import json
@@ -18,7 +18,6 @@ from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.formats import exporting, importing
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
-from stringline.datasets.formats.body import AlohaLayout
 from stringline.datasets.formats.diffusion_policy import (
     DiffusionPolicyReader,
     DiffusionPolicyWriter,
@@ -27,6 +26,7 @@ from stringline.datasets.formats.foreign import Reader, Writer
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter
+from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
@@ -228,7 +228,7 @@ def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: Episod
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: ActHdf5Writer(state_gripper="opening"), "target.action_gripper is not named"),
+        (lambda: ActHdf5Writer(state_gripper="opening"), "target.action_gripper is missing"),
         (
             lambda: ActHdf5Writer(
                 state_gripper="opening", action_gripper="opening", jpeg_quality=99
@@ -241,7 +241,7 @@ def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: Episod
         ),  # type: ignore[arg-type]
         (
             lambda: LeRobotWriter(codec="libx999"),
-            "There is no video encoder 'libx999'; with PyAV come libsvtav1",
+            "There is no video encoder 'libx999'; PyAV provides libsvtav1",
         ),
     ],
 )
@@ -257,7 +257,7 @@ def test_what_a_format_cannot_hold_is_refused(
     (tmp_path / "there").mkdir()
     with pytest.raises(
         ValueError,
-        match="there exists; an export makes a new data set. Remove it or choose another name.",
+        match="there exists; an export creates a new data set. Remove it or choose another name.",
     ):
         writer.write(original, tmp_path / "there")
     with pytest.raises(
@@ -265,7 +265,7 @@ def test_what_a_format_cannot_hold_is_refused(
     ):
         LeRobotWriter(cameras={"top": "a"}).write(original, tmp_path / "set")
     with pytest.raises(
-        ValueError, match="The series 'action' is taken; give the camera another name"
+        ValueError, match="The series 'action' is reserved; give the camera another name"
     ):
         DiffusionPolicyWriter(cameras={"overhead": "action"}).write(original, tmp_path / "set.zarr")
     with pytest.raises(ValueError, match="There are no episodes in"):
@@ -273,11 +273,12 @@ def test_what_a_format_cannot_hold_is_refused(
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "small", 0))
     with pytest.raises(
-        ValueError, match="ACT's HDF5 holds ALOHA's 14 joints and absolute targets; .* has small."
+        ValueError,
+        match="ACT's HDF5 is for the 14 joints and absolute targets of ALOHA; .* has small.",
     ):
         writer.write(other, tmp_path / "act")
     original.write(make_episode(), EpisodeAttributes(contract, "small", 0))
-    with pytest.raises(ValueError, match="one data set holds one kind. embodiment: "):
+    with pytest.raises(ValueError, match="a data set has a single contract. embodiment: "):
         writer.write(original, tmp_path / "act")
     assert not (tmp_path / "act").exists()
 

@@ -1,4 +1,4 @@
-"""What lerobot, diffusion_policy and UMI wrote themselves comes in as they meant it; `write_fixtures.py` made the files."""
+"""Imports of files by lerobot, diffusion_policy and UMI, which `write_fixtures.py` wrote."""
 
 import runpy
 import zipfile
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.formats.body import AlohaLayout
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.umi import UmiReader
+from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.store import EpisodeStore
 
 FIXTURES = Path(__file__).parent / "fixtures"

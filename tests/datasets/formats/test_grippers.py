@@ -1,4 +1,4 @@
-"""Gripper conventions: each is invertible, its ends are closed and open, and speeds follow positions."""
+"""Gripper conventions are invertible from closed to open, and speeds follow positions."""
 
 import numpy as np
 import pytest
@@ -84,12 +84,12 @@ def test_ends_can_be_given() -> None:
         (
             None,
             (
-                "option is not named, and nothing in the data says what it is. Allowed: opening "
+                "option is missing, and the data does not contain it. Allowed: opening "
                 "\\(0 "
                 "\\(closed\\)"
             ),
         ),
-        ("", "option is not named"),
+        ("", "option is missing"),
         (
             "open",
             (

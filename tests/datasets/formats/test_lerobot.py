@@ -1,4 +1,4 @@
-"""LeRobotDatasets as pyarrow and PyAV write them after the documented layout: what comes in, and what does not."""
+"""Imports of LeRobotDatasets, written by pyarrow and PyAV in the documented layout."""
 
 import io
 import json
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.formats.body import AlohaLayout, NamedLayout
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
 from stringline.datasets.formats.video import write_video
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -108,7 +108,7 @@ def rows(samples: Any, episode: int, steps: int, first: int, images: bool) -> di
 
 
 def recorded(samples: Any, root: Path, version: str, images: str = "libx264") -> Path:
-    """Writes a set of three episodes with one camera; `images` is a codec, `image`, or `depth` for a camera with depth."""
+    """Writes three episodes with one camera; `images` is a codec, `image` or `depth`."""
     (root / "meta").mkdir(parents=True)
     kind = "image" if images == "image" else "video"
     features: dict[str, Any] = {
@@ -275,7 +275,7 @@ def test_depth_can_be_paired_by_name(tmp_path: Path, imported: Import, record: R
     with pytest.raises(
         ValueError,
         match=(
-            "The depth of 'observation.images.range' belongs to no camera; name it, format.depth="
+            "The depth feature 'observation.images.range' belongs to no camera; set format.depth="
         ),
     ):
         imported(LeRobotReader(OPENINGS), root)
@@ -291,14 +291,14 @@ def test_another_robot_is_described_by_its_names(
     tmp_path: Path, imported: Import, record: Record, samples: Any
 ) -> None:
     arms = {arm: [joint.name for joint in ALOHA.joints if joint.arm == arm] for arm in ALOHA.arms}
-    body = NamedLayout(
+    layout = NamedLayout(
         {"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}},
         arms,
         "rad",
         "twins",
         "a table",
     )
-    store, _ = imported(LeRobotReader(body), record(tmp_path / "set", "v2.1", "image"))
+    store, _ = imported(LeRobotReader(layout), record(tmp_path / "set", "v2.1", "image"))
     episode = store.episodes()[0]
     contract = episode.attributes.contract
     assert (contract.embodiment, contract.base_frame, contract.arms) == ("twins", "a table", ())
@@ -310,19 +310,19 @@ def test_another_robot_is_described_by_its_names(
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("layout", "message"),
     [
         (
             NamedLayout(angle_unit="rad"),
             (
-                r"Say which numbers are grippers, .* The state has: left/waist, .* The action has: "
+                r"Set the grippers, .* The state has: left/waist, .* The action has: "
                 r"left/waist"
             ),
         ),
         (
             NamedLayout({}),
             (
-                r"Say what the joints are counted in, body.angle_unit=rad or deg. The state has: "
+                r"Set the unit of the joints, layout.angle_unit=rad or deg. The state has: "
                 r"left/waist"
             ),
         ),
@@ -332,15 +332,15 @@ def test_another_robot_is_described_by_its_names(
         ),
         (
             NamedLayout({}, {"left": ["left/waist"]}, "rad"),
-            "'left/shoulder' belongs to 0 arms in body.arms",
+            "'left/shoulder' belongs to 0 arms in layout.arms",
         ),
     ],
 )
 def test_what_is_not_named_is_asked_for(
-    tmp_path: Path, imported: Import, record: Record, body: NamedLayout, message: str
+    tmp_path: Path, imported: Import, record: Record, layout: NamedLayout, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        imported(LeRobotReader(body), record(tmp_path / "set", "v2.1", "image"))
+        imported(LeRobotReader(layout), record(tmp_path / "set", "v2.1", "image"))
     assert len(EpisodeStore.open(tmp_path / "imported")) == 0
 
 
@@ -389,7 +389,7 @@ BAD = [
     (
         ("libx264", DATA),
         lambda path: change(path, "action", put(2, PARTS[1:])),
-        "action at frame 2 has 13 numbers, those before it 14.",
+        "action at frame 2 has 13 numbers, the previous ones 14.",
     ),
     (
         ("libx264", DATA),
@@ -404,12 +404,12 @@ BAD = [
     (
         ("libx264", DATA),
         lambda path: change(path, "timestamp", put(4, 0.02)),
-        "timestamp does not grow at frame 4.",
+        "timestamp does not increase at frame 4.",
     ),
     (
         ("libx264", DATA),
         lambda path: change(path, "episode_index", put(7, 9)),
-        "The data has 7 frames of it, the list of episodes says 8.",
+        "The data has 7 frames of it, the list of episodes has 8.",
     ),
     (
         ("libx264", CLIP),
@@ -449,7 +449,7 @@ BAD = [
     (
         ("image", DATA),
         lambda path: change(path, DEPTH, put(5, png(np.full((16, 24), 2, np.uint16)))),
-        f"{DEPTH} at frame 5 reaches 2; integers are millimetres, nothing is so near; metres?",
+        f"{DEPTH} at frame 5 reaches 2; integers are millimetres. Are these metres?",
     ),
 ]
 
@@ -513,7 +513,7 @@ def test_a_list_that_is_no_text_is_named(tmp_path: Path, imported: Import, recor
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no LeRobotDataset: it has no meta/info.json."),
+        (None, "is not a LeRobotDataset: it has no meta/info.json."),
         ("{", "meta/info.json is damaged"),
         ("{}", "meta/info.json is damaged: KeyError"),
         (

@@ -1,4 +1,4 @@
-"""robomimic's HDF5 as h5py writes it after the documented layout: what comes in, and what is said about what does not."""
+"""Imports of robomimic's HDF5, written by h5py in the documented layout, and their errors."""
 
 import json
 from collections.abc import Callable
@@ -156,7 +156,7 @@ def test_what_it_does_not_say_is_asked_for(
     path = record(tmp_path / "lift.hdf5", settings)
     with pytest.raises(
         ValueError,
-        match="does not say what its actions mean in m and rad; name it, format.controller=",
+        match="does not contain the scales of its actions in m and rad; set format.controller=",
     ):
         imported(RobomimicReader(**NAMED), path)
     named = {"position_m": 0.1, "rotation_rad": 0.2, "relative": False}
@@ -170,13 +170,13 @@ def test_what_it_does_not_say_is_asked_for(
         (
             {"gripper_open_m": 0.08},
             (
-                "format.action_gripper is not named, and nothing in the data says what it is. "
+                "format.action_gripper is missing, and the data does not contain it. "
                 "Allowed: opening"
             ),
         ),
         (
             {"action_gripper": "closing"},
-            "Name the distance of open fingers, format.gripper_open_m=NUMBER",
+            "Set the distance of open fingers, format.gripper_open_m=NUMBER",
         ),
         (
             {**NAMED, "controller": {"position": 1}},
@@ -222,11 +222,11 @@ def swap(path: Path, key: str, value: Any) -> None:
         ),
         (
             lambda p: spoil(p, "actions", (3, 6), 4.0),
-            "actions at frame 3, 'robot0/gripper', is 4; no gripper opens so far under",
+            "actions at frame 3, 'robot0/gripper', is 4; impossible for a gripper that counts as",
         ),
         (
             lambda p: spoil(p, "obs/robot0_eef_pos", (2, 1), 450.0),
-            "obs/robot0_eef_pos at frame 2, 'y', is 450; positions are in metres",
+            "obs/robot0_eef_pos at frame 2, 'y', is 450; allowed: metres",
         ),
         (
             lambda p: spoil(p, "obs/robot0_eef_quat", 4, 0.9),
@@ -234,19 +234,19 @@ def swap(path: Path, key: str, value: Any) -> None:
         ),
         (
             lambda p: spoil(p, "obs/robot0_joint_pos", (1, 0), 90.0),
-            "'robot0/joint_1', is 90; no joint turns so far in rad",
+            "'robot0/joint_1', is 90; impossible for a joint in rad",
         ),
         (
             lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), 700.0),
-            "demo_1/obs/agentview_depth at frame 2 reaches 700; floats are metres",
+            "demo_1/obs/agentview_depth at frame 2 reaches 700; allowed: metres, at most",
         ),
         (
             lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), -1.0),
-            "agentview_depth at frame 2 holds values that are negative",
+            "agentview_depth at frame 2 has values that are negative",
         ),
         (
             lambda p: swap(p, "obs/agentview_depth", np.full((8, 16, 24), 2, np.uint16)),
-            "reaches 2; integers are millimetres, nothing is",
+            "reaches 2; integers are millimetres. Are these",
         ),
         (
             lambda p: swap(p, "obs/agentview_depth", np.full((8, 9, 24), 900, np.uint16)),
@@ -293,7 +293,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None
     with h5py.File(tmp_path / "else.hdf5", "w") as file:
         file["action"] = [1]
     with pytest.raises(
-        ValueError, match="is no data of robomimic: it has no group `data`, but action."
+        ValueError, match="is not a file of robomimic: it has no group `data`. It has: action."
     ):
         list(RobomimicReader(**NAMED).episodes(tmp_path / "else.hdf5"))
     path = record(tmp_path / "lift.hdf5")
@@ -302,7 +302,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None
     controller = {"position_m": 0.1, "rotation_rad": 0.2, "relative": True}
     with pytest.raises(
         ValueError,
-        match="does not say how many steps make a second; name it, format.control_hz=NUMBER.",
+        match="does not contain the control rate; set it, format.control_hz=NUMBER.",
     ):
         list(RobomimicReader(**NAMED, controller=controller).episodes(path))
     path.write_bytes(path.read_bytes()[:3000])

@@ -22,7 +22,7 @@ def priorities() -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("codec", ["libsvtav1", "libx264"])
 def test_no_thread_goes_before_others_because_of_a_video(codec: str, tmp_path: Path) -> None:
-    """As root, which is where libsvtav1 takes the highest real-time priority: without permission it cannot."""
+    """As root, since libsvtav1 needs the permission to take the highest real-time priority."""
     before, during = priorities(), []
 
     def frames() -> Iterator[NDArray[np.uint8]]:

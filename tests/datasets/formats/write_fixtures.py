@@ -1,9 +1,10 @@
-"""Writes the files in `fixtures` with the libraries whose formats they have, each in an environment that holds them.
+"""Writes the files in `fixtures` with the libraries of the formats, each in its own environment.
 
-    python write_fixtures.py lerobot fixtures/lerobot_v3.zip              (lerobot 0.4.4: `make interop` makes its environment)
+    python write_fixtures.py lerobot fixtures/lerobot_v3.zip      (lerobot 0.4.4, `make interop`)
     python write_fixtures.py lerobot fixtures/lerobot_v21.zip             (lerobot 0.3.3)
-    python write_fixtures.py replay_buffer fixtures/diffusion_policy.zip  (zarr 2.18, diffusion_policy at 5ba07ac)
-    python write_fixtures.py umi fixtures/umi.zarr.zip                    (the same, and the codecs of UMI at d095ba9)
+    python write_fixtures.py replay_buffer fixtures/diffusion_policy.zip
+                                                  (zarr 2.18, diffusion_policy at 5ba07ac)
+    python write_fixtures.py umi fixtures/umi.zarr.zip            (and UMI's codecs at d095ba9)
 
 What they hold is said here alone: `test_fixtures.py` takes the formulas from here. ACT and
 robomimic write their layouts with h5py, so their tests do that anew.
@@ -98,7 +99,7 @@ def hand(steps: int, episode: int) -> dict[str, Any]:
 
 
 def write_umi(target: Path, _: Path) -> None:
-    """Writes a replay buffer as UMI's pipeline does: numbers by its class, images as JPEG XL, all in a zip file."""
+    """Writes a replay buffer like UMI's pipeline: images as JPEG XL, all in a zip file."""
     zarr = importlib.import_module("zarr")
     codecs = importlib.import_module("diffusion_policy.codecs.imagecodecs_numcodecs")
     codecs.register_codecs()

@@ -1,4 +1,4 @@
-"""Mixtures: each example is what its own store says, slots that it lacks are marked, and shares are as asked for."""
+"""Mixtures: each example equals that of its own store, missing slots are marked, shares fit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_state_that_a_store_lacks_is_left_out_of_every_batch(
 def test_draws_are_in_the_proportion_of_the_weights_and_continue_exactly(
     stores: tuple[EpisodeStore, EpisodeStore], sources: tuple[Source, Source]
 ) -> None:
-    """In every epoch to one window, whatever the windows' own weights; a batch depends on seed and step alone."""
+    """Shares are exact to one window per epoch; a batch depends on seed and step only."""
     mixed = MixedWindows(sources, stores)
     own = np.random.default_rng(0).uniform(0.5, 2, len(mixed))
     weights = mixed.balanced(own)
@@ -147,7 +147,7 @@ def test_slots_may_be_chosen(
 def test_depth_of_one_store_serves_the_slot(
     tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
-    """A slot filled with depth by one store and without by another has depth, which the other's examples say is missing."""
+    """A slot with depth in one store only has depth, which is missing in the other's examples."""
     arrays = make_episode()
     flat = {key: value for key, value in arrays.items() if key != "depth/front"}
     bare = contract.with_cameras(
@@ -209,7 +209,7 @@ def test_mistakes_in_a_source_are_explained(
 ) -> None:
     for weight in (0.0, -1.0, float("inf")):
         with pytest.raises(
-            ValueError, match=r"The weight of a is .*; it must be positive and finite"
+            ValueError, match=r"The weight of a is .*; allowed: positive and finite"
         ):
             Source(Path("a"), weight)
     with pytest.raises(ValueError, match="A camera of a fills two slots"):

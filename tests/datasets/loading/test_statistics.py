@@ -77,5 +77,5 @@ def test_mistakes(tmp_path: Path) -> None:
         statistics_of(lambda: iter([np.zeros((0, 2))]))
     with pytest.raises(KeyError, match="no key with statistics 'action'"):
         Statistics({})["action"]
-    with pytest.raises(ValueError, match="no statistics"):
+    with pytest.raises(ValueError, match="statistics are invalid"):
         Statistics.from_dict({"action": {"count": 1}})

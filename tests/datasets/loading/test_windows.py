@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.contract.instructions import instruction_number
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
@@ -63,7 +63,7 @@ def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Ar
 def test_every_window_equals_the_naive_one(
     store: EpisodeStore, episodes: list[Arrays], cameras: tuple[str, ...], every: tuple[int, ...]
 ) -> None:
-    """Starts are the steps with a new image; contents, padding, types and memory layout are right."""
+    """Starts are the steps with a new image; contents, padding, types and memory layout fit."""
     windows = Windows(store, chunk=9, cameras=cameras)
     expected = [
         (e, t)
@@ -83,14 +83,14 @@ def test_every_window_equals_the_naive_one(
         assert (
             (batch["episode"][row], batch["step"][row])
             == (episode, step)
-            == (episode, windows.step_of(index))
+            == (episode, windows.step[index])
         )
 
 
 def test_a_window_is_an_observation(store: EpisodeStore, contract: Contract) -> None:
-    """What training sees passes the check that policies apply at run time; a batch is its windows, stacked."""
+    """Windows pass the check that policies apply at run time; a batch is a stack of windows."""
     windows = Windows(store, chunk=4)
-    validate_observation(windows[5], contract)
+    check_observation(windows[5], contract)
     batch = windows.batch([5, 2, 5])
     for row, index in enumerate((5, 2, 5)):
         for key, value in windows[index].items():
@@ -157,7 +157,7 @@ def test_mistakes_are_explained(
     store.write(make_episode(), EpisodeAttributes(replace(contract, control_hz=10.0), "reach", 99))
     with pytest.raises(
         ValueError,
-        match=r"does not fit those before it. control_hz: 50.0 is asked for, 10.0 is offered",
+        match=r"does not fit the previous ones. control_hz: 50.0 is required, 10.0 is offered",
     ):
         Windows(store)
 
@@ -181,17 +181,14 @@ def test_images_of_another_size_are_refused(
 
 
 def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Arrays]) -> None:
-    """Each key some steps back, its first step repeated before the beginning, where the mask says so; the rest is the same."""
+    """Past keys repeat the first step before the beginning, where the mask is False."""
     windows, plain = Windows(store, chunk=3, past=(2, 11, 1)), Windows(store, chunk=3)
     assert windows.past == (11, 2, 1)
     shuffled = np.random.default_rng(0).permutation(len(windows))
     batch, without = windows.batch(shuffled), plain.batch(shuffled)
     assert set(batch) - set(without) == {
         f"past/{key}" for key in naive(episodes[0], 0, 3, ("front", "wrist"))
-    } - {
-        "past/action",
-        "past/action_mask",
-    } | {"past_mask"}
+    } - {"past/action", "past/action_mask"} | {"past_mask"}
     for key, value in without.items():
         np.testing.assert_array_equal(batch[key], value)
     for row, index in enumerate(shuffled):
@@ -208,9 +205,7 @@ def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Array
 
 @pytest.mark.parametrize("past", [(0,), (-1,), (3, 3)])
 def test_a_past_that_is_none_is_refused(store: EpisodeStore, past: tuple[int, ...]) -> None:
-    with pytest.raises(
-        ValueError, match=r"past is .* different numbers of steps back, each 1 or above"
-    ):
+    with pytest.raises(ValueError, match=r"past is .* different offsets, each 1 or above"):
         Windows(store, past=past)
 
 
@@ -232,7 +227,7 @@ def test_a_past_longer_than_all_episodes_is_refused(store: EpisodeStore) -> None
     assert len(Windows(store, past=(32,))) > 0
     with pytest.raises(
         ValueError,
-        match=r"The past reaches 33 steps back, but the longest episode of .*store has 33",
+        match=r"past is .*, but the longest episode of .*store has 33",
     ):
         Windows(store, past=(2, 33))
 

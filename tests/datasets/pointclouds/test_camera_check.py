@@ -1,4 +1,4 @@
-"""A camera that was knocked is found, by how much, and set right again; where cameras share too little, that is said."""
+"""The check finds and corrects a displaced camera, and rejects views with too little overlap."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from tests.datasets.conftest import Knock
 
 from stringline.datasets.embodiments.transforms import inverse, pose, rotation_about
 from stringline.datasets.pointclouds.camera_check import check_cameras, size_of
-from stringline.datasets.pointclouds.clouds import look
+from stringline.datasets.pointclouds.clouds import depth_view
 from stringline.datasets.pointclouds.icp import determined
 from stringline.datasets.store.episode import StoredEpisode
 
@@ -31,7 +31,7 @@ def test_sound_cameras_are_found_sound(episode: StoredEpisode) -> None:
     refused = next(
         pair for pair in check.pairs if (pair.target, pair.source) == ("overhead", "table")
     )
-    assert "nothing can be said; they see too little in common" in str(refused)
+    assert "no result; the common view is too small" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_knocked_camera_is_found_and_set_right(
     assert left_mm < 2.0
     assert left_deg < 0.3
     assert all(move.fitness > 0.8 and move.rmse_mm < 3.0 for move in pair.used)
-    true = look(episode, camera, 0).T_base_camera
+    true = depth_view(episode, camera, 0).T_base_camera
     if camera == "overhead":  # It does not move, so it has one place.
         assert correction.T_base_camera is not None
         off_mm, off_deg = size_of(inverse(true) @ correction.T_base_camera)

@@ -1,4 +1,4 @@
-"""Stores of format version 1 are read as they are, and rewritten with nothing lost; damage is named, not sealed in."""
+"""Stores of format version 1 are read, and migrated without loss; damage is reported."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.data import main
-from stringline.datasets.store.checksummed_metadata import SEAL
+from stringline.datasets.store.checksummed_metadata import CHECKSUM_KEY
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.migration import migrate
 from stringline.datasets.store.store import EpisodeStore
@@ -33,7 +33,7 @@ def old(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Episod
         )
     for path in [store.path / "zarr.json", *store.path.glob("*/zarr.json")]:
         plain = json.loads(path.read_text())
-        del plain["attributes"][SEAL]
+        del plain["attributes"][CHECKSUM_KEY]
         plain["attributes"].update(
             {key: 1 for key in plain["attributes"] if key.startswith("stringline_")}
         )
@@ -111,8 +111,8 @@ def test_the_command(
         (
             "verify",
             (
-                f"3 of them are of an older format without checksums of metadata: stringline-data "
-                f"migrate store={old.path}"
+                "3 of them have an older format without checksums of metadata. Migrate them: "
+                f"stringline-data migrate store={old.path}"
             ),
         ),
         ("migrate", "3 of 3 episodes brought to format version 2."),

@@ -68,7 +68,7 @@ def test_grippers_beyond_their_range(tmp_path: Path, contract: Contract, clean: 
     assert entry == (
         "gripper",
         0.0,
-        "one/gripper: the commanded opening reaches 1.17; 0 to 1 is possible",
+        "one/gripper: the commanded opening reaches 1.17; the range is 0 to 1",
     )
 
 
@@ -76,7 +76,7 @@ def test_a_gripper_that_stays_at_its_end(tmp_path: Path, contract: Contract, cle
     clean["joints/position"][:, 1] = np.minimum(clean["joints/position"][:, 1], 0.6)
     (entry,) = found(tmp_path, contract, clean)
     assert entry[0] == "gripper"
-    assert "one/gripper: measured stays at exactly 0.600 in" in entry[2]
+    assert "one/gripper: the measured opening stays at exactly 0.600 in" in entry[2]
 
 
 def late_step(arrays: Arrays) -> None:
@@ -102,15 +102,15 @@ def old_frames(arrays: Arrays) -> None:
 @pytest.mark.parametrize(
     ("spoil", "time_s", "text"),
     [
-        (late_step, 2.05, "a step comes after 70 ms; 20 is right"),
-        (frames_out_of_order, 0.8, "front: frame 10 was captured no later"),
-        (late_frame, 0.88, "front: 150 ms without a frame before frame 11; 80 is"),
+        (late_step, 2.05, "a step takes 70 ms instead of 20 ms"),
+        (frames_out_of_order, 0.8, "front: frame 10 was not captured after frame 9"),
+        (late_frame, 0.88, "front: 150 ms without a frame before frame 11; the median is 80 ms"),
         (
             frames_from_the_future,
             0.0,
-            "wrist: 67 steps see a frame captured up to 10 ms after them",
+            "wrist: 67 steps refer to a frame captured up to 10 ms after them",
         ),
-        (old_frames, 0.76, "wrist: 12 steps see a frame up to 380 ms old"),
+        (old_frames, 0.76, "wrist: 12 steps refer to a frame up to 380 ms old"),
     ],
 )
 def test_timing(

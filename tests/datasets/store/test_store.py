@@ -1,4 +1,4 @@
-"""The store gives back what was written, to us and to plain zarr, and shows nothing that is not complete."""
+"""The store and plain zarr return the written arrays; incomplete episodes are hidden."""
 
 import json
 import os
@@ -271,7 +271,7 @@ def test_opening_what_is_no_store(
         ),
         ("depth/front", lambda a: a[:-1], "depth/front has shape"),
         ("frame/wrist", lambda a: a + np.int32(1), "frame/wrist points at frames"),
-        ("time", lambda a: a[::-1].copy(), "time does not grow"),
+        ("time", lambda a: a[::-1].copy(), "time does not increase"),
         ("extra/text", lambda _: np.array(["a"]), "cannot be stored"),
         ("extra.dot", lambda _: np.zeros(1), "cannot be an array key"),
     ],
@@ -297,7 +297,7 @@ def test_changing_rows_are_refused(store: EpisodeStore, contract: Contract) -> N
     with store.writer(attributes(contract)) as writer:
         writer.append("stage", np.int32(0))
         with pytest.raises(
-            ValueError, match=r"stage: a row is int64 \(\); the rows before it are int32 \(\)"
+            ValueError, match=r"stage: a row is int64 \(\); the previous rows are int32 \(\)"
         ):
             writer.append("stage", np.int64(0))
 
@@ -355,7 +355,7 @@ def test_many_open_episodes_need_few_files(
 def test_ten_thousand_episodes_open_in_two_seconds(
     store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
 ) -> None:
-    """Metadata as large as that of four RGB-D cameras and fourteen joints; every seal is checked."""
+    """Metadata of the size of four RGB-D cameras and fourteen joints, with checksums."""
     cameras = tuple(Camera(f"camera_{number}", 6, 8, depth="simulated") for number in range(4))
     joints = tuple(f"one/joint_{number}" for number in range(14))
     action = tuple(ActionDimension(joint, "one", "joint") for joint in joints)

@@ -1,4 +1,4 @@
-"""Writers that are killed, run at once, or meet a full disk leave a store whose episodes are all complete."""
+"""Killed and parallel writers and a full disk leave a store with complete episodes only."""
 
 import os
 import pickle
@@ -27,12 +27,13 @@ contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a",
 store = EpisodeStore.create(sys.argv[1])
 for seed in range(int(sys.argv[2]), 40, 4):
     row = np.full((5, 1), seed, np.float32)
-    store.write({"time": np.arange(5.0), "joints/position": row, "action": row}, EpisodeAttributes(contract, "reach", seed))
+    arrays = {"time": np.arange(5.0), "joints/position": row, "action": row}
+    store.write(arrays, EpisodeAttributes(contract, "reach", seed))
 """
 
 
 def test_parallel_writers(tmp_path: Path) -> None:
-    """Four processes create and fill one store at once; nothing is lost, the order is that of the seeds."""
+    """Four processes create and fill one store at once without loss, ordered by seed."""
     path = tmp_path / "store"
     command = [sys.executable, "-c", WRITE, str(path)]
     writers = [subprocess.Popen([*command, str(first)], env=ENVIRONMENT) for first in range(4)]
@@ -55,14 +56,15 @@ for seed in range(100000):
     with store.writer(EpisodeAttributes(contract, "record", seed)) as writer:
         for t in range(50):
             row = np.full(1, seed + t, np.float32)
-            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": np.full(5000, t, np.float32)}, row)
+            state = np.full(5000, t, np.float32)
+            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": state}, row)
         writer.commit()
 """
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.stress)])
 def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
-    """A recorder killed at random moments leaves complete episodes, at most one leftover each time, and no gap."""
+    """A killed recorder leaves complete episodes without gaps, and at most one leftover."""
     path, rng = tmp_path / "store", np.random.default_rng(0)
     store, seen = EpisodeStore.create(path), set[str]()
     for kill, delay in enumerate(rng.uniform(0.0, 0.15, kills), 1):
@@ -131,25 +133,28 @@ from stringline.datasets.store.store import EpisodeStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = EpisodeStore.create(sys.argv[1])
 contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
-small = {"time": np.arange(4.0), "joints/position": np.zeros((4, 1), "f4"), "action": np.zeros((4, 1), "f4")}
+zeros = np.zeros((4, 1), "f4")
+small = {"time": np.arange(4.0), "joints/position": zeros, "action": zeros}
 store.write(small, EpisodeAttributes(contract, "t", 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    store.write({**small, "sim/state": np.zeros((4, 1 << 20), "f4")}, EpisodeAttributes(contract, "t", 1))
+    large = {**small, "sim/state": np.zeros((4, 1 << 20), "f4")}
+    store.write(large, EpisodeAttributes(contract, "t", 1))
 except NoSpaceError as error:
     print("whole:", error)
 try:
     with store.writer(EpisodeAttributes(contract, "t", 2)) as writer:
         for t in range(100):
             row = np.zeros(1, "f4")
-            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": np.zeros(1 << 16, "f4")}, row)
+            state = np.zeros(1 << 16, "f4")
+            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": state}, row)
 except NoSpaceError as error:
     print("stream:", error)
 """
 
 
 def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    """A write that the system refuses for lack of room is explained, and the store holds what it held."""
+    """A write error for lack of space is explained, and the store stays unchanged."""
     run = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "store")],
         env=ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""A recording holds what was logged: rerun's own reader finds every entity, and the numbers in it."""
+"""rerun's own reader finds every entity of a recording with its numbers."""
 
 import importlib
 from collections import defaultdict
@@ -106,7 +106,7 @@ def test_cameras_and_numbers_that_cannot_be(episode: StoredEpisode, tmp_path: Pa
     with pytest.raises(ValueError, match=r"no camera 'overheat'. Did you mean 'overhead'"):
         Recorder(episode, ["overheat"])
     with pytest.raises(
-        ValueError, match=r"Got cloud_hz=0, cloud_points=60000; both must be positive"
+        ValueError, match=r"Got cloud_hz=0, cloud_points=60000; allowed: positive numbers"
     ):
         Recorder(episode, cloud_hz=0)
     with pytest.raises(ValueError, match=r"jpeg_quality is 101; allowed: 1 to 100, or null"):

@@ -1,4 +1,4 @@
-"""The summary says what is in a store, in one file that a browser shows without a network and without an error."""
+"""The summary of a store is one file that a browser shows offline and without errors."""
 
 import io
 import os
@@ -29,7 +29,7 @@ MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 @pytest.fixture
 def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
-    """Seven episodes of two tasks; random numbers, which jump at every step, and grippers beyond their range."""
+    """Seven episodes of two tasks with random numbers: jumps and grippers out of range."""
     store = EpisodeStore.create(tmp_path / "apples & <pears>")
     for seed in range(7):
         task, success = ("reach", seed > 1) if seed < 5 else ("press_button", None)
@@ -55,10 +55,7 @@ def test_what_the_summary_counts(store: EpisodeStore) -> None:
     assert summary.episodes == 7
     assert [
         (row.task, row.episodes, row.successes, row.failures, row.unjudged) for row in summary.tasks
-    ] == [
-        ("press_button", 2, 0, 0, 2),
-        ("reach", 5, 3, 2, 0),
-    ]
+    ] == [("press_button", 2, 0, 0, 2), ("reach", 5, 3, 2, 0)]
     assert summary.sources == {"expert": 6, "teleoperation": 1}
     assert sum(row.seconds for row in summary.tasks) == pytest.approx(7 * 59 * 0.02)
     assert summary.bytes == sum(episode.nbytes for episode in store.episodes())
@@ -71,9 +68,9 @@ def test_what_the_summary_counts(store: EpisodeStore) -> None:
     assert {finding.kind for finding in summary.findings} == {"jump", "gripper"}
 
 
-def test_many_episodes_are_looked_at_in_part(store: EpisodeStore) -> None:
-    summary = summarise(store, looked_at=3)
-    assert (summary.episodes, summary.looked_at, len(summary.strips)) == (7, 3, 3)
+def test_many_episodes_are_sampled(store: EpisodeStore) -> None:
+    summary = summarise(store, sample_size=3)
+    assert (summary.episodes, summary.sample_size, len(summary.strips)) == (7, 3, 3)
     assert [histogram.counts.sum() for histogram in summary.action] == [180, 180]
     assert summary.durations.counts.sum() == 7
 
@@ -125,7 +122,7 @@ def test_an_episode_of_one_step_has_a_page(
 
 
 def test_a_store_without_episodes_has_no_page(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="There is no episode to look at in"):
+    with pytest.raises(ValueError, match="There is no readable episode in"):
         summarise(EpisodeStore.create(tmp_path / "empty"))
 
 
@@ -193,7 +190,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
-    """Every image is drawn, the warnings open, nothing sticks out, nothing is fetched, nothing is logged."""
+    """All images are drawn, the warnings open, nothing overflows, is fetched or logged."""
     browser.get(page.as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "apples & <pears>"
     assert "7 episodes" in browser.find_element(By.CLASS_NAME, "headline").text
@@ -215,10 +212,7 @@ def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
     assert "reach" in row.text or "press_button" in row.text
     assert [
         entry.text for entry in browser.find_elements(By.CSS_SELECTOR, "p.stall, p.timing")
-    ] == [
-        "Stalls: none.",
-        "Mis-timed frames and steps: none.",
-    ]
+    ] == ["Stalls: none.", "Irregular frame and step times: none."]
     assert len(browser.find_elements(By.CSS_SELECTOR, "#actions svg rect")) > 20
     for width in (1100, 500):
         browser.set_window_size(width, 900)

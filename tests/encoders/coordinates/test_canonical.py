@@ -1,4 +1,4 @@
-"""Transformations of the scene are shifts of canonical coordinates, and attention sees none of them."""
+"""Transformations of the scene are shifts of canonical coordinates, invisible to attention."""
 
 import math
 
@@ -29,7 +29,7 @@ def _about(axis: Tensor, angle: float) -> Tensor:
 
 
 def _ahead(count: int = 40) -> Tensor:
-    """Returns points (1, count, 3) within 50 degrees of the forward direction, well off the axis."""
+    """Returns points (1, count, 3) within 50 degrees of `forward`, well off the axis."""
     generator = torch.Generator().manual_seed(0)
     axis, origin = (
         torch.tensor(AXIS, dtype=torch.float64),
@@ -64,8 +64,11 @@ def test_a_turn_about_the_axis_shifts_the_azimuth_alone(
     kind: type[CanonicalPlaces], angle: float
 ) -> None:
     places, points = _make(kind), _ahead()
-    (before, placed), (after, _) = places.points(points), places.points(_turned(points, angle))
-    assert placed.all()
+    (before, has_position), (after, _) = (
+        places.points(points),
+        places.points(_turned(points, angle)),
+    )
+    assert has_position.all()
     expected = torch.zeros(3, dtype=torch.float64)
     expected[AZIMUTH[kind]] = angle
     torch.testing.assert_close(after - before, expected.expand_as(after), rtol=0, atol=1e-12)
@@ -145,8 +148,8 @@ def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(
         [[[0.0, 0, 0], [0, 0, 0.5], [1e-7, 0, 0.3], [1e-3, 0, 0.3], [0.4, 0.1, 0]]],
         requires_grad=True,
     )
-    coordinates, placed = kind().points(points)
-    assert placed.tolist() == [[False, False, False, True, True]]
+    coordinates, has_position = kind().points(points)
+    assert has_position.tolist() == [[False, False, False, True, True]]
     assert coordinates.isfinite().all()
     coordinates.square().sum().backward()
     assert points.grad is not None
@@ -174,9 +177,9 @@ def test_patches_are_the_points_that_they_show(kind: type[CanonicalPlaces]) -> N
     K = torch.tensor([[40.0, 0, 16], [0, 40, 16], [0, 0, 1]], dtype=torch.float64).expand(2, 3, 3)
     view = View(height=32, width=32, depth=depth, intrinsics=K, T_base_camera=pose)
     metric, known = MetricPlaces().patches(view, 16, 2, CPU)
-    coordinates, placed = _make(kind).patches(view, 16, 2, CPU)
-    assert torch.equal(placed, known)
-    torch.testing.assert_close(coordinates[placed], _make(kind).points(metric)[0][known])
+    coordinates, has_position = _make(kind).patches(view, 16, 2, CPU)
+    assert torch.equal(has_position, known)
+    torch.testing.assert_close(coordinates[has_position], _make(kind).points(metric)[0][known])
     assert coordinates.isfinite().all()
 
 
@@ -188,7 +191,7 @@ def test_frames_that_are_none_are_refused(kind: type[CanonicalPlaces]) -> None:
         ((0.0, 0, 1), (0.0, 0, 0)),
     ):
         with pytest.raises(
-            ValueError, match="axis is .* and forward is .*two vectors that do not lie on one line"
+            ValueError, match="axis is .* and forward is .*two vectors that are not parallel"
         ):
             kind(axis=axis, forward=forward)
     with pytest.raises(

@@ -51,13 +51,13 @@ def _view(side: int = 128, *, geometry: bool = True, depth: Tensor | None = None
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_shapes_are_those_of_the_face(choice: Coordinates) -> None:
-    for coordinates, placed in (
+    for coordinates, has_position in (
         choice.patches(_view(), 16, 2, CPU),
         choice.points(torch.ones(2, 64, 3)),
     ):
         assert coordinates.shape == (2, 64, choice.axes)
-        assert placed.shape == (2, 64)
-        assert placed.dtype == torch.bool
+        assert has_position.shape == (2, 64)
+        assert has_position.dtype == torch.bool
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -68,23 +68,23 @@ def test_resolution_does_not_move_a_patch(choice: Coordinates) -> None:
 
 
 def test_grid_counts_patches_and_puts_points_in_the_middle() -> None:
-    coordinates, placed = GridPlaces(8).patches(_view(), 16, 2, CPU)
-    assert placed.all()
+    coordinates, has_position = GridPlaces(8).patches(_view(), 16, 2, CPU)
+    assert has_position.all()
     assert coordinates[0, [0, 1, 8, 63]].tolist() == [
         [0.5, 0.5],
         [1.5, 0.5],
         [0.5, 1.5],
         [7.5, 7.5],
     ]
-    points, placed = GridPlaces(8).points(torch.randn(2, 3, 3))
-    assert placed.all()
+    points, has_position = GridPlaces(8).points(torch.randn(2, 3, 3))
+    assert has_position.all()
     assert points.unique().tolist() == [4.0]
 
 
 def test_patch_depth_learns_what_depth_is_worth() -> None:
     places = PatchDepthPlaces(8, units_per_metre=8.0)
-    coordinates, placed = places.patches(_view(), 16, 2, CPU)
-    assert placed.all()
+    coordinates, has_position = places.patches(_view(), 16, 2, CPU)
+    assert has_position.all()
     torch.testing.assert_close(coordinates[..., :2], GridPlaces(8).patches(_view(), 16, 2, CPU)[0])
     torch.testing.assert_close(coordinates[..., 2], torch.full((2, 64), 4.0))
     coordinates[..., 2].sum().backward()
@@ -99,15 +99,15 @@ def test_patch_depth_learns_what_depth_is_worth() -> None:
 def test_holes_have_no_place(choice: Coordinates) -> None:
     depth = torch.full((2, 128, 128), 500)
     depth[1, :16, 16:32] = 0
-    _, placed = choice.patches(_view(depth=depth), 16, 2, CPU)
-    assert (~placed).nonzero().tolist() == [[1, 1]]
+    _, has_position = choice.patches(_view(depth=depth), 16, 2, CPU)
+    assert (~has_position).nonzero().tolist() == [[1, 1]]
 
 
 def test_a_camera_without_geometry_has_no_metric_places() -> None:
     for choice in METRIC:
-        coordinates, placed = choice.patches(_view(geometry=False), 16, 2, CPU)
+        coordinates, has_position = choice.patches(_view(geometry=False), 16, 2, CPU)
         assert coordinates.shape == (2, 64, choice.axes)
-        assert not placed.any()
+        assert not has_position.any()
     assert PatchDepthPlaces().patches(_view(geometry=False), 16, 2, CPU)[1].all()
 
 
@@ -120,19 +120,19 @@ def test_a_camera_without_depth_has_grid_places_only() -> None:
 
 def test_metric_points_are_themselves() -> None:
     points = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0))
-    coordinates, placed = MetricPlaces().points(points)
+    coordinates, has_position = MetricPlaces().points(points)
     torch.testing.assert_close(coordinates, points)
-    assert placed.all()
+    assert has_position.all()
 
 
 def test_what_places_read_is_what_they_change_with() -> None:
-    """Without a key that is not in `reads`, places are the same; without one that is, some patch loses its place."""
+    """Keys that are not in `reads` have no effect; without one that is, a patch has no place."""
     everything = _view()
     for choice in CHOICES:
-        before, placed = choice.patches(everything, 16, 2, CPU)
+        before, has_position = choice.patches(everything, 16, 2, CPU)
         for kind in ("depth", "intrinsics", "T_base_camera"):
             without, still = choice.patches(replace(everything, **{kind: None}), 16, 2, CPU)  # type: ignore[arg-type]
-            same = torch.equal(without, before) and torch.equal(still, placed)
+            same = torch.equal(without, before) and torch.equal(still, has_position)
             assert same == (kind not in choice.reads), (choice, kind)
 
 

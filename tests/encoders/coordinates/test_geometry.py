@@ -93,7 +93,7 @@ def _looking_down(height_m: float, tilt: float) -> Tensor:
 
 @pytest.mark.parametrize(("tilt", "tolerance_m"), [(0.0, 1e-12), (0.3, 1e-3), (0.6, 2e-3)])
 def test_patches_of_a_table_lie_on_it(tilt: float, tolerance_m: float) -> None:
-    """Depth is not linear over a slanted patch, so its mean is off by a second-order term, which is small."""
+    """Depth is not linear over a slanted patch: its mean has a small second-order error."""
     K = torch.tensor([[[150.0, 0, 64], [0, 150, 64], [0, 0, 1]]], dtype=torch.float64)
     pose = _looking_down(0.8, tilt)
     pixel = patch_centres(128, 128, 1).double()
@@ -196,7 +196,7 @@ def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> T
         ({"T_base_camera": torch.eye(4)}, r"T_base_camera has shape \(4, 4\).*\(B, 4, 4\)"),
         (
             {"depth": torch.full((2, HEIGHT, WIDTH), -0.5)},
-            "depth holds -0.5; allowed: 0 or NaN where nothing returned",
+            "depth holds -0.5; allowed: 0 or NaN for no return",
         ),
         ({"depth": torch.full((2, HEIGHT, WIDTH), -3)}, "depth holds -3; allowed"),
         ({"depth": torch.full((2, HEIGHT, WIDTH), torch.inf)}, "depth holds inf; allowed"),

@@ -54,7 +54,7 @@ def test_normals_of_a_plane_are_exact_up_to_the_border(normal: Tensor, reach: in
 
 
 def test_normals_of_a_sphere_point_away_from_its_centre() -> None:
-    """Differences over one pixel leave an error of second order: twice the resolution, a quarter of it."""
+    """The error of differences over one pixel is of second order in the resolution."""
     errors = []
     for finer in (1, 2):
         fine = K.clone()
@@ -116,7 +116,7 @@ def test_a_pixel_whose_neighbours_are_all_missing_has_none() -> None:
 
 
 def test_nothing_is_averaged_over_an_edge() -> None:
-    """A slanted near plane before a far wall: beside the step no normal, elsewhere the right one of its own side."""
+    """A slanted near plane before a far wall: no normals at the step, correct ones elsewhere."""
     near, far = _unit(0.3, 0.2, -1), _unit(0, 0, -1)
     is_near = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.bool)
     is_near[:, :, :11] = True
@@ -187,7 +187,7 @@ def _mean_error_deg(noise_m: float, reach: int) -> float:
 
 
 def test_noise_of_depth_is_amplified_and_a_longer_reach_calms_it() -> None:
-    """Why the paper's policies lost by normal maps: 3 mm at 70 cm, with 18 mm between pixels, are several degrees."""
+    """The noise of normals: 3 mm at 70 cm, with 18 mm between pixels, are several degrees."""
     assert _mean_error_deg(0.0, 1) < 1e-6
     assert 2 < _mean_error_deg(0.003, 1) < 20
     assert _mean_error_deg(0.003, 1) > 2 * _mean_error_deg(0.001, 1)

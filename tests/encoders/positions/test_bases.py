@@ -22,48 +22,48 @@ from stringline.encoders.positions.folding import spread
 
 Draw = Callable[..., Tensor]
 LEARNED = {
-    name: recipe for name, recipe in BASES.items() if recipe is not None and name != "fourier"
+    name: factory for name, factory in BASES.items() if factory is not None and name != "fourier"
 }
 
 
-def _moved(recipe: BasisFactory, draw: Draw, size: int = 16, by: float = 1.0) -> Basis:
-    basis = recipe(sets=2, size=size).double()
+def _moved(factory: BasisFactory, draw: Draw, size: int = 16, by: float = 1.0) -> Basis:
+    basis = factory(sets=2, size=size).double()
     with torch.no_grad():
         for parameter in basis.parameters():
             parameter += by * draw(*parameter.shape)
     return basis
 
 
-@pytest.mark.parametrize("recipe", LEARNED.values(), ids=LEARNED)
+@pytest.mark.parametrize("factory", LEARNED.values(), ids=LEARNED)
 @pytest.mark.parametrize("by", [0.1, 1.0, 30.0])
 def test_they_are_rotations_wherever_the_parameters_are(
-    recipe: BasisFactory, by: float, draw: Draw
+    factory: BasisFactory, by: float, draw: Draw
 ) -> None:
-    basis = _moved(recipe, draw, by=by)()
+    basis = _moved(factory, draw, by=by)()
     identity = torch.eye(16, dtype=torch.float64).expand(2, -1, -1)
     torch.testing.assert_close(basis @ basis.mT, identity, rtol=0, atol=1e-12)
     assert (
-        torch.linalg.det(basis).min() > 0 or recipe is LEARNED["cayley_blocks"]
+        torch.linalg.det(basis).min() > 0 or factory is LEARNED["cayley_blocks"]
     )  # The order of columns may be odd there.
     assert (basis[0] - basis[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("recipe", LEARNED.values(), ids=LEARNED)
-def test_they_start_at_the_identity_up_to_the_order_of_columns(recipe: BasisFactory) -> None:
-    basis = recipe(sets=2, size=16).double()()
+@pytest.mark.parametrize("factory", LEARNED.values(), ids=LEARNED)
+def test_they_start_at_the_identity_up_to_the_order_of_columns(factory: BasisFactory) -> None:
+    basis = factory(sets=2, size=16).double()()
     torch.testing.assert_close(
         basis.sort(dim=-1).values[..., -1], torch.ones(2, 16, dtype=torch.float64)
     )
-    if recipe is not LEARNED["cayley_blocks"]:
+    if factory is not LEARNED["cayley_blocks"]:
         torch.testing.assert_close(basis, torch.eye(16, dtype=torch.float64).expand(2, -1, -1))
 
 
 @pytest.mark.parametrize(
-    ("recipe", "entries"),
+    ("factory", "entries"),
     [(CayleyBasis, 120), (ExponentialBasis, 120), (GivensBasis, 120), (ButterflyGivens, 32)],
 )
-def test_each_angle_moves_it(recipe: Callable[..., Basis], entries: int) -> None:
-    basis = recipe(sets=1, size=16).double()
+def test_each_angle_moves_it(factory: Callable[..., Basis], entries: int) -> None:
+    basis = factory(sets=1, size=16).double()
     (parameter,) = basis.parameters()
     assert parameter.numel() == entries
     jacobian = torch.autograd.functional.jacobian(
@@ -124,8 +124,8 @@ def test_cayley_has_no_singular_point(draw: Draw) -> None:
 
 
 def test_they_stay_precise_under_autocast(draw: Draw) -> None:
-    for recipe in LEARNED.values():
-        basis = _moved(recipe, draw).float()
+    for factory in LEARNED.values():
+        basis = _moved(factory, draw).float()
         with torch.autocast("cpu", torch.bfloat16):
             rounded = basis()
         torch.testing.assert_close(rounded, basis(), rtol=0, atol=0)

@@ -106,7 +106,7 @@ class _Logits(torch.nn.Module):
         self.encoding = encoding
 
     def forward(self, x: Tensor, r: Tensor) -> Tensor:
-        turned = self.encoding.apply(x, self.encoding.prepare(r))
+        turned = self.encoding.rotate(x, self.encoding.prepare(r))
         return turned @ turned.mT
 
 
@@ -116,7 +116,7 @@ def test_a_start_of_zero_is_plain_attention_with_gradients(
 ) -> None:
     encoding = kind(2, 16, 2, block=8, init_std=0.0).double()
     x, places = draw(1, 2, 4, 16), encoding.prepare(draw(1, 4, 2))
-    turned = encoding.apply(x, places)
+    turned = encoding.rotate(x, places)
     torch.testing.assert_close(turned @ turned.mT, x @ x.mT, rtol=0, atol=1e-11)
     (turned @ turned.mT * draw(4)).sum().backward()
     gradients = [p.grad for p in encoding.parameters() if p.grad is not None]

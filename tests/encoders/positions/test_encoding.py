@@ -20,7 +20,7 @@ Draw = Callable[..., Tensor]
 def _logits(encoding: PositionEncoding, q: Tensor, k: Tensor, r_q: Tensor, r_k: Tensor) -> Tensor:
     """Returns what softmax sees, (B, heads, N_q, N_k), but for the scale."""
     places_q, places_k = encoding.prepare(r_q), encoding.prepare(r_k)
-    logits = encoding.apply(q, places_q) @ encoding.apply(k, places_k).mT
+    logits = encoding.rotate(q, places_q) @ encoding.rotate(k, places_k).mT
     factor = encoding.logit_factor(places_q, places_k)
     return logits if factor is None else logits * factor
 
@@ -99,7 +99,7 @@ def test_the_zero_start_is_reported_as_blind() -> None:
 
 def test_apply_is_the_rotation_seen_in_the_basis(encoding: PositionEncoding, draw: Draw) -> None:
     x, r = draw(2, encoding.heads, 5, encoding.head_dim), draw(2, 5, encoding.axes)
-    applied = encoding.apply(x, encoding.prepare(r))
+    applied = encoding.rotate(x, encoding.prepare(r))
     basis = encoding.basis()
     turned = applied if basis is None else applied @ basis.mT
     torch.testing.assert_close(
@@ -113,7 +113,7 @@ def test_invert_undoes_apply(encoding: PositionEncoding, draw: Draw) -> None:
         encoding.prepare(draw(2, 5, encoding.axes)),
     )
     torch.testing.assert_close(
-        encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12
+        encoding.rotate_inverse(encoding.rotate(x, places), places), x, rtol=0, atol=1e-12
     )
 
 
@@ -135,14 +135,14 @@ def test_queries_meet_keys_of_other_places(relative_encoding: PositionEncoding, 
 def test_a_common_shift_changes_no_logit(relative_encoding: PositionEncoding, draw: Draw) -> None:
     encoding = relative_encoding
     q, r = draw(2, encoding.heads, 6, encoding.head_dim), draw(2, 6, encoding.axes)
-    placed = torch.tensor([[True, True, False, True, False, True], [False] * 6])
+    has_position = torch.tensor([[True, True, False, True, False, True], [False] * 6])
     shift = 3 * draw(1, 1, encoding.axes)
-    for choice in (placed, None):
+    for choice in (has_position, None):
         before, after = (
             encoding.prepare(r + offset, choice) for offset in (torch.zeros_like(shift), shift)
         )
         logits = [
-            encoding.apply(q, places) @ encoding.apply(q, places).mT for places in (before, after)
+            encoding.rotate(q, places) @ encoding.rotate(q, places).mT for places in (before, after)
         ]
         torch.testing.assert_close(*logits, rtol=0, atol=1e-9)
         factors = [encoding.logit_factor(places, places) for places in (before, after)]
@@ -185,13 +185,13 @@ def test_each_example_has_its_own_places(encoding: PositionEncoding, draw: Draw)
     )
     places = encoding.prepare(r)
     together = (
-        encoding.apply(x, places),
+        encoding.rotate(x, places),
         places.embed(x.flatten(1, 2)[:, :4].repeat(1, 1, encoding.heads)),
     )
     for i in range(3):
         alone = encoding.prepare(r[i, None])
         torch.testing.assert_close(
-            encoding.apply(x[:1], alone)[0], together[0][i], rtol=0, atol=1e-12
+            encoding.rotate(x[:1], alone)[0], together[0][i], rtol=0, atol=1e-12
         )
         embedded = alone.embed(x.flatten(1, 2)[:1, :4].repeat(1, 1, encoding.heads))
         torch.testing.assert_close(embedded[0], together[1][i], rtol=0, atol=1e-12)
@@ -205,13 +205,13 @@ def test_tokens_without_a_place_stand_at_the_centroid(
     encoding: PositionEncoding, draw: Draw
 ) -> None:
     x, r = draw(2, encoding.heads, 4, encoding.head_dim), draw(2, 4, encoding.axes)
-    placed = torch.tensor([[True, False, True, True], [False, False, False, False]])
+    has_position = torch.tensor([[True, False, True, True], [False, False, False, False]])
     expected = torch.stack((r[0], torch.zeros_like(r[1])))
     expected[0, 1] = r[0, [0, 2, 3]].mean(dim=0)
-    r[~placed] = torch.nan
-    applied = encoding.apply(x, encoding.prepare(r, placed))
+    r[~has_position] = torch.nan
+    applied = encoding.rotate(x, encoding.prepare(r, has_position))
     torch.testing.assert_close(
-        applied, encoding.apply(x, encoding.prepare(expected)), rtol=0, atol=1e-12
+        applied, encoding.rotate(x, encoding.prepare(expected)), rtol=0, atol=1e-12
     )
 
 
@@ -247,7 +247,7 @@ def _check_gradients(encoding: PositionEncoding, x: Tensor, r: Tensor) -> None:
 
 
 class _Everything(torch.nn.Module):
-    """Turns by one place and back by another: every part of the face takes part in the gradient."""
+    """Rotates by one place and back by another, so that the gradient covers all methods."""
 
     def __init__(self, encoding: PositionEncoding) -> None:
         super().__init__()
@@ -258,17 +258,17 @@ class _Everything(torch.nn.Module):
         embedded = (
             places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
         )
-        turned: Tensor = self.encoding.apply(embedded, places)
+        turned: Tensor = self.encoding.rotate(embedded, places)
         factor = self.encoding.logit_factor(places, places)
         mixed = turned.sin() if factor is None else factor @ turned.sin()
-        return self.encoding.invert(mixed, places)
+        return self.encoding.rotate_inverse(mixed, places)
 
 
 def test_a_learned_basis_gets_a_gradient_from_the_identity() -> None:
     encoding = CayleyString(2, 8, 3, wavelengths=(0.1, 1.0))
     assert encoding.basis_model is not None
     x = torch.randn(1, 2, 3, 8, generator=torch.Generator().manual_seed(0))
-    turned = encoding.apply(
+    turned = encoding.rotate(
         x, encoding.prepare(torch.rand(1, 3, 3, generator=torch.Generator().manual_seed(1)))
     )
     (turned @ turned.mT).square().sum().backward()
@@ -286,11 +286,11 @@ def test_phases_under_autocast_are_those_of_float32(encoding: PositionEncoding, 
         draw(2, encoding.heads, 5, encoding.head_dim).float(),
         2 * draw(2, 5, encoding.axes).float(),
     )
-    plain = encoding.apply(x, encoding.prepare(r))
+    plain = encoding.rotate(x, encoding.prepare(r))
     with torch.autocast("cpu", torch.bfloat16):
         places = encoding.prepare(r)
-    torch.testing.assert_close(encoding.apply(x, places), plain, rtol=0, atol=0)
-    assert encoding.apply(x.bfloat16(), places).dtype == torch.bfloat16
+    torch.testing.assert_close(encoding.rotate(x, places), plain, rtol=0, atol=0)
+    assert encoding.rotate(x.bfloat16(), places).dtype == torch.bfloat16
 
 
 def test_places_are_never_older_than_the_parameters(encoding: PositionEncoding, draw: Draw) -> None:
@@ -316,9 +316,11 @@ class _Everything3(_Everything):
         embedded = (
             places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
         )
-        turned: Tensor = self.encoding.apply(embedded, places)
+        turned: Tensor = self.encoding.rotate(embedded, places)
         factor = self.encoding.logit_factor(places, places)
-        return self.encoding.invert(turned.flip(-2) if factor is None else factor @ turned, places)
+        return self.encoding.rotate_inverse(
+            turned.flip(-2) if factor is None else factor @ turned, places
+        )
 
 
 def make_like(encoding: PositionEncoding) -> PositionEncoding:
@@ -339,8 +341,8 @@ def test_folding_is_exact(encoding: PositionEncoding, draw: Draw) -> None:
             for weight, bias in zip(weights[:3], biases, strict=True)
         )
         places = encoding.prepare(r)
-        q, k, v = (encoding.apply(each, places) for each in (q, k, v))
-        y = encoding.invert(torch.softmax(q @ k.mT / 40, dim=-1) @ v, places)
+        q, k, v = (encoding.rotate(each, places) for each in (q, k, v))
+        y = encoding.rotate_inverse(torch.softmax(q @ k.mT / 40, dim=-1) @ v, places)
         return y.transpose(1, 2).flatten(2) @ weights[3].mT
 
     before = attention(encoding)
@@ -381,7 +383,7 @@ def test_at_zero_nothing_turns_and_everything_can_be_learned(
     encoding.zero_()
     x, r = draw(2, encoding.heads, 4, encoding.head_dim), draw(2, 4, encoding.axes)
     places = encoding.prepare(r)
-    q = encoding.apply(x, places)
+    q = encoding.rotate(x, places)
     torch.testing.assert_close(q @ q.mT, x @ x.mT, rtol=0, atol=1e-11)
     if list(encoding.parameters()):
         (_Everything3(encoding)(x, r) * draw(encoding.head_dim)).sum().backward()
@@ -411,14 +413,17 @@ def test_no_parameter_decays(encoding: PositionEncoding) -> None:
     assert encoding.no_weight_decay() == {name for name, _ in encoding.named_parameters()}
 
 
-def test_it_is_still_a_module_that_functions_can_be_applied_to(encoding: PositionEncoding) -> None:
+def test_apply_visits_all_modules(encoding: PositionEncoding) -> None:
+    """Rotation has a name of its own, so `torch.nn.Module.apply` works as in every module."""
     seen: list[torch.nn.Module] = []
+    assert encoding.apply(seen.append) is encoding
+    assert set(seen) == set(encoding.modules())
     torch.nn.Sequential(encoding).apply(seen.append)
     assert encoding in seen
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "placed", "message"),
+    ("shape", "dtype", "has_position", "message"),
     [
         (
             (2, 5, 7),
@@ -432,17 +437,17 @@ def test_it_is_still_a_module_that_functions_can_be_applied_to(encoding: Positio
             (2, 5, 3),
             torch.float32,
             torch.ones(2, 4, dtype=torch.bool),
-            r"placed is \(2, 4\) torch.bool; allowed: \(2, 5\)",
+            r"has_position is \(2, 4\) torch.bool; allowed: \(2, 5\)",
         ),
-        ((2, 5, 3), torch.float32, torch.ones(2, 5), "placed is .* torch.float32"),
+        ((2, 5, 3), torch.float32, torch.ones(2, 5), "has_position is .* torch.float32"),
     ],
 )
 def test_coordinates_that_do_not_fit_are_refused(
-    shape: tuple[int, ...], dtype: torch.dtype, placed: Tensor | None, message: str
+    shape: tuple[int, ...], dtype: torch.dtype, has_position: Tensor | None, message: str
 ) -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0))
     with pytest.raises(ValueError, match=message):
-        encoding.prepare(torch.zeros(shape, dtype=dtype), placed)
+        encoding.prepare(torch.zeros(shape, dtype=dtype), has_position)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -453,5 +458,5 @@ def test_coordinates_that_are_no_numbers_are_refused_where_a_token_has_a_place(
     r = torch.zeros(1, 2, 3)
     r[0, 1, 2] = value
     encoding.prepare(r, torch.tensor([[True, False]]))
-    with pytest.raises(ValueError, match="NaN or infinite; say placed=False"):
+    with pytest.raises(ValueError, match="NaN or infinite; set has_position=False"):
         encoding.prepare(r)

@@ -61,7 +61,7 @@ def test_gradients_reach_the_generators_through_shared_places(draw: Draw) -> Non
     gradients = []
     for coordinates in (r, r.clone().requires_grad_()):  # With and without sharing.
         encoding.zero_grad()
-        encoding.apply(x, encoding.prepare(coordinates)).sin().sum().backward()
+        encoding.rotate(x, encoding.prepare(coordinates)).sin().sum().backward()
         assert encoding.entries.grad is not None
         gradients.append(encoding.entries.grad.clone())
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)

@@ -43,7 +43,7 @@ class OwnRotary(Rotary):
 def test_an_encoding_of_ones_own_is_what_its_parts_say(draw: Draw) -> None:
     encoding = OwnRotary().double()
     x, r = draw(1, 2, 4, 16), draw(1, 4, 3)
-    q = encoding.apply(x, encoding.prepare(r))
+    q = encoding.rotate(x, encoding.prepare(r))
     turned = (encoding.rotation(r) @ x.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(q @ q.mT, turned @ turned.mT, rtol=0, atol=1e-11)
     layer = PositionalAttention(32, 2).double()
@@ -98,27 +98,29 @@ def test_casting_a_network_leaves_places_as_precise_as_they_were(
     network = VisionTransformer(make(kind).float(), 32, depth=1)
     (encoding,) = network.encodings
     x, r = draw(1, encoding.heads, 5, 16).float(), draw(1, 5, encoding.axes).float()
-    before = encoding.apply(x, encoding.prepare(r))
+    before = encoding.rotate(x, encoding.prepare(r))
     network.to(dtype)
     assert network.norm.weight.dtype == dtype
-    torch.testing.assert_close(encoding.apply(x, encoding.prepare(r)), before, rtol=0, atol=0)
+    torch.testing.assert_close(encoding.rotate(x, encoding.prepare(r)), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("unplaced", ["those that ask", "those that answer"])
+@pytest.mark.parametrize("without_position", ["those that ask", "those that answer"])
 def test_cross_attention_is_invariant_though_one_side_has_no_place(
-    unplaced: str, draw: Draw
+    without_position: str, draw: Draw
 ) -> None:
     encoding, layer = make("cayley"), PositionalAttention(32, 2).double()
-    x, memory, r, shift = draw(1, 3, 32), draw(1, 4, 32), draw(1, 4, 3), draw(1, 1, 3)
+    x, context, r, shift = draw(1, 3, 32), draw(1, 4, 32), draw(1, 4, 3), draw(1, 1, 3)
 
     def attended(r: Tensor) -> Tensor:
         nobody = encoding.prepare(
-            torch.zeros(1, 3, 3).double(), torch.zeros(1, 3, dtype=torch.bool), nowhere=centroid(r)
+            torch.zeros(1, 3, 3).double(),
+            torch.zeros(1, 3, dtype=torch.bool),
+            fallback_position=centroid(r),
         )
         somewhere = encoding.prepare(r)
-        if unplaced == "those that ask":
-            return layer(x, nobody, memory, somewhere)
-        return layer(memory, somewhere, x, nobody)
+        if without_position == "those that ask":
+            return layer(x, nobody, context, somewhere)
+        return layer(context, somewhere, x, nobody)
 
     torch.testing.assert_close(attended(r + shift), attended(r), rtol=0, atol=1e-9)
     assert (attended(1.3 * r) - attended(r)).abs().max() > 1e-3
@@ -130,21 +132,20 @@ def test_nothing_to_encode_is_no_error(kind: str, batch: int, tokens: int) -> No
     encoding = make(kind)
     x = torch.zeros(batch, encoding.heads, tokens, encoding.head_dim, dtype=torch.float64)
     places = encoding.prepare(torch.zeros(batch, tokens, encoding.axes, dtype=torch.float64))
-    assert encoding.invert(encoding.apply(x, places), places).shape == x.shape
+    assert encoding.rotate_inverse(encoding.rotate(x, places), places).shape == x.shape
 
 
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
         (
-            lambda e, p: e.apply(torch.zeros(2, 5, 16), p),
+            lambda e, p: e.rotate(torch.zeros(2, 5, 16), p),
             r"shape \(2, 5, 16\); allowed: \(B, 2 heads, N, 16 channels\)",
         ),
-        (lambda e, p: e.apply(torch.zeros(2, 2, 5, 32), p), "16 channels"),
-        (lambda e, p: e.apply(torch.zeros(2, 3, 5, 16), p), "2 heads"),
-        (lambda e, p: e.apply(torch.zeros(2, 2, 1, 16), p), r"Tokens \(2, 2, 1, 16\) at 5 places"),
-        (lambda e, p: e.invert(torch.zeros(2, 2, 5, 8), p), "16 channels"),
-        (lambda e, _: e.apply(torch.zeros(2, 2, 5, 16)), "needs places"),
+        (lambda e, p: e.rotate(torch.zeros(2, 2, 5, 32), p), "16 channels"),
+        (lambda e, p: e.rotate(torch.zeros(2, 3, 5, 16), p), "2 heads"),
+        (lambda e, p: e.rotate(torch.zeros(2, 2, 1, 16), p), r"Tokens \(2, 2, 1, 16\) at 5 places"),
+        (lambda e, p: e.rotate_inverse(torch.zeros(2, 2, 5, 8), p), "16 channels"),
     ],
 )
 def test_tokens_that_do_not_fit_are_refused(misuse: Callable[..., Tensor], message: str) -> None:

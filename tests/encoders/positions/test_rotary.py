@@ -191,21 +191,21 @@ def test_any_frequencies_go_with_any_basis(
     torch.testing.assert_close(between, encoding.rotation(b - a), rtol=0, atol=1e-12)
     x, places = draw(1, 2, 3, 16), encoding.prepare(a)
     torch.testing.assert_close(
-        encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12
+        encoding.rotate_inverse(encoding.rotate(x, places), places), x, rtol=0, atol=1e-12
     )
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: RopeMixed(2, 16, 3), "start by none; allowed: exactly one of"),
+        (lambda: RopeMixed(2, 16, 3), "initialised by none; allowed: exactly one of"),
         (
             lambda: RopeMixed(2, 16, 3, theta=10.0),
             "theta with 3 axes and 8 planes; allowed: 2 axes",
         ),
         (
             lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)),
-            "start by wavelengths, theta; allowed",
+            "initialised by wavelengths, theta; allowed",
         ),
         (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
         (
@@ -221,7 +221,7 @@ def test_any_frequencies_go_with_any_basis(
             r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)",
         ),
         (lambda: MixedFrequencies(1, 2, 8, uniform=0.0), "uniform is 0.0; allowed: above 0"),
-        (lambda: Rope(2, 16, 3, theta=10.0).zero_(), "that are not learned cannot start at zero"),
+        (lambda: Rope(2, 16, 3, theta=10.0).zero_(), "are fixed and cannot start at zero"),
         (lambda: RopeMixed(2, 16, 3, wavelengths=(2.0, 1.0)), "0 < shortest <= longest"),
         (lambda: RopeMixed(2, 15, 3, wavelengths=(1.0, 2.0)), "head_dim even"),
         (

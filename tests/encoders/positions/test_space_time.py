@@ -1,4 +1,4 @@
-"""Time as one more axis: the rotations of the reference, shifts in space and in time, and tokens without a place."""
+"""Time as a further axis: reference rotations, shifts in space and time, missing positions."""
 
 import math
 from collections.abc import Callable
@@ -38,14 +38,14 @@ def scene() -> tuple[Tensor, Tensor, Tensor]:
     """Features (B, heads, N, 16), coordinates with time (B, N, 4), and which have a place."""
     torch.manual_seed(1)
     coordinates = torch.rand(3, 7, 4, dtype=torch.float64) - 0.5
-    placed = torch.tensor([True, True, False, True, True, False, True]).expand(3, 7)
-    return torch.randn(3, 2, 7, 16, dtype=torch.float64), coordinates, placed
+    has_position = torch.tensor([True, True, False, True, True, False, True]).expand(3, 7)
+    return torch.randn(3, 2, 7, 16, dtype=torch.float64), coordinates, has_position
 
 
 def logits(
-    encoding: PositionEncoding, x: Tensor, coordinates: Tensor, placed: Tensor | None = None
+    encoding: PositionEncoding, x: Tensor, coordinates: Tensor, has_position: Tensor | None = None
 ) -> Tensor:
-    turned = encoding.apply(x, encoding.prepare(coordinates, placed))
+    turned = encoding.rotate(x, encoding.prepare(coordinates, has_position))
     return turned @ turned.mT
 
 
@@ -67,11 +67,14 @@ def test_it_turns_as_the_dense_matrices_do(
 def test_at_one_time_it_is_the_encoding_of_space(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    x, coordinates, placed = scene
+    x, coordinates, has_position = scene
     now = torch.cat((coordinates[..., :3], torch.full_like(coordinates[..., :1], -0.7)), dim=-1)
-    expected = logits(space, x, coordinates[..., :3], placed)
+    expected = logits(space, x, coordinates[..., :3], has_position)
     torch.testing.assert_close(
-        logits(SpaceTime(space, (0.5, 4.0)).double(), x, now, placed), expected, rtol=0, atol=1e-9
+        logits(SpaceTime(space, (0.5, 4.0)).double(), x, now, has_position),
+        expected,
+        rtol=0,
+        atol=1e-9,
     )
 
 
@@ -82,40 +85,40 @@ def test_shifts_common_to_all_change_nothing(
 
     A shift of one of them does change it.
     """
-    x, coordinates, placed = scene
+    x, coordinates, has_position = scene
     encoding = SpaceTime(space, (0.5, 4.0)).double()
-    here = logits(encoding, x, coordinates, placed)
+    here = logits(encoding, x, coordinates, has_position)
     moved = coordinates + torch.where(
-        placed[..., None], torch.tensor([0.4, -1.3, 0.7, 0.0]).double(), 0.0
+        has_position[..., None], torch.tensor([0.4, -1.3, 0.7, 0.0]).double(), 0.0
     )
-    torch.testing.assert_close(logits(encoding, x, moved, placed), here, rtol=0, atol=1e-9)
+    torch.testing.assert_close(logits(encoding, x, moved, has_position), here, rtol=0, atol=1e-9)
     later = coordinates + torch.tensor([0.0, 0.0, 0.0, 2.5]).double()
-    torch.testing.assert_close(logits(encoding, x, later, placed), here, rtol=0, atol=1e-9)
+    torch.testing.assert_close(logits(encoding, x, later, has_position), here, rtol=0, atol=1e-9)
     alone = coordinates.clone()
     alone[:, 0, 3] += 0.3
-    assert (logits(encoding, x, alone, placed) - here).abs().max() > 1e-3
+    assert (logits(encoding, x, alone, has_position) - here).abs().max() > 1e-3
 
 
 def test_a_token_without_a_place_keeps_its_time(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    x, coordinates, placed = scene
+    x, coordinates, has_position = scene
     encoding = SpaceTime(space, (0.5, 4.0)).double()
-    middle = coordinates[:, placed[0], :3].mean(dim=1, keepdim=True)
-    by_hand = torch.where(placed[..., None], coordinates[..., :3], middle)
+    middle = coordinates[:, has_position[0], :3].mean(dim=1, keepdim=True)
+    by_hand = torch.where(has_position[..., None], coordinates[..., :3], middle)
     expected = logits(encoding, x, torch.cat((by_hand, coordinates[..., 3:]), dim=-1))
     lost = coordinates.clone()
-    lost[..., :3] = torch.where(placed[..., None], lost[..., :3], torch.nan)
-    torch.testing.assert_close(logits(encoding, x, lost, placed), expected, rtol=0, atol=1e-9)
+    lost[..., :3] = torch.where(has_position[..., None], lost[..., :3], torch.nan)
+    torch.testing.assert_close(logits(encoding, x, lost, has_position), expected, rtol=0, atol=1e-9)
     elsewhere = torch.full((3, 4), 0.2, dtype=torch.float64)
-    nobody = logits(encoding, x, lost, torch.zeros_like(placed))
+    nobody = logits(encoding, x, lost, torch.zeros_like(has_position))
     torch.testing.assert_close(
         nobody,
         logits(encoding, x, torch.cat((0 * by_hand, lost[..., 3:]), dim=-1)),
         rtol=0,
         atol=1e-9,
     )
-    assert encoding.prepare(lost, torch.zeros_like(placed), elsewhere) is not None
+    assert encoding.prepare(lost, torch.zeros_like(has_position), elsewhere) is not None
 
 
 def test_time_has_a_range_of_its_own() -> None:
@@ -145,18 +148,18 @@ def test_folding_and_a_constant_basis_change_nothing(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor], share_layers: bool
 ) -> None:
     """In a network with registers, with tokens that have no place, and times of their own."""
-    _, coordinates, placed = scene
+    _, coordinates, has_position = scene
     torch.manual_seed(2)
     network = VisionTransformer(
         SpaceTime(space, (0.5, 4.0)), 32, 2, registers=2, share_layers=share_layers, values=True
     ).double()
     x = torch.randn(3, 7, 32, dtype=torch.float64)
-    before = network(x, coordinates, placed)
+    before = network(x, coordinates, has_position)
     assert (
-        network(x, coordinates * torch.tensor([1.0, 1, 1, 3]).double(), placed) - before
+        network(x, coordinates * torch.tensor([1.0, 1, 1, 3]).double(), has_position) - before
     ).abs().max() > 1e-4
     network.fold_()
-    torch.testing.assert_close(network(x, coordinates, placed), before, rtol=0, atol=1e-9)
+    torch.testing.assert_close(network(x, coordinates, has_position), before, rtol=0, atol=1e-9)
     constant = SpaceTime(space, (0.5, 4.0)).double().without_constant_basis()
     assert (constant.basis() is None) == (not isinstance(space, CayleyString))
     torch.testing.assert_close(

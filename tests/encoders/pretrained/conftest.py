@@ -1,4 +1,4 @@
-"""A small model of each family of timm, drawn at random and away from every start, so that no property holds by a zero."""
+"""A small random model of each family of timm, without zeros that would hide an error."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
+from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 
@@ -61,7 +61,7 @@ def make() -> Callable[[str], TimmModel]:
 def pair(
     make: Callable[[str], TimmModel], tmp_path: Path
 ) -> Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]:
-    """Returns a family's model, and ours with the same weights from a file that timm's model was saved to, in float32."""
+    """Returns a model of timm and ours with its weights from a file, in float32."""
 
     def both(family: str) -> tuple[TimmModel, PretrainedVisionTransformer]:
         theirs, (name, options) = make(family), FAMILIES[family]

@@ -67,14 +67,14 @@ def test_all_weights_of_a_block_are_taken_over(draw: Callable[..., Tensor]) -> N
         (
             VIT,
             {"scale_attn_norm": True},
-            "Attention cannot be given places: its output is normalised",
+            "Attention does not support positions: its output is normalised",
         ),
         (VIT, {"attn_drop_rate": 0.1}, "it has dropout"),
         (VIT, {"embed_dim": 30}, "2 heads of 15 channels"),
         (
             VIT,
             {"attn_layer": "diff"},
-            "The model has a DiffAttention, which cannot be given places",
+            "The model has a DiffAttention, which does not support positions",
         ),
         (
             "vit_base_patch16_xp_224",

@@ -1,4 +1,4 @@
-"""Depth by real networks of transformers, tiny and untrained; and the command that writes it into a store."""
+"""Depth by tiny untrained networks of transformers, and the command that writes it."""
 
 import importlib
 import sys
@@ -84,7 +84,7 @@ def test_inverse_depth_needs_a_scale(models: dict[str, Path], images: Any) -> No
     path = str(models["relative"])
     with pytest.raises(
         ValueError,
-        match=r"gives inverse depth without a scale.*give inverse_scale \(above 0\).*got None",
+        match=r"returns inverse depth of unknown scale; inverse_scale is None. Set .*\(above 0\)",
     ):
         MonocularDepth(path)
     one = 1 / MonocularDepth(path, inverse_scale=1.0, inverse_shift=1.0)(images) - 1.0
@@ -98,7 +98,7 @@ def test_models_that_cannot_be_used(
 ) -> None:
     with pytest.raises(
         ValueError,
-        match=r"There is no folder /nowhere/model. Give one that holds config.json and weights",
+        match=r"There is no folder /nowhere/model. Give a folder with config.json and weights",
     ):
         MonocularDepth("/nowhere/model")
     with pytest.raises(

@@ -11,8 +11,12 @@ from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.places import RotaryPlaces
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
 from stringline.encoders.positions.rotary import Rotary
-from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
-from stringline.encoders.pretrained.pretrained_rotary import continued, in_cells, own_frequencies
+from stringline.encoders.pretrained.pretrained_rotary import (
+    FilledDepthPlaces,
+    continued,
+    in_cells,
+    own_frequencies,
+)
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 
@@ -94,9 +98,9 @@ def test_a_hole_in_the_depth_takes_no_place_away_where_it_is_filled(
 def test_patches_without_depth_stand_at_the_mean_depth_of_the_others() -> None:
     view = half_seen(96, 144)
     coordinates = FilledDepthPlaces(units_per_metre=2.0)
-    places, placed = coordinates.patches(view, 16, 2, torch.device("cpu"))
+    places, has_position = coordinates.patches(view, 16, 2, torch.device("cpu"))
     theirs, known = PatchDepthPlaces(units_per_metre=2.0).patches(view, 16, 2, torch.device("cpu"))
-    assert placed.all()
+    assert has_position.all()
     assert not known.all()
     torch.testing.assert_close(places[known], theirs[known], rtol=0, atol=0)
     torch.testing.assert_close(places[..., :2], theirs[..., :2], rtol=0, atol=0)
@@ -106,14 +110,17 @@ def test_patches_without_depth_stand_at_the_mean_depth_of_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", [partial(CayleyString, wavelengths=(1.0, 20.0)), partial(RopeMixed, theta=100.0)]
+    "factory", [partial(CayleyString, wavelengths=(1.0, 20.0)), partial(RopeMixed, theta=100.0)]
 )
 def test_other_encodings_go_on_from_there(
-    recipe: Callable[..., CayleyString | RopeMixed], make: Make, timms_own: Features, images: Images
+    factory: Callable[..., CayleyString | RopeMixed],
+    make: Make,
+    timms_own: Features,
+    images: Images,
 ) -> None:
     seen = images(96, 144)
     encode = PretrainedVisionTransformer(
-        make("dinov3"), GridPlaces(), recipe, share_layers=False
+        make("dinov3"), GridPlaces(), factory, share_layers=False
     ).double()
     torch.testing.assert_close(
         encode(seen).features, timms_own(make("dinov3"), seen), rtol=0, atol=2e-6
@@ -125,13 +132,15 @@ def test_other_encodings_go_on_from_there(
 
 
 def test_what_cannot_go_on_from_there_is_refused(make: Make) -> None:
-    allowed = r"cannot go on; allowed: `Mixed` frequencies in a basis that starts as the identity"
-    for recipe, name in (
+    allowed = (
+        r"cannot continue .*allowed: `MixedFrequencies` in a basis that starts at the identity"
+    )
+    for factory, name in (
         (LieRE, "LieRE"),
         (partial(CirculantString, wavelengths=(1.0, 20.0)), "CirculantString"),
     ):
         with pytest.raises(ValueError, match=f"{name} {allowed}"):
-            PretrainedVisionTransformer(make("dinov3"), GridPlaces(), recipe)
+            PretrainedVisionTransformer(make("dinov3"), GridPlaces(), factory)
     small = {"depth": 1, "embed_dim": 32, "num_heads": 2}
     axial = timm_model("vit_small_patch16_rope_224", pretrained=False, options=small)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Residual networks: timm's outputs with frozen norms, no running statistics, and clear refusals."""
+"""Residual networks: timm's outputs with frozen norms, no running statistics, and errors."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from stringline.encoders.pretrained.initial_weights import WeightsFrom, without_files
 from stringline.encoders.pretrained.resnet import Norm, ResNet
-from stringline.encoders.pretrained.starting_weights import ToFollow, without_files
 from stringline.encoders.pretrained.timm_models import import_timm
 
 OPTIONS = {"channels": [16, 16, 32, 32], "layers": [1, 1, 1, 1]}
@@ -86,7 +86,7 @@ def test_groups_have_sixteen_channels() -> None:
 
 
 def test_it_has_the_size_of_the_published_network() -> None:
-    """The trunk of torchvision's resnet18: 11.69 million parameters less the classifier of 512 x 1000 + 1000."""
+    """The trunk of torchvision's resnet18: 11.69 million parameters minus the classifier."""
     assert sum(parameter.numel() for parameter in ResNet().parameters()) == 11_689_512 - 513_000
 
 
@@ -96,14 +96,14 @@ def test_it_has_the_size_of_the_published_network() -> None:
         (
             {"name": "resnet8"},
             (
-                r"no residual network 'resnet8'. Did you mean '.*Allowed: what "
-                r"timm.list_models\('resnet\*'\)"
+                r"no residual network 'resnet8'. Did you mean '.*"
+                r"timm.list_models\('resnet\*'\) lists them"
             ),
         ),
         ({"norm": "batch"}, "norm is 'batch'; allowed: 'group', 'frozen'."),
         (
             {"norm": "frozen"},
-            r"Frozen norms keep the statistics of trained weights: name their file \(weights=...\)",
+            r"norm=frozen needs the statistics of trained weights: set weights=FILE",
         ),
         (
             {"options": {"layer": 3}},
@@ -130,19 +130,19 @@ def test_weights_of_another_network_are_refused(weights: Path) -> None:
 
 
 def test_a_checkpoint_needs_no_file_of_weights() -> None:
-    """Whoever fills the network afterwards says so, at any depth of a configuration; random starts stay what they are."""
+    """The placeholder replaces files at any depth of a configuration, but not null."""
     network = {"norm": "frozen", "weights": "gone.safetensors"}
     found = without_files(
-        {"memory": [{"network": network, "other": {"weights": None}}], "weights": 3}
+        {"observation_encoder": [{"network": network, "other": {"weights": None}}], "weights": 3}
     )
     assert found == {
-        "memory": [
+        "observation_encoder": [
             {
-                "network": {"norm": "frozen", "weights": ToFollow.CHECKPOINT},
+                "network": {"norm": "frozen", "weights": WeightsFrom.CHECKPOINT},
                 "other": {"weights": None},
             }
         ],
         "weights": 3,
     }
     assert network["weights"] == "gone.safetensors"
-    assert ResNet(options=OPTIONS, norm="frozen", weights=ToFollow.CHECKPOINT).dim == 32
+    assert ResNet(options=OPTIONS, norm="frozen", weights=WeightsFrom.CHECKPOINT).dim == 32

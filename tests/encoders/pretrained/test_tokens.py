@@ -9,7 +9,7 @@ from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
+from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel
 from stringline.encoders.pretrained.tokens import PretrainedTokens
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
@@ -63,7 +63,7 @@ def test_tokens_come_camera_by_camera_as_the_network_gives_them(make: Make) -> N
     )
     torch.testing.assert_close(tokens.coordinates[:, :7], wrist.coordinates, rtol=0, atol=0)
     assert (
-        tokens.placed.tolist() == [[False, False, *[True] * 5, *[False] * 5]] * 2
+        tokens.has_position.tolist() == [[False, False, *[True] * 5, *[False] * 5]] * 2
     )  # CLS, a hole, and the second camera.
 
 
@@ -75,8 +75,8 @@ def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
     assert tokens.present is not None
     assert tokens.present.tolist() == [[True] * 12, [False] * 7 + [True] * 5]
     assert whole.present is None
-    assert torch.equal(tokens.placed[0], whole.placed[0])
-    assert not tokens.placed[1].any()
+    assert torch.equal(tokens.has_position[0], whole.has_position[0])
+    assert not tokens.has_position[1].any()
 
 
 def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> None:
@@ -87,7 +87,7 @@ def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> 
     )
     metric = PretrainedVisionTransformer(make("dinov3"), GridPlaces()).double()
     assert tokens.features.shape == (2, (5 + 6) + (5 + 4), 24)
-    expected, placed = MetricPlaces().patches(
+    expected, has_position = MetricPlaces().patches(
         View(
             height=32,
             width=48,
@@ -101,8 +101,8 @@ def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> 
         torch.device("cpu"),
     )
     torch.testing.assert_close(tokens.coordinates[:, 5:11], expected, rtol=0, atol=0)
-    assert tokens.placed[:, 5:11].tolist() == placed.tolist()
-    assert not tokens.placed[:, :5].any()
+    assert tokens.has_position[:, 5:11].tolist() == has_position.tolist()
+    assert not tokens.has_position[:, :5].any()
 
 
 def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
@@ -113,7 +113,7 @@ def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
     fuse = VisionTransformer(CAYLEY(heads=2, head_dim=16, axes=3), 32, depth=1)
     with torch.autocast("cpu", torch.bfloat16):
         tokens = tokenise(observation_of())
-        features = fuse(tokens.features, tokens.coordinates, tokens.placed)
+        features = fuse(tokens.features, tokens.coordinates, tokens.has_position)
     (
         features.float() * torch.randn(32, generator=torch.Generator().manual_seed(0))
     ).sum().backward()

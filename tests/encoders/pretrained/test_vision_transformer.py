@@ -14,7 +14,7 @@ from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
 from stringline.encoders.positions.tensor_product import TensorProductString
-from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
+from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 
@@ -24,7 +24,7 @@ Features = Callable[[TimmModel, Tensor], Tensor]
 Images = Callable[[int, int], Tensor]
 
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
-RECIPES: dict[str, EncodingFactory] = {
+FACTORIES: dict[str, EncodingFactory] = {
     "cayley": CAYLEY,
     "circulant": partial(CirculantString, wavelengths=(0.1, 2.0)),
     "mixed": partial(RopeMixed, wavelengths=(0.1, 2.0)),
@@ -70,19 +70,19 @@ def test_outputs_are_those_of_timm(
         tokens = ours.to(kind)(seen, view_of(seen))
         torch.testing.assert_close(tokens.features, expected, rtol=0, atol=closeness)
         assert expected.std() > 0.3
-        assert tokens.placed.sum(dim=1).tolist() == [expected.shape[1] - ours.prefix] * 2
-        assert not tokens.placed[:, : ours.prefix].any()
+        assert tokens.has_position.sum(dim=1).tolist() == [expected.shape[1] - ours.prefix] * 2
+        assert not tokens.has_position[:, : ours.prefix].any()
 
 
 @pytest.mark.parametrize("values", [False, True])
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", FACTORIES)
 def test_every_encoding_starts_where_nothing_changes_and_learns_from_there(
     kind: str, values: bool, make: Make, timms_own: Features, images: Images
 ) -> None:
     seen = images(64, 96)
     expected = timms_own(make("siglip"), seen)
     encode = PretrainedVisionTransformer(
-        make("siglip"), MetricPlaces(), RECIPES[kind], values=values
+        make("siglip"), MetricPlaces(), FACTORIES[kind], values=values
     ).double()
     found = encode(seen, view_of(seen)).features
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -145,7 +145,7 @@ def test_a_model_that_normalises_queries_and_keys_refuses_to_fold(
     before = encode(seen, view_of(seen)).features
     with pytest.raises(
         ValueError,
-        match="stands LayerNorm.* which does not commute with a basis, so folding would change",
+        match="LayerNorm.* does not commute with a basis, so folding would change",
     ):
         encode.fold_()
     torch.testing.assert_close(encode(seen, view_of(seen)).features, before, rtol=0, atol=0)
@@ -182,14 +182,14 @@ def test_a_model_that_was_made_for_one_size_says_so(images: Images) -> None:
     assert encode(images(224, 224)).features.shape == (2, 196, 32)
     with pytest.raises(
         ValueError,
-        match=r"Images are 64x96; allowed: \(224, 224\), or make the model with dynamic_img_size",
+        match=r"Images are 64x96; allowed: \(224, 224\), or build the model with dynamic_img_size",
     ):
         encode(images(64, 96))
 
 
 def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
     with pytest.raises(
-        ValueError, match="has no rotary encoding of its own; name the one to insert"
+        ValueError, match="has no rotary encoding of its own; pass the encoding to insert"
     ):
         PretrainedVisionTransformer(make("siglip"), MetricPlaces())
     with pytest.raises(ValueError, match="TensorProductString cannot start at zero"):

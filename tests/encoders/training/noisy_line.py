@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.trainer import Trainer
 
 
@@ -47,7 +47,7 @@ def run(
     *,
     before: Callable[[int], None] = lambda step: None,
     model: nn.Module | None = None,
-    asides: Asides | None = None,
+    callbacks: Callbacks | None = None,
     **settings: object,
 ) -> tuple[nn.Module, History]:
     """Trains 40 steps."""
@@ -60,7 +60,7 @@ def run(
         )
     )  # type: ignore[arg-type]
     return model, trainer.fit(
-        model, Points(before), directory, save_model=lambda _: None, asides=asides
+        model, Points(before), directory, save_model=lambda _: None, callbacks=callbacks
     )
 
 

@@ -1,4 +1,4 @@
-"""What `test_accumulation.py` starts once, and once in two processes: DIRECTORY, the windows per process, and maybe `apart`.
+"""The run of `test_accumulation.py`: DIRECTORY, windows per process, and maybe `apart`.
 
 Apart, every process but the first has a directory of its own, as on machines that share none.
 """
@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stringline.encoders.training.interfaces import Asides, Batch
-from stringline.encoders.training.process_group import process_group
+from stringline.encoders.training.interfaces import Batch, Callbacks
+from stringline.encoders.training.stopping import process_group
 from stringline.encoders.training.trainer import Trainer
 
 
@@ -67,8 +67,8 @@ def main(directory: Path, size: int) -> None:
         def save(model: nn.Module, folder: Path = folder) -> None:
             save_file(model.state_dict(), folder / "weights.safetensors")
 
-        asides = Asides(weigh=lambda batch: batch["mask"].sum())
-        trainer.fit(Line(), Rows(size), folder, save_model=save, asides=asides)
+        callbacks = Callbacks(weigh=lambda batch: batch["mask"].sum())
+        trainer.fit(Line(), Rows(size), folder, save_model=save, callbacks=callbacks)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.encoders.training import parallel_training
 from torch import Tensor, nn
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.optimisation import split
 from stringline.encoders.training.trainer import Trainer
 
@@ -51,21 +51,26 @@ def counted(batch: Batch) -> Tensor:
     return batch["mask"].sum()
 
 
-def train(folder: Path, accumulate: int, asides: Asides | None = None) -> tuple[nn.Module, History]:
+def train(
+    folder: Path, accumulate: int, callbacks: Callbacks | None = None
+) -> tuple[nn.Module, History]:
     model = Masked()
     trainer = Trainer(
         steps=20, batch_size=8, accumulate=accumulate, precision="no", learning_rate=0.02
     )
     return model, trainer.fit(
-        model, Rows(), folder / str(accumulate), save_model=lambda _: None, asides=asides
+        model, Rows(), folder / str(accumulate), save_model=lambda _: None, callbacks=callbacks
     )
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
-    """Weights, losses and gradient norms, also where the parts differ in size and in how much of them counts."""
-    asides = Asides(weigh=counted)
-    (whole, one), (divided, other) = train(tmp_path, 1, asides), train(tmp_path, parts, asides)
+    """Weights, losses and gradient norms, also for parts of unequal sizes and weights."""
+    callbacks = Callbacks(weigh=counted)
+    (whole, one), (divided, other) = (
+        train(tmp_path, 1, callbacks),
+        train(tmp_path, parts, callbacks),
+    )
     torch.testing.assert_close(
         dict(divided.state_dict()), dict(whole.state_dict()), atol=1e-6, rtol=1e-5
     )

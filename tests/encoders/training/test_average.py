@@ -32,7 +32,7 @@ def test_it_is_to_the_bit_what_diffusers_computes(decay: float) -> None:
         theirs.step(model.parameters())
         for average, shadow in zip(ours.parameters, theirs.shadow_params, strict=True):
             assert torch.equal(average, shadow)
-    ours.give()
+    ours.copy_to_model()
     assert all(map(torch.equal, model.parameters(), theirs.shadow_params))
 
 
@@ -45,7 +45,7 @@ def test_whoever_borrows_the_averages_gives_the_weights_back_even_after_an_error
     own = copy.deepcopy(model.state_dict())
 
     def borrow() -> None:
-        with average.lent() as lent:
+        with average.applied() as lent:
             assert lent is model
             assert not model.training
             assert not torch.is_grad_enabled()

@@ -90,11 +90,11 @@ def test_nested_configurations_are_built() -> None:
     ("text", "message"),
     [
         (None, "checkpoint.yaml is missing"),
-        ("a: [", "not readable YAML"),
-        ("- 1", "names no format"),
+        ("a: [", "not valid YAML"),
+        ("- 1", "key .format. is missing"),
         (
             yaml.safe_dump({"format": 99, "code": "stringline 9"}),
-            "format 99.*stringline 9: upgrade",
+            "format 99, written by stringline 9.*Upgrade",
         ),
     ],
 )
@@ -120,12 +120,12 @@ def test_a_description_cannot_run_a_command(tmp_path: Path) -> None:
     foreign = {"_target_": "os.system", "command": f"touch {witness}"}
     for configuration in (foreign, {"_target_": "stringline.Trainer", "steps": foreign}, [foreign]):
         with pytest.raises(
-            ValueError, match=r"may only build classes of stringline; it asks for 'os.system'"
+            ValueError, match=r"can only build classes of stringline; its target is 'os.system'"
         ):
             build(configuration)
     (tmp_path / "checkpoint.yaml").write_text(
         f"format: 1\nmodel: !!python/object/apply:os.system ['touch {witness}']\n"
     )
-    with pytest.raises(ValueError, match="is not readable YAML"):
+    with pytest.raises(ValueError, match="is not valid YAML"):
         load_description(tmp_path)
     assert not witness.exists()

@@ -1,4 +1,4 @@
-"""A run that is killed between what it finds out and what it keeps of it: `best` is what its history calls so."""
+"""A run killed between its history and its copies: `best` is what its history calls so."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from stringline.encoders.training.checkpoint import (
     save_checkpoint,
 )
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides
+from stringline.encoders.training.interfaces import Callbacks
 from stringline.encoders.training.run_state import save_state
 
 # By steps done. The best is 4, which is no step of `save_every`; where there are trials it is 6.
@@ -71,7 +71,7 @@ class Attempt:
 
     def go(self) -> bool:
         """Trains; says whether it was killed."""
-        asides = Asides(validate=self._validate, evaluate=self.evaluate, keep=self._keep)
+        callbacks = Callbacks(validate=self._validate, evaluate=self.evaluate, keep=self._keep)
         add = History.add
 
         def added(history: History, **row: Any) -> None:
@@ -86,7 +86,7 @@ class Attempt:
                 run_module, "save_state", lambda *given: self._once_more(lambda: save_state(*given))
             )
             try:
-                run(self.directory, before=self._before, asides=asides, **SETTINGS)
+                run(self.directory, before=self._before, callbacks=callbacks, **SETTINGS)
             except Killed:
                 return True
         return False
@@ -127,7 +127,7 @@ def kept_best(directory: Path) -> int | None:
 
 @pytest.mark.parametrize("trials", [False, True])
 def test_the_best_model_is_that_of_the_history(tmp_path: Path, trials: bool) -> None:
-    """At every moment, when the run goes on and when it ends; with losses that come out otherwise the second time, too."""
+    """At every moment, while it runs and when it ends, also with other losses in the second run."""
     whole = Attempt(tmp_path / "whole", trials=trials)
     assert not whole.go()
     assert named_best(whole.directory) == kept_best(whole.directory) == (6 if trials else 4)

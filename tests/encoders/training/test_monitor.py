@@ -10,9 +10,9 @@ from tests.encoders.training.noisy_line import Line, Points, run, same_weights
 from torch import nn
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.interfaces import Batch, Callbacks
+from stringline.encoders.training.losses import ValidationLoss
 from stringline.encoders.training.monitor import Meter
-from stringline.encoders.training.validation import ValidationLoss
 
 
 def held_out() -> Iterator[Batch]:
@@ -54,28 +54,28 @@ def test_batches_weigh_in_the_validation_loss_as_much_as_counts() -> None:
 
 def test_validation_does_not_change_what_is_learned(tmp_path: Path) -> None:
     plain, history = run(tmp_path / "plain")
-    asides = Asides(
+    callbacks = Callbacks(
         validate=ValidationLoss(held_out),
         evaluate=lambda done: {"success": 0.5},
         keep=lambda *_: None,
     )
-    watched, other = run(tmp_path / "watched", asides=asides, evaluate_every=7)
+    watched, other = run(tmp_path / "watched", callbacks=callbacks, evaluate_every=7)
     assert same_weights(plain, watched)
     assert other.losses() == history.losses()
     assert [step for step, _ in other.validations()] == [6, 13, 14, 20, 27, 29, 34, 39]
     assert other.validations()[-1][1] < other.validations()[0][1], "the line was learned"
 
 
-def keep_into(kept: dict[str, tuple[int, nn.Module]]) -> Asides:
+def keep_into(kept: dict[str, tuple[int, nn.Module]]) -> Callbacks:
     def keep(model: nn.Module, name: str, done: int) -> None:
         kept[name] = done, copy.deepcopy(model)
 
-    return Asides(keep=keep)
+    return Callbacks(keep=keep)
 
 
 def test_the_latest_model_is_as_new_as_the_last_state_and_averaged(tmp_path: Path) -> None:
     kept: dict[str, tuple[int, nn.Module]] = {}
-    model, _ = run(tmp_path, asides=keep_into(kept))
+    model, _ = run(tmp_path, callbacks=keep_into(kept))
     assert list(kept) == ["latest"]
     assert kept["latest"][0] == 40
     assert same_weights(kept["latest"][1], model)
@@ -91,8 +91,8 @@ def test_the_best_model_is_the_one_with_the_smallest_validation_loss(tmp_path: P
         seen.append(next(model.parameters()).sum().item())
         return next(losses)
 
-    asides = Asides(keep=keep_into(kept).keep, validate=validate)
-    _, history = run(tmp_path, asides=asides, probe_every=9)
+    callbacks = Callbacks(keep=keep_into(kept).keep, validate=validate)
+    _, history = run(tmp_path, callbacks=callbacks, probe_every=9)
     assert history.best_step() == 26
     assert kept["best"][0] == 27
     assert next(kept["best"][1].parameters()).sum().item() == seen[2]
@@ -118,7 +118,7 @@ def test_success_decides_once_it_is_measured_and_validation_among_equals(tmp_pat
 
 
 def test_the_history_has_what_a_run_was_like(tmp_path: Path) -> None:
-    _, history = run(tmp_path, asides=Asides(validate=lambda model: 1.5))
+    _, history = run(tmp_path, callbacks=Callbacks(validate=lambda model: 1.5))
     steps = [row for row in history.rows if "loss" in row]
     assert len(steps) == 40
     assert all(row["gradient_norm"] > 0 for row in steps)
@@ -146,11 +146,11 @@ def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> No
     def evaluate(done: int) -> dict[str, float]:
         return {"success": 0.25}
 
-    asides = Asides(
+    callbacks = Callbacks(
         logger=Log, probe=lambda model: {"seen": 0.5}, validate=lambda model: 2.0, evaluate=evaluate
     )
-    _, history = run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
-    run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
+    _, history = run(tmp_path, callbacks=callbacks, evaluate_every=20, log_every=8)
+    run(tmp_path, callbacks=callbacks, evaluate_every=20, log_every=8)
     assert begun == [0, -1, 40, -1]
     figures = {"loss", "gradient_norm", "learning_rate", "samples_per_s", "waiting"}
     losses = {step: values for step, values in got if "loss" in values}

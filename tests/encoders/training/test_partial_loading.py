@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stringline.encoders.training.checkpoint import save_checkpoint
-from stringline.encoders.training.partial_loading import collapsed, take_weights
+from stringline.encoders.training.partial_loading import collapsed, load_partial_weights
 
 
 class Model(nn.Module):
@@ -16,9 +16,9 @@ class Model(nn.Module):
     def __init__(self, actions: int, seed: int, extra: bool = False) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.memory = nn.Module()
-        self.memory.blocks = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        self.memory.mark = nn.Parameter(torch.randn(actions, 4))
+        self.encoder = nn.Module()
+        self.encoder.blocks = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        self.encoder.mark = nn.Parameter(torch.randn(actions, 4))
         self.head = nn.Module()
         self.head.blocks = nn.Linear(4, 4)
         self.head.read = nn.Linear(4, actions)
@@ -39,9 +39,9 @@ def changed(before: Model, after: Model) -> set[str]:
 
 def test_everything_is_taken_where_everything_fits(checkpoint: Path) -> None:
     model = Model(2, seed=1)
-    taken = take_weights(checkpoint, model)
-    assert (taken.taken, taken.fresh, taken.left) == (("memory", "head"), (), ())
-    assert str(taken) == "taken: memory, head; starting anew: nothing; not used: nothing"
+    loaded = load_partial_weights(checkpoint, model)
+    assert (loaded.loaded, loaded.initialised, loaded.unused) == (("encoder", "head"), (), ())
+    assert str(loaded) == "loaded: encoder, head; initialised: nothing; unused: nothing"
     assert all(
         torch.equal(one, other)
         for one, other in zip(model.parameters(), Model(2, seed=0).parameters(), strict=True)
@@ -50,63 +50,69 @@ def test_everything_is_taken_where_everything_fits(checkpoint: Path) -> None:
 
 def test_the_encoder_alone(checkpoint: Path) -> None:
     model = Model(2, seed=1, extra=True)
-    taken = take_weights(checkpoint, model, take=["memory"])
-    assert (taken.taken, taken.fresh, taken.left) == (("memory",), ("head", "another"), ("head",))
+    loaded = load_partial_weights(checkpoint, model, include=["encoder"])
+    assert (loaded.loaded, loaded.initialised, loaded.unused) == (
+        ("encoder",),
+        ("head", "another"),
+        ("head",),
+    )
     assert {name.split(".")[0] for name in changed(Model(2, seed=1, extra=True), model)} == {
-        "memory"
+        "encoder"
     }
 
 
 def test_everything_but_the_head(checkpoint: Path) -> None:
     """A layer that does not fit starts anew as a whole, also when its name stands for it."""
     model = Model(3, seed=1)
-    taken = take_weights(checkpoint, model, leave=["head.read", "memory.mark"])
-    assert taken.taken == ("memory.blocks", "head.blocks")
-    assert taken.fresh == taken.left == ("memory.mark", "head.read")
+    loaded = load_partial_weights(checkpoint, model, exclude=["head.read", "encoder.mark"])
+    assert loaded.loaded == ("encoder.blocks", "head.blocks")
+    assert loaded.initialised == loaded.unused == ("encoder.mark", "head.read")
     other = Model(3, seed=1)
-    assert take_weights(checkpoint, other, leave="misfits") == taken
+    assert load_partial_weights(checkpoint, other, exclude="mismatched") == loaded
     assert changed(model, other) == set()
     assert changed(Model(3, seed=1), other) == {
-        name for name in model.state_dict() if name.startswith(("memory.blocks", "head.blocks"))
+        name for name in model.state_dict() if name.startswith(("encoder.blocks", "head.blocks"))
     }
 
 
 def test_what_does_not_fit_is_named_with_what_to_do(checkpoint: Path) -> None:
     model = Model(3, seed=1)
     message = (
-        r"do not fit this model: memory.mark is \(2, 4\) there and \(3, 4\) here; "
+        r"do not fit this model: encoder.mark is \(2, 4\) there and \(3, 4\) here; "
         r"head.read.weight is \(2, 4\) there and "
-        r"\(3, 4\) here; head.read.bias is .*leave=\[memory.mark,head.read\], or leave=misfits"
+        r"\(3, 4\) here; head.read.bias is .*exclude=\[encoder.mark,head.read\], or "
+        r"exclude=mismatched"
     )
     with pytest.raises(ValueError, match=message):
-        take_weights(checkpoint, model)
-    assert changed(Model(3, seed=1), model) == set(), "nothing is taken by halves"
-    with pytest.raises(ValueError, match=r"leave=\[head,memory.mark\]"):
-        take_weights(checkpoint, model, leave=["head"])
+        load_partial_weights(checkpoint, model)
+    assert changed(Model(3, seed=1), model) == set(), "nothing is loaded by halves"
+    with pytest.raises(ValueError, match=r"exclude=\[head,encoder.mark\]"):
+        load_partial_weights(checkpoint, model, exclude=["head"])
     smaller = Model(2, seed=1)
-    del smaller.memory.blocks
+    del smaller.encoder.blocks
     with pytest.raises(
-        ValueError, match=r"memory.blocks.0.weight is not in this model; .*leave=\[memory.blocks\]"
+        ValueError,
+        match=r"encoder.blocks.0.weight is not in this model; .*exclude=\[encoder.blocks\]",
     ):
-        take_weights(checkpoint, smaller)
+        load_partial_weights(checkpoint, smaller)
 
 
 def test_unknown_parts_are_answered_with_the_nearest(checkpoint: Path) -> None:
     model = Model(2, seed=1)
     with pytest.raises(
-        ValueError, match=r"no part of the model to take 'memori'. Did you mean 'memory'"
+        ValueError, match=r"no part of the model to include 'encodr'. Did you mean 'encoder'"
     ):
-        take_weights(checkpoint, model, take=["memori"])
+        load_partial_weights(checkpoint, model, include=["encodr"])
     with pytest.raises(
-        ValueError, match=r"no part of the model to leave 'head.raed'. Did you mean 'head.read'"
+        ValueError, match=r"no part of the model to exclude 'head.raed'. Did you mean 'head.read'"
     ):
-        take_weights(checkpoint, model, leave=["head.raed"])
+        load_partial_weights(checkpoint, model, exclude=["head.raed"])
     with pytest.raises(
-        ValueError, match=r"leave is 'misfit'; allowed: a list of parts, or 'misfits'"
+        ValueError, match=r"exclude is 'mismatch'; allowed: a list of parts, or 'mismatched'"
     ):
-        take_weights(checkpoint, model, leave="misfit")
-    with pytest.raises(ValueError, match="Nothing is left to take"):
-        take_weights(checkpoint, model, take=["head"], leave=["head"])
+        load_partial_weights(checkpoint, model, exclude="mismatch")
+    with pytest.raises(ValueError, match="No part of .* is left to load"):
+        load_partial_weights(checkpoint, model, include=["head"], exclude=["head"])
 
 
 def test_names_are_collapsed_into_the_fewest_parts() -> None:

@@ -1,4 +1,4 @@
-"""A process leaves torch's group where all do, and nowhere else."""
+"""A process leaves torch's group if all do, and only then."""
 
 import signal
 from collections.abc import Iterator
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from torch import distributed
 
-from stringline.encoders.training.process_group import process_group
-from stringline.encoders.training.stopping import Stopped
+from stringline.encoders.training.stopping import Stopped, process_group
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.encoders.training.noisy_line import run, same_weights
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides
+from stringline.encoders.training.interfaces import Callbacks
 from stringline.encoders.training.stopping import Stopped, StopSignals
 
 
@@ -66,10 +66,10 @@ def test_an_evaluation_is_interrupted_at_once_and_made_up_for(tmp_path: Path) ->
             os.kill(os.getpid(), signal.SIGTERM)
         return {"success": done / 100}
 
-    asides = Asides(evaluate=evaluate)
+    callbacks = Callbacks(evaluate=evaluate)
     with pytest.raises(Stopped, match="Stopped by SIGTERM after step 24"):
-        run(tmp_path, asides=asides, evaluate_every=12)
-    _, history = run(tmp_path, asides=asides, evaluate_every=12)
+        run(tmp_path, callbacks=callbacks, evaluate_every=12)
+    _, history = run(tmp_path, callbacks=callbacks, evaluate_every=12)
     assert seen == [12, 24, 24, 36, 40]
     assert history.evaluations() == [
         (done - 1, {"success": done / 100}) for done in (12, 24, 36, 40)
@@ -87,7 +87,7 @@ def test_outside_the_main_thread_signals_are_left_to_others(tmp_path: Path) -> N
 def test_a_signal_is_remembered_until_there_is_time_for_it() -> None:
     with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked == signal.SIGTERM
-    with StopSignals() as stop, pytest.raises(KeyboardInterrupt), stop.at_once():
+        assert stop.received == signal.SIGTERM
+    with StopSignals() as stop, pytest.raises(KeyboardInterrupt), stop.immediately():
         os.kill(os.getpid(), signal.SIGINT)
-    assert stop.asked == signal.SIGINT
+    assert stop.received == signal.SIGINT

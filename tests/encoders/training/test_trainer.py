@@ -9,7 +9,7 @@ from tests.encoders.training.noisy_line import Line, Points, run, same_weights
 from torch import Tensor, nn
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.run_state import latest_state
 from stringline.encoders.training.trainer import Trainer
 
@@ -33,13 +33,13 @@ def stop_before(stop_at: int | None) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("stop_at", [10, 17, 33])
 def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) -> None:
-    asides = Asides(probe=weight_sum)
-    whole, history = run(tmp_path / "whole", asides=asides)
+    callbacks = Callbacks(probe=weight_sum)
+    whole, history = run(tmp_path / "whole", callbacks=callbacks)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "stopped", before=stop_before(stop_at), asides=asides)
+        run(tmp_path / "stopped", before=stop_before(stop_at), callbacks=callbacks)
     # The second model starts elsewhere: everything must come from the state on disk.
     continued, later = run(
-        tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None), asides=asides
+        tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None), callbacks=callbacks
     )
     assert same_weights(whole, continued)
     assert history.losses() == later.losses()
@@ -47,7 +47,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
 
 
 def test_what_prepares_batches_depends_on_the_step_alone(tmp_path: Path) -> None:
-    """Its draws differ from step to step and from those of the loss, and are the same after a stop."""
+    """Its draws differ between steps and from those of the loss, and are the same after a stop."""
 
     def train(
         name: str, stop_at: int | None = None
@@ -95,7 +95,7 @@ def test_it_learns(tmp_path: Path) -> None:
 
 
 def test_losses_are_those_of_earlier_versions(tmp_path: Path) -> None:
-    """Whatever is added to the loop, a run of the default settings draws and computes what it always did."""
+    """A run of the default settings draws and computes what it always did."""
     _, history = run(tmp_path, precision="no")
     losses = [loss for _, loss in history.losses()]
     assert [losses[0], losses[1], losses[20], losses[39]] == pytest.approx(EARLIER, rel=1e-6)
@@ -112,7 +112,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
     assert state is not None
     (state / "state.safetensors").write_bytes(b"\x00" * 100)
     with pytest.raises(
-        ValueError, match=r"cannot be continued from .*step_00000040.*Remove that folder"
+        ValueError, match=r"cannot continue from .*step_00000040.*Remove that folder"
     ):
         run(tmp_path)
 
@@ -121,7 +121,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(
     tmp_path: Path, accumulate: int
 ) -> None:
-    """The message names the step, the examples, and which of them are broken; weights and kept states are those before."""
+    """The message names step and broken examples; weights and saved states are unchanged."""
 
     class Broken(Points):
         def stream(
@@ -141,17 +141,16 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(
     torch.manual_seed(3)
     model = Line()
     trainer = Trainer(steps=40, batch_size=16, save_every=10, accumulate=accumulate)
-    asides = Asides(
+    callbacks = Callbacks(
         describe=lambda step, process, _: [f"window {step}.{process}.{row}" for row in range(16)]
     )
     message = (
-        r"loss is nan at step 13. It saw window 13.0.0, .* and 12 more; all are in "
-        r".*broken_batch_0.txt. "
-        r"Not finite: x of window 13.0.5. Nothing was learned from it, .*Repair or leave out "
-        r"those examples"
+        r"loss is nan at step 13. Its examples: window 13.0.0, .* and 12 more; "
+        r".*broken_batch_0.txt lists all of them. Inputs that are not finite: x of window 13.0.5. "
+        r"Repair or exclude those examples. The weights .* are unchanged"
     )
     with pytest.raises(ValueError, match=message):
-        trainer.fit(model, Broken(), tmp_path, save_model=lambda _: None, asides=asides)
+        trainer.fit(model, Broken(), tmp_path, save_model=lambda _: None, callbacks=callbacks)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step_00000010"]
     assert len((tmp_path / "broken_batch_0.txt").read_text().splitlines()) == 17
@@ -162,7 +161,7 @@ def test_a_loss_that_is_not_finite_by_itself_is_answered_with_what_to_lower(tmp_
     with torch.no_grad():
         model.layer.weight.fill_(float("nan"))
     message = (
-        r"loss is nan at step 0. All that it saw is finite. .*Lower trainer.learning_rate or set "
+        r"loss is nan at step 0. All inputs are finite. Lower trainer.learning_rate or set "
         r"trainer.precision=no"
     )
     with pytest.raises(ValueError, match=message):
@@ -198,9 +197,9 @@ def test_the_course_of_a_run_says_in_what_it_computes(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert Trainer(steps=1, batch_size=1).course()["precision"] == precision
-    assert Trainer(steps=1, batch_size=1, precision="no").course()["precision"] == "no"
-    assert Trainer(steps=1, batch_size=1, precision="bf16").course()["precision"] == "bf16"
+    assert Trainer(steps=1, batch_size=1).fingerprint()["precision"] == precision
+    assert Trainer(steps=1, batch_size=1, precision="no").fingerprint()["precision"] == "no"
+    assert Trainer(steps=1, batch_size=1, precision="bf16").fingerprint()["precision"] == "bf16"
 
 
 def test_settings_out_of_range_are_refused() -> None:

@@ -23,13 +23,13 @@ CAMERAS = (
 
 @pytest.fixture
 def cameras() -> tuple[Camera, ...]:
-    """Two with depth of 6 and 4 patches, one without geometry and one without depth, of 4 patches each."""
+    """Two with depth of 6 and 4 patches, one without geometry, one without depth, of 4 each."""
     return CAMERAS
 
 
 @pytest.fixture
 def observation() -> dict[str, Tensor]:
-    """Two examples with holes in their depth; the first patch of both depth images of the first example is all hole."""
+    """Two examples with holes in their depth; in the first one the first patch has no depth."""
     generator = torch.Generator().manual_seed(0)
     drawn: dict[str, Tensor] = {}
     for camera in CAMERAS:

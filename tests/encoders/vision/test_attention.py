@@ -1,4 +1,4 @@
-"""Attention over placed tokens: the formula, with dense matrices, and what follows from it."""
+"""Attention over tokens with positions: its formula with dense matrices, and consequences."""
 
 import math
 from collections.abc import Callable
@@ -35,10 +35,10 @@ def _by_dense_matrices(
     encoding: PositionEncoding,
     x: Tensor,
     r: Tensor,
-    memory: Tensor,
-    r_memory: Tensor,
+    context: Tensor,
+    r_context: Tensor,
 ) -> Tensor:
-    """Returns sum_j a_ij R(r_j - r_i) v_j, a_ij = softmax_j(q_i^T R(r_j - r_i) k_j / sqrt(d)), query by query."""
+    """Returns sum_j a_ij R(r_j - r_i) v_j, a_ij = softmax_j(q_i^T R(r_j - r_i) k_j / sqrt(d))."""
     dim, heads = x.shape[-1], encoding.heads
 
     def project(tokens: Tensor, part: int) -> Tensor:
@@ -46,11 +46,11 @@ def _by_dense_matrices(
         projected = tokens @ layer.qkv.weight[rows].mT + layer.qkv.bias[rows]
         return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
 
-    q, k, v = layer.q_norm(project(x, 0)), layer.k_norm(project(memory, 1)), project(memory, 2)
-    factor = encoding.logit_factor(encoding.prepare(r), encoding.prepare(r_memory))
+    q, k, v = layer.q_norm(project(x, 0)), layer.k_norm(project(context, 1)), project(context, 2)
+    factor = encoding.logit_factor(encoding.prepare(r), encoding.prepare(r_context))
     outputs = []
     for i in range(x.shape[1]):
-        between = encoding.rotation(r[:, i, None]).mT @ encoding.rotation(r_memory)
+        between = encoding.rotation(r[:, i, None]).mT @ encoding.rotation(r_context)
         turned_k, turned_v = ((between @ each.unsqueeze(-1)).squeeze(-1) for each in (k, v))
         logits = (q[:, :, i, None] * turned_k).sum(-1) / math.sqrt(encoding.head_dim)
         logits = logits if factor is None else logits * factor[:, :, i]
@@ -72,10 +72,10 @@ def test_self_attention_is_the_formula(
 def test_cross_attention_is_the_formula(
     encoding: PositionEncoding, values: bool, draw: Draw
 ) -> None:
-    layer, x, memory = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
-    r, r_memory = draw(2, 3, encoding.axes), draw(2, 5, encoding.axes)
-    expected = _by_dense_matrices(layer, encoding, x, r, memory, r_memory)
-    got = layer(x, encoding.prepare(r), memory, encoding.prepare(r_memory))
+    layer, x, context = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
+    r, r_context = draw(2, 3, encoding.axes), draw(2, 5, encoding.axes)
+    expected = _by_dense_matrices(layer, encoding, x, r, context, r_context)
+    got = layer(x, encoding.prepare(r), context, encoding.prepare(r_context))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
 
 
@@ -100,7 +100,7 @@ def test_normalised_queries_and_keys_are_turned_afterwards(
     spatial_encoding: PositionEncoding,
     draw: Draw,
 ) -> None:
-    layer, x, memory = (
+    layer, x, context = (
         _attention(spatial_encoding, values=values, qk_norm=qk_norm),
         draw(2, 4, 32),
         draw(2, 5, 32),
@@ -108,13 +108,13 @@ def test_normalised_queries_and_keys_are_turned_afterwards(
     for norm in (layer.q_norm, layer.k_norm):
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
-    r, r_memory = draw(2, 4, 3), draw(2, 5, 3)
+    r, r_context = draw(2, 4, 3), draw(2, 5, 3)
     places = spatial_encoding.prepare(r)
     expected = _by_dense_matrices(layer, spatial_encoding, x, r, x, r)
     torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
-    across = _by_dense_matrices(layer, spatial_encoding, x, r, memory, r_memory)
+    across = _by_dense_matrices(layer, spatial_encoding, x, r, context, r_context)
     torch.testing.assert_close(
-        layer(x, places, memory, spatial_encoding.prepare(r_memory)), across, rtol=0, atol=1e-11
+        layer(x, places, context, spatial_encoding.prepare(r_context)), across, rtol=0, atol=1e-11
     )
     if spatial_encoding.basis() is None or qk_norm is not torch.nn.LayerNorm:
         layer.fold_(spatial_encoding.basis())
@@ -150,15 +150,15 @@ def test_the_weights_that_are_shown_are_those_that_attend(
 def test_what_was_remembered_serves_many_queries(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
-    layer, memory, r_memory = (
+    layer, context, r_context = (
         _attention(spatial_encoding, values=True),
         draw(2, 5, 32),
         draw(2, 5, 3),
     )
-    known = layer.remember(memory, spatial_encoding.prepare(r_memory))
+    known = layer.precompute(context, spatial_encoding.prepare(r_context))
     for _ in range(2):
         x, places = draw(2, 3, 32), spatial_encoding.prepare(draw(2, 3, 3))
-        expected = layer(x, places, memory, spatial_encoding.prepare(r_memory))
+        expected = layer(x, places, context, spatial_encoding.prepare(r_context))
         torch.testing.assert_close(layer(x, places, known), expected, rtol=0, atol=1e-12)
 
 
@@ -177,13 +177,13 @@ def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: 
 
 
 def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:
-    """With a single token to look at, weights are one whatever the places: published RoPE is blind there."""
+    """For a single token the weights are one at all positions: published RoPE is blind there."""
     encoding = RopeMixed(2, 16, 3, wavelengths=(0.5, 5.0)).double()
-    x, memory, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
+    x, context, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
     for values in (True, False):
         layer = _attention(encoding, values=values)
         near, far = (
-            layer(x, encoding.prepare(r), memory, encoding.prepare(r + offset))
+            layer(x, encoding.prepare(r), context, encoding.prepare(r + offset))
             for offset in (0.0, 0.3)
         )
         assert torch.allclose(near, far) != values
@@ -278,5 +278,5 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 
 def test_a_memory_without_places_is_refused() -> None:
     layer = PositionalAttention(8, 2)
-    with pytest.raises(ValueError, match="needs memory_places"):
+    with pytest.raises(ValueError, match="needs context_places"):
         layer(torch.zeros(1, 2, 8), Places(), torch.zeros(1, 3, 8))

@@ -43,7 +43,7 @@ def _inputs(encoding: PositionEncoding, draw: Draw) -> tuple[Tensor, Tensor, Ten
 
 @pytest.mark.parametrize("kind", EACH_WAY)
 def test_a_network_is_one_graph(kind: str, draw: Draw) -> None:
-    """Traced in full by the compiler's front end, gradients included, and run by its eager back end."""
+    """Traced in full by the compiler's front end with gradients, and run by its eager back end."""
     encoding = make(kind)
     network, inputs = _network(encoding), _inputs(encoding, draw)
     expected = network(*inputs)

@@ -55,8 +55,8 @@ class FirstAxes(MetricPlaces):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        coordinates, placed = super().patches(view, patch, batch, device)
-        return coordinates[..., : self.axes], placed
+        coordinates, has_position = super().patches(view, patch, batch, device)
+        return coordinates[..., : self.axes], has_position
 
 
 class AtOrigin(FirstAxes):
@@ -65,8 +65,10 @@ class AtOrigin(FirstAxes):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        coordinates, placed = super().patches(view, patch, batch, device)
-        return torch.where(placed.unsqueeze(-1), coordinates, 0.0), torch.ones_like(placed)
+        coordinates, has_position = super().patches(view, patch, batch, device)
+        return torch.where(has_position.unsqueeze(-1), coordinates, 0.0), torch.ones_like(
+            has_position
+        )
 
 
 SHIFT = torch.tensor([0.7, -1.3, 0.4], dtype=torch.float64)
@@ -84,9 +86,9 @@ def _change(
 def test_a_common_shift_changes_nothing(
     relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    """The batch has holes, a camera without geometry, one without depth, and the network has registers."""
+    """The batch has holes, cameras without geometry and depth, and the network has registers."""
     tokenise = make_tokens(FirstAxes(relative_encoding.axes))
-    assert [int(count) for count in (~tokenise(observation).placed).sum(dim=1)] == [2 + 8, 8]
+    assert [int(count) for count in (~tokenise(observation).has_position).sum(dim=1)] == [2 + 8, 8]
     assert (
         _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT))
         <= 1e-9
@@ -131,14 +133,14 @@ def test_a_common_shift_takes_points_of_the_robot_along(
         tokens: Tokens = tokenise(_shifted(observation, shift)) + Tokens(
             features, places, has_gripper
         )
-        encoded: Tensor = blocks(tokens.features, tokens.coordinates, tokens.placed)
+        encoded: Tensor = blocks(tokens.features, tokens.coordinates, tokens.has_position)
         return encoded
 
     torch.testing.assert_close(encode(SHIFT), encode(torch.zeros_like(SHIFT)), rtol=0, atol=1e-9)
 
 
 def _turned(observation: Observation, angle: float) -> Observation:
-    """Turns the whole world about the y axis through the point that is the origin of `_canonical`."""
+    """Rotates the whole world about the y axis through the origin of `_canonical`."""
     cos, sin = (
         torch.tensor(angle, dtype=torch.float64).cos(),
         torch.tensor(angle, dtype=torch.float64).sin(),
@@ -166,7 +168,7 @@ def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
     observation: Observation,
     make_tokens: MakeTokens,
 ) -> None:
-    """Unplaced tokens and normals in the camera frame included; in metric places it changes something."""
+    """With missing positions and normals in the camera frame; metric places change."""
     turned, blocks, depth = (
         _turned(observation, 0.4),
         _blocks(spatial_encoding),
@@ -180,16 +182,16 @@ def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
 def test_a_turn_across_the_cut_asks_for_whole_frequencies(
     observation: Observation, cameras: tuple[Camera, ...]
 ) -> None:
-    """Here every token has a place: the mean of azimuths on both sides of the cut is none of the scene."""
+    """Every token has a position: the mean of azimuths on both sides of the cut has no meaning."""
     for name in ("overhead", "wrist"):
         observation[f"depth/{name}"] = observation[f"depth/{name}"].int().clamp(min=400)
     torch.manual_seed(0)
     tokenise = RgbdTokens(cameras[:2], _canonical(CylindricalPlaces), 32, embedding=PatchProjection)
     turned = _turned(observation, 3.1)
-    placed: Tokens = tokenise(turned)
-    assert placed.placed.all()
-    assert placed.coordinates[..., 0].min() < -3
-    assert placed.coordinates[..., 0].max() > 3
+    has_position: Tokens = tokenise(turned)
+    assert has_position.has_position.all()
+    assert has_position.coordinates[..., 0].min() < -3
+    assert has_position.coordinates[..., 0].max() > 3
     free = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
     whole, not_whole = (
         _change(

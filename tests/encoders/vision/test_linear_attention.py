@@ -56,7 +56,7 @@ def test_the_denominator_stays_positive_where_nothing_fires() -> None:
 def test_the_basis_adds_capacity_and_is_not_folded() -> None:
     make = partial(VisionTransformer, dim=32, depth=1, attention=LinearAttention)
     network = make(CayleyString(2, 16, 3, wavelengths=(0.1, 1.0)))
-    with pytest.raises(ValueError, match="a ReLU stands between the projection and the rotation"):
+    with pytest.raises(ValueError, match="a ReLU separates projection and rotation"):
         network.fold_()
     make(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0))).fold_()
 

@@ -8,7 +8,7 @@ import torch
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 
-RECIPES: dict[str, tuple[EmbeddingFactory, int]] = {
+FACTORIES: dict[str, tuple[EmbeddingFactory, int]] = {
     "stem": (partial(ConvolutionalStem, width=8), 16),
     "projection_14": (partial(PatchProjection, patch=14), 14),
     "projection_16": (PatchProjection, 16),
@@ -16,13 +16,13 @@ RECIPES: dict[str, tuple[EmbeddingFactory, int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", FACTORIES)
 @pytest.mark.parametrize("channels", [3, 4])
 def test_one_token_per_patch_row_by_row(kind: str, channels: int) -> None:
     """The token of a patch changes when its middle changes; the others of its row do not."""
-    recipe, patch = RECIPES[kind]
+    factory, patch = FACTORIES[kind]
     torch.manual_seed(0)
-    embedding = recipe(8, channels=channels)
+    embedding = factory(8, channels=channels)
     assert (embedding.patch, embedding.channels) == (patch, channels)
     images = torch.randn(2, 2 * patch, 3 * patch, channels)
     tokens = embedding(images)
@@ -56,23 +56,23 @@ def test_the_projection_is_one_linear_map_of_the_pixels_of_a_patch(patch: int) -
     )
 
 
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", FACTORIES)
 @pytest.mark.parametrize(
     "shape", [(1, 224, 223, 3), (1, 225, 224, 3), (1, 224, 224, 5), (224, 224, 3)]
 )
 def test_images_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...]) -> None:
-    recipe, patch = RECIPES[kind]
+    factory, patch = FACTORIES[kind]
     with pytest.raises(
         ValueError, match=rf"shape \({shape[0]}, .*H, W, 3\), H and W multiples of {patch}"
     ):
-        recipe(8, channels=3)(torch.zeros(shape))
+        factory(8, channels=3)(torch.zeros(shape))
 
 
 def test_a_configuration_chooses() -> None:
-    recipe = build(
+    factory = build(
         {"_target_": "stringline.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module
     )
-    assert recipe(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
+    assert factory(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
 
 
 def test_a_patch_of_no_size_is_refused() -> None:

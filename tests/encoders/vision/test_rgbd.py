@@ -32,7 +32,7 @@ from stringline.encoders.vision.vit import VisionTransformer
 
 MakeTokens = Callable[..., RgbdTokens]
 Observation = dict[str, Tensor]
-PLACED = 6 + 4
+WITH_POSITION = 6 + 4
 CHOICES = Path(__file__).parents[3] / "configs" / "coordinates"
 
 
@@ -55,7 +55,7 @@ def test_moving_one_camera_alone_does_change_the_tokens(
 def test_tokens_come_camera_by_camera(observation: Observation, make_tokens: MakeTokens) -> None:
     tokens: Tokens = make_tokens()(observation)
     assert tokens.features.shape == (2, 18, 32)
-    assert tokens.placed.tolist()[1] == [True] * PLACED + [False] * 8
+    assert tokens.has_position.tolist()[1] == [True] * WITH_POSITION + [False] * 8
     changed = observation
     changed["rgb/wrist"] = 255 - changed["rgb/wrist"]
     differs = (make_tokens()(changed).features - tokens.features).abs().amax(dim=(0, 2)) > 1e-6
@@ -99,7 +99,7 @@ def test_depth_is_an_optional_fourth_channel(
 def test_normals_are_tokens_of_their_own_at_the_same_places(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    """The shared embedding sees both images: the colours' tokens are those without normals, the others hang on depth."""
+    """The shared embedding sees both images: colours' tokens equal those without normals."""
     tokenise = make_tokens(depth=SurfaceNormals())
     tokens: Tokens = tokenise(observation)
     colours: Tokens = make_tokens()(observation)
@@ -107,7 +107,7 @@ def test_normals_are_tokens_of_their_own_at_the_same_places(
     torch.testing.assert_close(tokens.features[:, :18], colours.features)
     for half in (slice(None, 18), slice(18, None)):
         assert torch.equal(tokens.coordinates[:, half], colours.coordinates)
-        assert torch.equal(tokens.placed[:, half], colours.placed)
+        assert torch.equal(tokens.has_position[:, half], colours.has_position)
     flat = dict(observation)
     flat["depth/wrist"] = torch.full((2, 32, 32), 700).to(torch.uint16)
     differs = (tokenise(flat).features - tokens.features).abs().amax(dim=(0, 2)) > 1e-6
@@ -133,9 +133,9 @@ def test_streams_are_split_and_fused_after_the_transformer(
     encoded: Tokens = RgbdVisionTransformer(tokenise, blocks)(observation)
     assert encoded.features.shape == (2, 18, 32)
     assert encoded.coordinates.shape == (2, 18, 3)
-    assert encoded.placed.shape == (2, 18)
+    assert encoded.has_position.shape == (2, 18)
     tokens: Tokens = tokenise(observation)
-    through: Tensor = blocks(tokens.features, tokens.coordinates, tokens.placed)
+    through: Tensor = blocks(tokens.features, tokens.coordinates, tokens.has_position)
     torch.testing.assert_close(encoded.features, tokenise.fusion(through))
     others = torch.randn(2, 3, 32, dtype=torch.float64)
     joined = tokenise.fuse(torch.cat((through, others), dim=1), others=3)
@@ -264,12 +264,12 @@ def test_only_what_is_used_must_be_there(
     observation: Observation, make_tokens: MakeTokens, cameras: tuple[Camera, ...]
 ) -> None:
     images = {key: value for key, value in observation.items() if key.startswith("rgb/")}
-    assert make_tokens(GridPlaces())(images).placed.all()  # Nobody reads depth,
+    assert make_tokens(GridPlaces())(images).has_position.all()  # Nobody reads depth,
     colour = {"rgb/colour": images["rgb/colour"]}
     metric = RgbdTokens(cameras[3:], MetricPlaces(), 32, depth=SurfaceNormals())
-    assert not metric(colour).placed.any()  # or the contract promises none.
+    assert not metric(colour).has_position.any()  # or the contract promises none.
     undeclared = colour | {"depth/colour": torch.full((2, 32, 32), -1.0)}
-    assert not metric(undeclared).placed.any()
+    assert not metric(undeclared).has_position.any()
 
 
 @pytest.mark.parametrize(

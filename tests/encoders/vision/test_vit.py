@@ -1,4 +1,4 @@
-"""The transformer over placed tokens."""
+"""The transformer over tokens with positions."""
 
 import copy
 from collections.abc import Callable
@@ -41,21 +41,24 @@ def test_folding_changes_nothing(
 
 def test_a_batch_is_its_examples(spatial_encoding: PositionEncoding, draw: Draw) -> None:
     network, x, r = _network(spatial_encoding), draw(3, 5, 32), draw(3, 5, 3)
-    placed = draw(3, 5) > -0.5
-    together = network(x, r, placed)
+    has_position = draw(3, 5) > -0.5
+    together = network(x, r, has_position)
     for i in range(3):
         torch.testing.assert_close(
-            network(x[i, None], r[i, None], placed[i, None])[0], together[i], rtol=0, atol=1e-12
+            network(x[i, None], r[i, None], has_position[i, None])[0],
+            together[i],
+            rtol=0,
+            atol=1e-12,
         )
 
 
 def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
     network, x, r = _network(NoEncoding(2, 16, 3)), draw(1, 5, 32), draw(1, 5, 3)
-    placed = torch.tensor([[True, True, False, True, True]])
+    has_position = torch.tensor([[True, True, False, True, True]])
     marked = x.clone()
     marked[:, 2] += network.unplaced_mark
-    torch.testing.assert_close(network(x, r, placed), network(marked, r))
-    assert not torch.allclose(network(x, r, placed), network(x, r))
+    torch.testing.assert_close(network(x, r, has_position), network(marked, r))
+    assert not torch.allclose(network(x, r, has_position), network(x, r))
 
 
 def test_registers_have_no_place_and_pass_on_what_they_see(
@@ -63,16 +66,16 @@ def test_registers_have_no_place_and_pass_on_what_they_see(
 ) -> None:
     network = _network(spatial_encoding, registers=2)
     x, r, shift = draw(2, 5, 32), draw(2, 5, 3), draw(1, 1, 3)
-    placed = torch.tensor([[True, True, False, True, True], [True] * 5])
-    registers, tokens = network.encode(x, r, placed)
+    has_position = torch.tensor([[True, True, False, True, True], [True] * 5])
+    registers, tokens = network.encode(x, r, has_position)
     assert registers.shape == (2, 2, 32)
     assert tokens.shape == (2, 5, 32)
     for got, expected in zip(
-        network.encode(x, r + shift, placed), (registers, tokens), strict=True
+        network.encode(x, r + shift, has_position), (registers, tokens), strict=True
     ):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
     network.fold_()
-    for got, expected in zip(network.encode(x, r, placed), (registers, tokens), strict=True):
+    for got, expected in zip(network.encode(x, r, has_position), (registers, tokens), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
     assert "registers" in network.no_weight_decay()
 
@@ -197,5 +200,7 @@ def _error_of_learning_an_offset(*, values: bool) -> float:
 
 
 def test_a_width_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="dim is 48; the encoding has 2 heads of 16"):
+    with pytest.raises(
+        ValueError, match="dim is 48; allowed: 32, since the encoding has 2 heads of 16"
+    ):
         VisionTransformer(NoEncoding(2, 16, 3), 48)

@@ -1,4 +1,4 @@
-"""What generated numbers mean: there and back again, within limits, measured on the windows that are trained on."""
+"""Action spaces: round trips, limits, and statistics of the windows that are trained on."""
 
 import logging
 from collections.abc import Callable
@@ -50,7 +50,7 @@ POST = Contract(
 
 
 def chunks(seed: int, spread: float = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns random absolute joint targets (3, 5, 14) within the limits, and what was measured before, float64."""
+    """Returns random absolute joint targets (3, 5, 14) and the measured joints, float64."""
     random = np.random.default_rng(seed)
     middle, half = (ALOHA.lower + ALOHA.upper) / 2, (ALOHA.upper - ALOHA.lower) / 2 * spread
     drawn = middle + half * random.uniform(-1, 1, (3, 6, 14))
@@ -58,7 +58,7 @@ def chunks(seed: int, spread: float = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def moves(seeds: tuple[int, ...] = (0, 1, 2), steps: int = 8) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns smooth absolute joint targets (B, steps, 14) and what was measured before, float64."""
+    """Returns smooth absolute joint targets (B, steps, 14) and the measured joints, float64."""
     q = torch.from_numpy(np.stack([motion(seed, steps + 1) for seed in seeds]))
     return q[:, 1:], {"joints/position": q[:, 0]}
 
@@ -72,9 +72,9 @@ def rotations(seed: int, count: int = 20) -> Tensor:
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
 def test_six_numbers_are_a_rotation(seed: int) -> None:
-    """There and back, and back from any six numbers to a proper rotation whose first column points as the first three do."""
-    turned = rotations(seed)
-    torch.testing.assert_close(rotation_of(six_numbers(turned)), turned, rtol=0, atol=1e-12)
+    """A round trip, and any six numbers give a rotation along their first three."""
+    rotated = rotations(seed)
+    torch.testing.assert_close(rotation_of(six_numbers(rotated)), rotated, rtol=0, atol=1e-12)
     six = torch.from_numpy(np.random.default_rng(seed).normal(size=(20, 6)))
     found = rotation_of(six)
     eye = torch.eye(3, dtype=torch.float64).expand_as(found)
@@ -148,7 +148,7 @@ def test_relative_joints_stay_within_their_limits() -> None:
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
 def test_gripper_poses_come_back(seed: int) -> None:
-    """Anywhere within the limits: the numbers say the commanded pose, seen from the measured one."""
+    """Anywhere within the limits the numbers are the commanded pose in the measured one."""
     action, observation = chunks(seed)
     space = GripperPoses(contract=CONTRACT)
     encoded = space.encode(action, observation)
@@ -168,7 +168,7 @@ def test_gripper_poses_come_back(seed: int) -> None:
 
 
 def test_inverse_kinematics_find_smooth_motions_again(caplog: pytest.LogCaptureFixture) -> None:
-    """The joints themselves, since each pose is sought from the one before it; without a warning."""
+    """The same joints, since each pose is solved from the previous one; without a warning."""
     action, observation = moves()
     space = GripperPoses(contract=CONTRACT)
     with caplog.at_level(logging.WARNING):
@@ -189,7 +189,7 @@ def test_inverse_kinematics_find_smooth_motions_again(caplog: pytest.LogCaptureF
 
 
 def test_a_pose_out_of_reach_is_answered_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
-    """Two metres ahead of the left gripper: joints stay within their limits, the other arm stays, and it is said."""
+    """Two metres ahead of the left gripper: joints keep their limits, with a warning."""
     action, observation = moves((0,), 3)
     space = GripperPoses(contract=CONTRACT, first_iterations=15, iterations=5)
     encoded = space.encode(observation["joints/position"][:, None].expand_as(action), observation)
@@ -197,7 +197,7 @@ def test_a_pose_out_of_reach_is_answered_with_the_nearest(caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         found = space.decode(encoded, observation)
     assert len(caplog.records) == 1
-    assert "2 of 3 poses are out of reach; the nearest is taken, off by up to" in caplog.text
+    assert "2 of 3 poses are out of reach; the nearest ones are off by up to" in caplog.text
     assert "left, action" in caplog.text
     assert (found.numpy() >= ALOHA.lower).all()
     assert (found.numpy() <= ALOHA.upper).all()
@@ -226,7 +226,7 @@ def test_contracts_that_do_not_fit_are_refused() -> None:
     relative = replace(POST, action=(replace(POST.action[0], mode="relative"),))
     with pytest.raises(
         ValueError,
-        match=r"Action 'post/hinge' is a relative joint target; relative joints are made of",
+        match=r"Action 'post/hinge' is a relative joint target; allowed for relative joints",
     ):
         RelativeJoints(contract=relative)
     with pytest.raises(
@@ -234,7 +234,9 @@ def test_contracts_that_do_not_fit_are_refused() -> None:
         match=r"no measured joint for the action 'post/hinge'. Did you mean 'post/hinges'",
     ):
         RelativeJoints(contract=replace(POST, joints=("post/hinges",)))
-    with pytest.raises(ValueError, match=r"no body with known kinematics 'post'. .*Allowed: aloha"):
+    with pytest.raises(
+        ValueError, match=r"no embodiment with known kinematics 'post'. .*Allowed: aloha"
+    ):
         GripperPoses(contract=POST)
     with pytest.raises(
         ValueError, match=r"absolute targets of its 14 joints in their order .*; commanded are 13"
@@ -249,7 +251,7 @@ def test_contracts_that_do_not_fit_are_refused() -> None:
 def test_statistics_are_those_of_the_windows(
     name: str, demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations
 ) -> None:
-    """Against a loop over what is trained on; so targets fill the range of the network and do not leave it."""
+    """Against a loop over the training windows; targets fill the range of the network."""
     policy = of_demonstrations(f"+action={name}")
     windows = Windows(
         demonstrations, chunk=8, cameras=[camera.name for camera in policy.contract.cameras]
@@ -331,8 +333,8 @@ def test_without_data_there_are_no_statistics_of_another_space(
     with pytest.raises(
         ValueError,
         match=(
-            r"no statistics of 'action/relative_joints/8', and no episodes to measure them on. "
-            r"Known: action,"
+            r"no statistics of 'action/relative_joints/8', the actions that this policy generates; "
+            r"known: action,"
         ),
     ):
         build_policy(configuration("+action=relative_joints"), CONTRACT, numbers)
@@ -349,7 +351,7 @@ def test_statistics_that_give_no_range_are_refused(
     still = of_rows([[0.5] * 14] * 3)
     with pytest.raises(
         ValueError,
-        match=r"'action' have zero range in each of the 14 dimensions .*nothing ever moves",
+        match=r"'action' have zero range in each of the 14 dimensions .* moves the robot",
     ):
         build_policy(configuration(), contract, Statistics({**statistics, "action": still}))
     check_actions("action", of_rows([[0.5, 1.0], [0.5, 2.0]]), 2)

@@ -1,4 +1,4 @@
-"""ACT: both parts of its loss by hand, what it learns, and what it does where demonstrations disagree."""
+"""ACT: both parts of its loss by hand, learning, and its answer to disagreeing demonstrations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,9 +17,10 @@ from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.training.optimisation import LossModule, accumulate, split
 from stringline.policies.algorithms.act import ActPolicy, ActSettings, divergence_from_prior
 from stringline.policies.networks.act_transformer import ActTransformer
-from stringline.policies.networks.committed import Committed
-from stringline.policies.observation.image_encoders import PlainVisionEncoder, PlainVisionSettings
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.observation.image_encoders import PlainVisionEncoder
+from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.observation.observation_settings import PlainVisionSettings
 
 MakeAct = Callable[..., ActPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -38,7 +39,7 @@ def act(contract: Contract, statistics: Statistics) -> MakeAct:
     def make(**settings: object) -> ActPolicy:
         torch.manual_seed(0)
         encoding = partial(SinusoidalEncoding, theta=10000.0)
-        memory = partial(
+        conditioning = partial(
             PlainVisionEncoder,
             PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2),
         )
@@ -51,14 +52,16 @@ def act(contract: Contract, statistics: Statistics) -> MakeAct:
             "latent": 6,
             "dropout": 0.0,
         }
-        chosen = ActSettings(memory=memory, **{**sizes, **settings})  # type: ignore[arg-type]
+        chosen = ActSettings(observation_encoder=conditioning, **{**sizes, **settings})  # type: ignore[arg-type]
         return ActPolicy(chosen, contract, statistics)
 
     return make
 
 
-def memory_of(count: int, tokens: int = 5) -> Memory:
-    return Memory(torch.randn(count, tokens, 24, generator=torch.Generator().manual_seed(1)))
+def conditioning_of(count: int, tokens: int = 5) -> ConditioningTokens:
+    return ConditioningTokens(
+        torch.randn(count, tokens, 24, generator=torch.Generator().manual_seed(1))
+    )
 
 
 def test_the_divergence_is_that_of_normal_distributions() -> None:
@@ -72,14 +75,14 @@ def test_the_divergence_is_that_of_normal_distributions() -> None:
 
 @torch.no_grad()
 def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
-    policy, memory = act(kl_weight=3.0), memory_of(2)
+    policy, conditioning = act(kl_weight=3.0), conditioning_of(2)
     action, joints = torch.randn(2, 8, 14), torch.randn(2, 14)
     mask = torch.arange(8) < torch.tensor([[8], [3]])
     torch.manual_seed(7)
-    error, divergence = policy.losses(memory, action, mask, joints)
+    error, divergence = policy.losses(conditioning, action, mask, joints)
     mean, log_variance = policy.style(action, mask, joints)
     torch.manual_seed(7)
-    chunk = policy.decode(memory, mean + (log_variance / 2).exp() * torch.randn(2, 6))
+    chunk = policy.decode(conditioning, mean + (log_variance / 2).exp() * torch.randn(2, 6))
     away = np.abs((chunk - action).numpy())
     assert error.item() == pytest.approx((away[0].sum() + away[1, :3].sum()) / (11 * 14), rel=1e-5)
     divergences = [
@@ -91,21 +94,23 @@ def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
         (8 * per_example[0] + 3 * per_example[1]) / 11, rel=1e-4
     )
     torch.manual_seed(7)
-    assert policy.chunk_loss(memory, action, mask, joints).item() == pytest.approx(
+    assert policy.chunk_loss(conditioning, action, mask, joints).item() == pytest.approx(
         error.item() + 3 * divergence.item()
     )
 
 
 def test_padded_actions_do_not_matter(act: MakeAct) -> None:
     """Neither to the style nor to the error; and with nothing but padding the error is 0."""
-    policy, memory, action = act(), memory_of(2), torch.randn(2, 8, 14)
+    policy, conditioning, action = act(), conditioning_of(2), torch.randn(2, 8, 14)
     mask = torch.arange(8) < torch.tensor([[8], [3]])
     changed = torch.where(mask[..., None], action, 50.0)
     torch.manual_seed(7)
-    usual = policy.chunk_loss(memory, action, mask)
+    usual = policy.chunk_loss(conditioning, action, mask)
     torch.manual_seed(7)
-    assert policy.chunk_loss(memory, changed, mask).item() == pytest.approx(usual.item(), rel=1e-6)
-    error, divergence = policy.losses(memory, action, torch.zeros_like(mask))
+    assert policy.chunk_loss(conditioning, changed, mask).item() == pytest.approx(
+        usual.item(), rel=1e-6
+    )
+    error, divergence = policy.losses(conditioning, action, torch.zeros_like(mask))
     assert error == 0
     assert divergence.isfinite()
 
@@ -113,7 +118,7 @@ def test_padded_actions_do_not_matter(act: MakeAct) -> None:
 def test_parts_of_a_batch_add_up_to_the_whole(
     act: MakeAct, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loss and gradients, where the parts have very different numbers of actions; styles are not drawn, for draws differ."""
+    """Loss and gradients for parts with very different numbers of actions, without drawn styles."""
     monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
     policy, batch = act().train(), make_batch(6)
     batch["action_mask"] = torch.arange(8) < torch.tensor([[8], [7], [1], [2], [8], [1]])
@@ -166,21 +171,23 @@ def test_nothing_is_drawn_when_it_acts(act: MakeAct, observe: Observe) -> None:
     assert one.action.shape == (8, 14)
     generator = torch.Generator().manual_seed(3)
     state = generator.get_state()
-    policy.generate(memory_of(2), generator)
+    policy.generate(conditioning_of(2), generator)
     assert torch.equal(generator.get_state(), state)
 
 
 def test_tokens_that_are_not_there_do_not_count(act: MakeAct) -> None:
-    policy, memory = act().eval(), memory_of(2)
+    policy, conditioning = act().eval(), conditioning_of(2)
     present = torch.tensor([True, False, True, True, False]).expand(2, 5)
-    found = policy.generate(Memory(memory.tokens, present), torch.Generator())
-    kept = policy.generate(Memory(memory.tokens[:, present[0]]), torch.Generator())
+    found = policy.generate(ConditioningTokens(conditioning.tokens, present), torch.Generator())
+    kept = policy.generate(
+        ConditioningTokens(conditioning.tokens[:, present[0]]), torch.Generator()
+    )
     torch.testing.assert_close(found, kept, atol=1e-5, rtol=1e-4)
-    assert (policy.generate(memory, torch.Generator()) - kept).abs().max() > 1e-3
+    assert (policy.generate(conditioning, torch.Generator()) - kept).abs().max() > 1e-3
 
 
-def trained(policy: ActPolicy, memory: Tensor, action: Tensor, steps: int) -> ActPolicy:
-    """Trains on memories (N, tokens, 24) and chunks (N, T, 14), 32 of them at a time."""
+def trained(policy: ActPolicy, conditioning: Tensor, action: Tensor, steps: int) -> ActPolicy:
+    """Trains on conditioning tokens (N, tokens, 24) and chunks (N, T, 14), 32 of them at a time."""
     generator, optimizer = (
         torch.Generator().manual_seed(0),
         torch.optim.AdamW(policy.parameters(), 1e-3),
@@ -190,7 +197,7 @@ def trained(policy: ActPolicy, memory: Tensor, action: Tensor, steps: int) -> Ac
     for _ in range(steps):
         chosen = torch.randint(len(action), (32,), generator=generator)
         optimizer.zero_grad()
-        policy.chunk_loss(Memory(memory[chosen]), action[chosen], mask).backward()  # type: ignore[no-untyped-call]
+        policy.chunk_loss(ConditioningTokens(conditioning[chosen]), action[chosen], mask).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return policy.eval()
 
@@ -216,36 +223,34 @@ def test_it_learns_a_chunk_that_follows_from_the_image(act: MakeAct, make_batch:
         seen, action = examples(16)
         optimizer.zero_grad()
         policy.chunk_loss(
-            policy.memory(seen), action, torch.ones(16, 8, dtype=torch.bool)
+            policy.observation_encoder(seen), action, torch.ones(16, 8, dtype=torch.bool)
         ).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     seen, action = examples(64)
-    found = policy.eval().generate(policy.memory(seen), torch.Generator())
+    found = policy.eval().generate(policy.observation_encoder(seen), torch.Generator())
     assert (found - action).abs().mean() < 0.2 * action.abs().mean()
 
 
 def test_where_demonstrations_disagree_it_takes_the_commoner_way(act: MakeAct) -> None:
-    """Seven of ten go one way: the median of what it was shown, where diffusion would go either way as often as they did."""
+    """Seven of ten go one way: ACT returns their median, where diffusion draws both ways."""
     way = torch.where(torch.arange(10) < 7, 0.6, -0.6)
     policy = trained(
         act().train(),
-        memory_of(1).tokens.expand(10, -1, -1),
+        conditioning_of(1).tokens.expand(10, -1, -1),
         way[:, None, None].expand(10, 8, 14),
         100,
     )
-    found = policy.generate(memory_of(1), torch.Generator())
+    found = policy.generate(conditioning_of(1), torch.Generator())
     assert (found - 0.6).abs().max() < 0.1
 
 
 def test_committed_actions_are_refused(act: MakeAct) -> None:
-    committed = Committed(torch.zeros(2, 8, 14), torch.ones(8))
+    prefix = NormalisedPrefix(torch.zeros(2, 8, 14), torch.ones(8))
     with pytest.raises(
         ValueError,
-        match=(
-            "cannot keep to committed actions; policies that can: DiffusionPolicy, FlowPolicy, Ene"
-        ),
+        match=("supports no action prefix; allowed: DiffusionPolicy, FlowPolicy, Ene"),
     ):
-        act().generate(memory_of(2), torch.Generator(), committed)
+        act().generate(conditioning_of(2), torch.Generator(), prefix)
 
 
 @pytest.mark.parametrize(

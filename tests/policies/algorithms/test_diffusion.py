@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.encoders.training.checkpoint import load_description
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.algorithms.samplers import (
     Prediction,
@@ -31,8 +31,7 @@ from stringline.policies.checkpoints.load import (
     load_policy,
     save_policy,
 )
-from stringline.policies.networks.masked import masked_mean
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.probes.localisation import LocalisationProbe
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -73,12 +72,12 @@ def test_draws_share_the_memory(make_policy: MakePolicy, make_batch: MakeBatch) 
     """K draws together are the K draws one by one."""
     policy = make_policy()
     assert isinstance(policy, DiffusionPolicy)
-    memory = policy.memory(make_batch(2))
-    remembered = policy.denoiser.remember(memory.tokens)
+    conditioning = policy.observation_encoder(make_batch(2))
+    precomputed = policy.denoiser.precompute(conditioning.tokens)
     noisy, level = torch.randn(2, 3, 8, 14), torch.rand(2, 3)
-    together = policy.denoiser(noisy, level, remembered)
+    together = policy.denoiser(noisy, level, precomputed)
     for draw in range(3):
-        alone = policy.denoiser(noisy[:, draw : draw + 1], level[:, draw : draw + 1], remembered)
+        alone = policy.denoiser(noisy[:, draw : draw + 1], level[:, draw : draw + 1], precomputed)
         torch.testing.assert_close(together[:, draw : draw + 1], alone, atol=1e-5, rtol=1e-4)
 
 
@@ -157,7 +156,7 @@ def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(
 def test_the_policy_learns_where_the_target_is(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
-    """A chunk that follows from the gripper's offset to a thing in the image is learned to a small error."""
+    """A chunk that depends on the offset of an object in the image is learned."""
     policy, batch = make_policy().train(), make_batch(4)
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
     losses = []
@@ -217,27 +216,27 @@ def test_the_shipped_checkpoint_sees_and_acts() -> None:
     policy = load_policy("hand_over_banana")
     size = sum(file.stat().st_size for file in (SHIPPED / "hand_over_banana").iterdir())
     assert size <= 10_000_000
-    assert policy.contract.misfits(ALOHA.contract(policy.contract.cameras, 50.0)) == []
+    assert policy.contract.incompatibilities(ALOHA.contract(policy.contract.cameras, 50.0)) == []
     assert (policy.action_range.low.numpy() >= ALOHA.lower - 0.05).all()
     assert (policy.action_range.high.numpy() <= ALOHA.upper + 0.05).all()
 
 
 class GaussianDenoiser(nn.Module):
-    """Says of noisy chunks what is best said if all numbers of all chunks are drawn from N(0.3, spread^2)."""
+    """The best prediction for noisy chunks of independent numbers from N(0.3, spread^2)."""
 
     def __init__(self, scheduler_kept: Tensor, prediction: Prediction, spread: float) -> None:
         super().__init__()
         self.kept, self.spread = scheduler_kept, spread
         self.prediction: Prediction = prediction
 
-    def remember(self, memory: Tensor) -> Sequence[tuple[Tensor, ...]]:
+    def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
         return []
 
     def forward(
         self,
         noisy: Tensor,
         level: Tensor,
-        remembered: Sequence[tuple[Tensor, ...]],
+        precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
         kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
@@ -265,7 +264,9 @@ def gaussian_chunks(
     )
     assert isinstance(policy, DiffusionPolicy)
     policy.denoiser = GaussianDenoiser(policy.scheduler.alphas_cumprod, prediction, spread)
-    return policy.generate(Memory(torch.zeros(500, 1, 32)), torch.Generator().manual_seed(0))
+    return policy.generate(
+        ConditioningTokens(torch.zeros(500, 1, 32)), torch.Generator().manual_seed(0)
+    )
 
 
 @pytest.mark.parametrize("prediction", get_args(Prediction))
@@ -355,11 +356,14 @@ def test_samplers_that_start_at_the_wrong_level_are_refused(
 
 
 def test_the_default_is_what_it_was(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
-    """To the bit: loss and chunks as the first version of this policy computed them, which trained the shipped checkpoint."""
+    """To the bit: loss and chunks of the version that trained the shipped checkpoint."""
     policy, batch = make_policy("policy.sampling_steps=8"), make_batch(3)
     assert isinstance(policy, DiffusionPolicy)
     batch["action_mask"][1, 5:] = False
-    memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
+    conditioning, action = (
+        policy.observation_encoder(batch),
+        policy.action_range.normalise(batch["action"]),
+    )
     scheduler = DDIMScheduler(
         num_train_timesteps=100,
         beta_schedule="squaredcos_cap_v2",
@@ -373,25 +377,25 @@ def test_the_default_is_what_it_was(make_policy: MakePolicy, make_batch: MakeBat
     noise = torch.randn_like(clean)
     step = torch.randint(100, clean.shape[:2])
     kept = scheduler.alphas_cumprod[step][..., None, None]
-    remembered = policy.denoiser.remember(memory.tokens)
+    precomputed = policy.denoiser.precompute(conditioning.tokens)
     predicted = policy.denoiser(
-        kept.sqrt() * clean + (1 - kept).sqrt() * noise, step.float() / 100, remembered
+        kept.sqrt() * clean + (1 - kept).sqrt() * noise, step.float() / 100, precomputed
     )
     weight = batch["action_mask"][:, None, :, None].float()
     loss = ((predicted - clean) ** 2 * weight).sum() / (weight.sum() * 2 * 14).clamp(min=1)
     torch.manual_seed(3)
-    assert torch.equal(policy.chunk_loss(memory, action, batch["action_mask"]), loss)
+    assert torch.equal(policy.chunk_loss(conditioning, action, batch["action_mask"]), loss)
 
     chunk = torch.randn((3, 1, 8, 14), generator=torch.Generator().manual_seed(5))
     scheduler.set_timesteps(8)
     for step in scheduler.timesteps:
-        predicted = policy.denoiser(chunk, step.expand(3, 1).float() / 100, remembered)
+        predicted = policy.denoiser(chunk, step.expand(3, 1).float() / 100, precomputed)
         chunk = scheduler.step(predicted, int(step), chunk, return_dict=False)[0]
-    assert torch.equal(policy.generate(memory, torch.Generator().manual_seed(5)), chunk[:, 0])
+    assert torch.equal(policy.generate(conditioning, torch.Generator().manual_seed(5)), chunk[:, 0])
 
 
 def test_the_default_number_of_steps_divides_the_levels() -> None:
-    """DDIM goes back by levels // steps each time, whatever its levels are; with 8 of 100 it would not be where it is asked."""
+    """DDIM steps back by levels // steps: with 8 of 100 it would be at another level."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         shipped = compose(overrides=["+policy=diffusion"]).policy
     default = DiffusionSettings.sampling_steps
@@ -417,11 +421,11 @@ def test_the_default_number_of_steps_divides_the_levels() -> None:
 def test_another_denoiser_takes_the_place_of_the_transformer(
     make_policy: MakePolicy, configuration: Callable[..., dict[str, object]], make_batch: MakeBatch
 ) -> None:
-    recipe = (
+    factory = (
         "+policy.denoiser={_target_: stringline.TransformerDenoiser, _partial_: true, dim: 16, "
         "depth: 2}"
     )
-    policy = make_policy(recipe)
+    policy = make_policy(factory)
     assert isinstance(policy, DiffusionPolicy)
     assert isinstance(policy.denoiser, nn.Module)
     assert policy.denoiser.get_parameter("position").shape == (4, 16)

@@ -18,7 +18,7 @@ from stringline.policies.algorithms.energy import (
 )
 from stringline.policies.algorithms.langevin import langevin
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.observation.interfaces import ConditioningTokens
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
 MakeEnergy = Callable[..., EnergyPolicy]
@@ -68,7 +68,7 @@ def test_langevin_steps_never_leave_what_has_a_density() -> None:
 
 
 def test_ranking_finds_the_log_odds() -> None:
-    """For an expert N(1, 1) and a proposal N(0, 1) they are y - 1/2, and the constant is left open."""
+    """For an expert N(1, 1) and a proposal N(0, 1) they are y - 1/2 up to a constant."""
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(4000, 5, generator=generator)
     draws[:, 0] += 1
@@ -110,13 +110,13 @@ def test_the_choice_follows_the_energy() -> None:
 
 
 def test_an_energy_that_cannot_tell_changes_no_mode(make_energy: MakeEnergy) -> None:
-    """With log odds of zero everywhere the choice is even and Langevin steps keep y near its proposal."""
+    """With log odds of zero the choice is uniform and Langevin steps keep y near its proposal."""
     policy = make_energy("policy.refining_steps=20")
     assert isinstance(policy.energy, nn.Module)
     for name in ("read_action.weight", "read_action.bias"):
         nn.init.zeros_(policy.energy.get_parameter(name))
     proposed = torch.full((200, 1, 8, 14), 0.5)
-    judged = policy.energy.remember(torch.zeros(200, 1, 32))
+    judged = policy.energy.precompute(torch.zeros(200, 1, 32))
     with torch.inference_mode():
         refined = policy.refine(
             0.8 * proposed, proposed, judged, None, torch.Generator().manual_seed(0), None
@@ -129,8 +129,11 @@ def test_the_energy_does_not_pull_the_proposal(
     make_energy: MakeEnergy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_energy(), make_batch(2)
-    memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
-    policy.chunk_ranking(memory, action, batch["action_mask"]).backward()  # type: ignore[no-untyped-call]
+    conditioning, action = (
+        policy.observation_encoder(batch),
+        policy.action_range.normalise(batch["action"]),
+    )
+    policy.chunk_ranking(conditioning, action, batch["action_mask"]).backward()  # type: ignore[no-untyped-call]
     assert isinstance(policy.energy, nn.Module)
     assert isinstance(policy.denoiser, nn.Module)
     assert all(parameter.grad is None for parameter in policy.denoiser.parameters())
@@ -142,12 +145,15 @@ def test_the_energy_does_not_pull_the_proposal(
 def test_what_lies_beyond_the_end_tells_nothing(
     make_energy: MakeEnergy, make_batch: MakeBatch
 ) -> None:
-    """An observation without a single action inside the episode has no loss; with some, the rest has no effect."""
+    """An observation without actions inside the episode has no loss; others ignore the rest."""
     policy, batch = make_energy(), make_batch(2)
-    memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
-    nothing = torch.zeros_like(batch["action_mask"])
-    assert policy.chunk_ranking(memory, action, nothing) == 0
-    assert policy.loss(batch | {"action_mask": nothing}) == 0
+    conditioning, action = (
+        policy.observation_encoder(batch),
+        policy.action_range.normalise(batch["action"]),
+    )
+    empty = torch.zeros_like(batch["action_mask"])
+    assert policy.chunk_ranking(conditioning, action, empty) == 0
+    assert policy.loss(batch | {"action_mask": empty}) == 0
 
 
 def test_plans_are_those_of_the_seed_and_leave_no_gradients(
@@ -165,7 +171,7 @@ def test_plans_are_those_of_the_seed_and_leave_no_gradients(
 
 
 def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
-    """Draws chunks (count, 2, 14): 3 of 10 on one arc, the others on another; the arcs lie in a plane of the chunks."""
+    """Draws chunks (count, 2, 14): 3 of 10 on one arc, the others on another, in one plane."""
     plane = torch.linalg.qr(torch.randn(28, 2, generator=torch.Generator().manual_seed(7)))[0]
     sign = torch.where(torch.rand(count, generator=generator) < 0.3, 1.0, -1.0)
     angle = math.pi * torch.rand(count, generator=generator)
@@ -176,7 +182,7 @@ def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
 
 
 def energy_distance(one: Tensor, other: Tensor) -> float:
-    """Returns the squared energy distance of two sets of chunks (Szekely and Rizzo, 2013, equation 2.5), 0 for the same."""
+    """Returns the squared energy distance of two sets (Szekely and Rizzo, 2013, equation 2.5)."""
     one, other = one.flatten(1), other.flatten(1)
 
     def within(points: Tensor) -> Tensor:
@@ -188,7 +194,7 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
 def test_the_policy_beats_its_own_coarse_proposal(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:
-    """The flow takes two steps only; the same network judged and refined comes much closer to the data."""
+    """The flow has only two steps; ranking and refining come much closer to the data."""
     sizes = (
         "policy.chunk=2",
         "policy.dim=64",
@@ -203,22 +209,25 @@ def test_the_policy_beats_its_own_coarse_proposal(
     assert isinstance(policy, EnergyPolicy)
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
-    memory = torch.randn(1, 3, 32, generator=generator)
+    conditioning = torch.randn(1, 3, 32, generator=generator)
     optimizer = torch.optim.AdamW(policy.parameters(), 5e-3, weight_decay=0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=150)
-    few, mask = Memory(memory.expand(64, -1, -1)), torch.ones(64, 2, dtype=torch.bool)
+    few, mask = (
+        ConditioningTokens(conditioning.expand(64, -1, -1)),
+        torch.ones(64, 2, dtype=torch.bool),
+    )
     for _ in range(150):
         policy.chunk_loss(few, on_two_arcs(64, generator), mask).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
     many, data = (
-        Memory(memory.expand(1000, -1, -1)),
+        ConditioningTokens(conditioning.expand(1000, -1, -1)),
         on_two_arcs(1000, torch.Generator().manual_seed(100)),
     )
     with torch.inference_mode():
-        remembered = policy.denoiser.remember(many.tokens)
-        proposed = policy.propose(many, remembered, 1, torch.Generator().manual_seed(5))[:, 0]
+        precomputed = policy.denoiser.precompute(many.tokens)
+        proposed = policy.propose(many, precomputed, 1, torch.Generator().manual_seed(5))[:, 0]
         chosen = policy.generate(many, torch.Generator().manual_seed(5))
     assert energy_distance(chosen, data) < 0.6 * energy_distance(proposed, data)
 

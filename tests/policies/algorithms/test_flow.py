@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, Solver, walk
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.observation.interfaces import ConditioningTokens
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
 MakeFlow = Callable[..., FlowPolicy]
@@ -33,14 +33,14 @@ class GaussianVelocity(nn.Module):
         super().__init__()
         self.spread = spread
 
-    def remember(self, memory: Tensor) -> Sequence[tuple[Tensor, ...]]:
+    def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
         return []
 
     def forward(
         self,
         noisy: Tensor,
         level: Tensor,
-        remembered: Sequence[tuple[Tensor, ...]],
+        precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
         level = level[..., None, None]
@@ -54,7 +54,9 @@ class GaussianVelocity(nn.Module):
 def test_a_flow_with_the_best_network_draws_the_data(make_flow: MakeFlow, solver: Solver) -> None:
     policy = make_flow(f"policy.solver={solver}", "policy.sampling_steps=50")
     policy.denoiser = GaussianVelocity(0.1)
-    chunks = policy.generate(Memory(torch.zeros(500, 1, 32)), torch.Generator().manual_seed(0))
+    chunks = policy.generate(
+        ConditioningTokens(torch.zeros(500, 1, 32)), torch.Generator().manual_seed(0)
+    )
     assert abs(chunks.mean().item() - 0.3) < 0.005
     assert chunks.std().item() == pytest.approx(0.1, rel=0.1)
 
@@ -62,13 +64,15 @@ def test_a_flow_with_the_best_network_draws_the_data(make_flow: MakeFlow, solver
 def test_straight_paths_need_one_step(make_flow: MakeFlow) -> None:
     policy = make_flow("policy.sampling_steps=1")
     policy.denoiser = GaussianVelocity(0.0)
-    chunks = policy.generate(Memory(torch.zeros(4, 1, 32)), torch.Generator().manual_seed(0))
+    chunks = policy.generate(
+        ConditioningTokens(torch.zeros(4, 1, 32)), torch.Generator().manual_seed(0)
+    )
     torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
 def test_solvers_have_their_order(solver: Solver, order: int) -> None:
-    """On d x / d t = cos(3 t) x, whose solution is exp(sin(3 t) / 3), from t = 0.2, level 0.8, to t = 1."""
+    """On d x / d t = cos(3 t) x, with the solution exp(sin(3 t) / 3), from t = 0.2 to 1."""
     asked = 0
 
     def velocity(chunk: Tensor, level: float) -> Tensor:
@@ -102,7 +106,7 @@ def test_levels_are_drawn_as_the_options_say(make_flow: MakeFlow) -> None:
 
 
 def test_the_loss_is_that_of_the_velocity(make_flow: MakeFlow, make_batch: MakeBatch) -> None:
-    """A network that answers nothing but zeros leaves the mean square of data - noise inside the episode."""
+    """A network of zeros leaves the mean square of data - noise inside the episode."""
     policy, batch = make_flow("policy.draws=3"), make_batch(2)
     assert isinstance(policy.denoiser, nn.Module)
     for name in ("read_action.weight", "read_action.bias"):

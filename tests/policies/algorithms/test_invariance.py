@@ -1,4 +1,4 @@
-"""The whole world may be moved: every T_base_* of a batch multiplied from the left by one translation changes nothing.
+"""The whole world may be moved: one translation of every T_base_* changes nothing.
 
 Joints stay as they are. Registers, holes in depth, a camera without depth or geometry, history and
 instruction are present.
@@ -18,7 +18,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 
 Configuration = Callable[..., dict[str, object]]
 TABLE_HAS_COLOURS_ONLY = CONTRACT.with_cameras(
@@ -29,8 +29,8 @@ TABLE_HAS_COLOURS_ONLY = CONTRACT.with_cameras(
 )
 LOOKING_BACK = (
     "+history=state",
-    "policy.memory.history.ages_s=[0.16,0.08]",
-    "policy.memory.history.images=true",
+    "policy.observation_encoder.history.ages_s=[0.16,0.08]",
+    "policy.observation_encoder.history.images=true",
 )
 BOUND = 1e-6
 
@@ -44,7 +44,7 @@ def double_precision() -> Iterator[None]:
 
 @pytest.fixture
 def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
-    """Three windows in float64: one at the start of an episode, without a past, and one that nothing is asked of."""
+    """Three windows in float64: one without a past, and one without an instruction."""
     read = Windows(demonstrations, chunk=8, past=(8, 4)).batch([0, 3, 10])
     lacking = ("depth/table", "T_base_camera/table", "intrinsics/table")
     tensors = {
@@ -59,14 +59,18 @@ def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def policy_of(measured: Statistics, configuration: Configuration) -> Callable[..., ChunkPolicy]:
-    """Builds a policy in float64 that looks through all cameras, with registers in its memory."""
+def policy_of(
+    demonstrations: EpisodeStore, measured: Statistics, configuration: Configuration
+) -> Callable[..., ChunkPolicy]:
+    """Builds a policy in float64 that reads all cameras, with registers."""
+    episodes = [demonstrations.episode(name) for name in demonstrations.names()]
 
     def make(*overrides: str) -> ChunkPolicy:
         torch.manual_seed(0)
-        cameras = "policy.memory.cameras=[overhead,wrist_left,wrist_right,table]"
-        model = configuration(cameras, "+policy.memory.registers=2", *overrides)
-        policy = build_policy(model, TABLE_HAS_COLOURS_ONLY, measured).double().eval()
+        cameras = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right,table]"
+        model = configuration(cameras, "+policy.observation_encoder.registers=2", *overrides)
+        found = add_action_statistics(measured, model, TABLE_HAS_COLOURS_ONLY, episodes)
+        policy = build_policy(model, TABLE_HAS_COLOURS_ONLY, found).double().eval()
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -76,7 +80,7 @@ def policy_of(measured: Statistics, configuration: Configuration) -> Callable[..
 
 
 def transformed(batch: Mapping[str, Tensor], T: Tensor) -> dict[str, Tensor]:
-    """Moves the whole world: every T_base_*, of now and of the past, is multiplied by T (4, 4) from the left."""
+    """Moves the whole world: multiplies every T_base_*, present and past, by T (4, 4)."""
     return {
         key: T @ value if key.removeprefix("past/").startswith("T_base_") else value
         for key, value in batch.items()
@@ -92,7 +96,7 @@ def translation(*shift: float) -> Tensor:
 def generated(policy: ChunkPolicy, batch: Mapping[str, Tensor]) -> Tensor:
     """Returns what the sampler gives before it is turned into actions of the contract."""
     with torch.inference_mode():
-        return policy.generate(policy.memory(batch), torch.Generator().manual_seed(0))
+        return policy.generate(policy.observation_encoder(batch), torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("action", ["absolute", "relative_joints", "gripper_poses"])
@@ -108,7 +112,7 @@ def test_a_common_translation_changes_neither_memory_nor_actions(
     )
     there = transformed(batch, translation(0.4, -1.3, 0.7))
     with torch.inference_mode():
-        one, other = policy.memory(batch), policy.memory(there)
+        one, other = policy.observation_encoder(batch), policy.observation_encoder(there)
     assert one.present is not None
     assert one.present.sum(dim=1).tolist() == [
         16 + 1 + 2,
@@ -131,7 +135,7 @@ def test_a_common_translation_changes_neither_memory_nor_actions(
 def test_what_is_present_matters(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
-    """Else the invariance would say nothing: places, images, the past and the instruction all change what is planned."""
+    """The invariance is not trivial: positions, images, past and instruction change the plan."""
     policy = policy_of("+action=relative_joints", *LOOKING_BACK, "+instruction=task")
     here = generated(policy, batch)
     for key in (
@@ -149,7 +153,7 @@ def test_what_is_present_matters(
 def test_a_rotation_of_the_base_changes_the_memory_only(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
-    """Metric places see a turned world; gripper poses, relative to the gripper, do not: what is learned stays the same."""
+    """Metric places depend on a rotation of the world; relative gripper poses do not."""
     policy = policy_of("+action=gripper_poses", *LOOKING_BACK, "+instruction=task")
     T = translation(0.2, 0.1, 0.0)
     T[:2, :2] = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -158,14 +162,14 @@ def test_a_rotation_of_the_base_changes_the_memory_only(
         policy.normalised(turned["action"], turned), policy.normalised(batch["action"], batch)
     )
     with torch.inference_mode():
-        one, other = policy.memory(batch), policy.memory(turned)
+        one, other = policy.observation_encoder(batch), policy.observation_encoder(turned)
     assert (one.tokens - other.tokens)[1].abs().max() > 1e-3
 
 
 def test_a_turn_about_the_axis_changes_nothing_in_cylindrical_places(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
-    """With coordinates of which that turn is a shift, and poses relative to the gripper, the plan turns with the world."""
+    """With coordinates that it shifts, and relative poses, the plan rotates with the world."""
     # Far behind everything, so that nothing crosses the cut.
     axis = "coordinates.places.origin=[0.0,-3.0,0.0]"
     policy = policy_of(

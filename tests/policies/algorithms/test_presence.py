@@ -39,7 +39,7 @@ def batch(observe: Observe) -> dict[str, Tensor]:
     }
 
 
-def memory_of(
+def conditioning_of(
     cameras: tuple[str, ...],
     contract: Contract,
     statistics: Statistics,
@@ -55,11 +55,11 @@ def memory_of(
         depth=2,
         heads=2,
     )
-    memory = ObservationEncoder(settings, contract, statistics).double()
+    conditioning = ObservationEncoder(settings, contract, statistics).double()
     with torch.no_grad():
-        for parameter in memory.parameters():
+        for parameter in conditioning.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    return memory
+    return conditioning
 
 
 def without_its_camera(whole: ObservationEncoder, fewer: ObservationEncoder) -> None:
@@ -80,8 +80,10 @@ def test_an_absent_camera_is_as_one_that_never_was(
     batch: dict[str, Tensor],
 ) -> None:
     """Whatever stands in its place; the other examples of the batch keep it."""
-    whole = memory_of(NAMES, contract, statistics, depth)
-    fewer = memory_of(tuple(name for name in NAMES if name != absent), contract, statistics, depth)
+    whole = conditioning_of(NAMES, contract, statistics, depth)
+    fewer = conditioning_of(
+        tuple(name for name in NAMES if name != absent), contract, statistics, depth
+    )
     without_its_camera(whole, fewer)
     present = torch.tensor([True, False, True])
     found = whole({**batch, f"present/{absent}": present})
@@ -120,8 +122,8 @@ def test_the_policy_answers_the_same(
         "rgb/wrist_left": batch["rgb/wrist_left"].flip(0),
         "depth/wrist_left": batch["depth/wrist_left"].flip(0),
     }
-    memory, other = policy.memory(lacking), policy.memory(changed)
-    assert memory.present is not None
+    conditioning, other = policy.observation_encoder(lacking), policy.observation_encoder(changed)
+    assert conditioning.present is not None
     noisy, level = (
         torch.randn(3, 2, 8, 14, dtype=torch.float64),
         torch.rand(3, 2, dtype=torch.float64),
@@ -129,16 +131,16 @@ def test_the_policy_answers_the_same(
 
     def answer(tokens: Tensor, present: Tensor | None) -> Tensor:
         found: Tensor = policy.denoiser(
-            noisy[: len(tokens)], level[: len(tokens)], policy.denoiser.remember(tokens), present
+            noisy[: len(tokens)], level[: len(tokens)], policy.denoiser.precompute(tokens), present
         )
         return found
 
-    first = answer(memory.tokens, memory.present)
+    first = answer(conditioning.tokens, conditioning.present)
     torch.testing.assert_close(
         answer(other.tokens, other.present)[1:], first[1:], rtol=0, atol=1e-9
     )
-    kept = memory.tokens[1:2, memory.present[1]]
-    both = policy.denoiser(noisy[1:2], level[1:2], policy.denoiser.remember(kept))
+    kept = conditioning.tokens[1:2, conditioning.present[1]]
+    both = policy.denoiser(noisy[1:2], level[1:2], policy.denoiser.precompute(kept))
     torch.testing.assert_close(both, first[1:2], rtol=0, atol=1e-9)
 
 
@@ -150,8 +152,8 @@ def test_gradients_are_finite_and_none_reaches_the_absent(
     policy.loss({**make_batch(2), **absent}).backward()
     for name, parameter in policy.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
-    assert isinstance(policy.memory, ObservationEncoder)
-    marks = policy.memory.tokenise.camera_mark.grad
+    assert isinstance(policy.observation_encoder, ObservationEncoder)
+    marks = policy.observation_encoder.tokenise.camera_mark.grad
     assert marks is not None
     assert marks[0].abs().max() > 0
     assert marks[1:].abs().max() == 0
@@ -174,9 +176,9 @@ def test_blocks_of_either_attention_leave_the_absent_out(registers: int, linear:
         torch.randn(2, 9, 32, dtype=torch.float64),
         torch.rand(2, 9, 3, dtype=torch.float64),
     )
-    placed = torch.tensor([True] * 7 + [False] * 2).expand(2, 9)
+    has_position = torch.tensor([True] * 7 + [False] * 2).expand(2, 9)
     present = torch.tensor([True, False, True, False, True, True, True, True, False]).expand(2, 9)
     there = present[0]
-    found = blocks(x, coordinates, placed, present)[:, there]
-    expected = blocks(x[:, there], coordinates[:, there], placed[:, there])
+    found = blocks(x, coordinates, has_position, present)[:, there]
+    expected = blocks(x[:, there], coordinates[:, there], has_position[:, there])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Every kind of policy that draws chunks learns both of two ways to do a thing, in the proportion in which they are shown."""
+"""Every generative kind of policy learns both of two modes, in their proportion."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,8 +11,8 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.networks.committed import Committed
-from stringline.policies.observation.observation_encoder import Memory
+from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.observation.interfaces import ConditioningTokens
 
 # A coarse sampler favours the commoner way: with 5 steps it takes 4 of the 5 hundredths that are
 # allowed, with 20 one.
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 SHARES = torch.tensor([0.3, 0.7])
 SPREAD, BATCH, RATE = 0.05, 40, 5e-3
-MEMORY = torch.randn(
+CONDITIONING = torch.randn(
     1, 3, 32, generator=torch.Generator().manual_seed(0)
 )  # It has nothing to say here.
 
@@ -58,19 +58,24 @@ def train(policy: ChunkPolicy, steps: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(policy.parameters(), RATE, weight_decay=0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
-    memory, mask = Memory(MEMORY.expand(BATCH, -1, -1)), torch.ones(BATCH, 2, dtype=torch.bool)
+    conditioning, mask = (
+        ConditioningTokens(CONDITIONING.expand(BATCH, -1, -1)),
+        torch.ones(BATCH, 2, dtype=torch.bool),
+    )
     for _ in range(steps):
-        policy.chunk_loss(memory, shown(BATCH, generator), mask).backward()  # type: ignore[no-untyped-call]
+        policy.chunk_loss(conditioning, shown(BATCH, generator), mask).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
 
 
-def drawn(policy: ChunkPolicy, count: int, committed: Committed | None = None) -> Tensor:
+def drawn(policy: ChunkPolicy, count: int, prefix: NormalisedPrefix | None = None) -> Tensor:
     """Draws chunks, (count, 2, 14)."""
     with torch.inference_mode():
         return policy.generate(
-            Memory(MEMORY.expand(count, -1, -1)), torch.Generator().manual_seed(1), committed
+            ConditioningTokens(CONDITIONING.expand(count, -1, -1)),
+            torch.Generator().manual_seed(1),
+            prefix,
         )
 
 
@@ -100,7 +105,7 @@ def check(policy: ChunkPolicy, steps: int, seed: int) -> None:
             "chunks between the modes, or noise left in them"
         )
     # An action of the rarer way that is decided is followed by the rest of that way.
-    decided = Committed(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
+    decided = NormalisedPrefix(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
     assert (nearest(drawn(policy, 300, decided)) == 0).float().mean() >= 0.95
 
 
@@ -141,15 +146,15 @@ class BestDenoiser(nn.Module):
         super().__init__()
         self.kept = kept
 
-    def remember(self, memory: Tensor) -> Sequence[tuple[Tensor, ...]]:
-        """Needs nothing of the memory."""
+    def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
+        """Ignores the conditioning tokens."""
         return []
 
     def forward(
         self,
         noisy: Tensor,
         level: Tensor,
-        remembered: Sequence[tuple[Tensor, ...]],
+        precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
         """See `Denoiser`."""
@@ -163,7 +168,7 @@ class BestDenoiser(nn.Module):
 
 
 def test_a_coarse_sampler_favours_the_commoner_way(build: Callable[..., ChunkPolicy]) -> None:
-    """With the best denoiser that there is: what few steps do to the shares is the sampler's, and no network learns it away."""
+    """With the best denoiser: few steps change the shares by the sampler, not by learning."""
     shares = {}
     for steps in (5, 10, 20, 100):
         policy = build("+policy=diffusion", *SIZES, f"policy.sampling_steps={steps}")

@@ -1,4 +1,4 @@
-"""How chunks become actions: what is asked when, what is skipped, what waits, and what is refused."""
+"""Execution of chunks: requests, skipped actions, waiting, and errors."""
 
 import subprocess
 import sys
@@ -11,13 +11,13 @@ from omegaconf import OmegaConf
 from tests.policies.scripted import CONTRACT, HZ, Keeping, KeepingSession, Scripted, seen
 
 from stringline.policies.execution.executed_session import KEPT, Latency, periods
-from stringline.policies.execution.execution import NAMES, BlendedPolicy, Execution
+from stringline.policies.execution.execution import NAMES, CombiningPolicy, Execution
 from stringline.policies.execution.real_time_chunking import RealTimeChunking
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
 
 
 class Watch:
-    """A clock that stands still between two looks, each of which is later than the one before by what was asked for."""
+    """A clock that advances by a given time between two readings."""
 
     def __init__(self, now: float, *steps: float) -> None:
         self.now, self.steps = now, list(steps)
@@ -89,7 +89,7 @@ def test_a_measured_delay_is_what_the_answer_took(durations: list[float]) -> Non
 
 
 def test_a_plan_waits_as_long_as_the_arms_do(durations: list[float]) -> None:
-    """The plan before ends at 5.8 s, the new one of 5.4 s is there at 6.1 s: what it has for 5.8 s is due then."""
+    """The old plan ends at 5.8 s, the new one of 5.4 s arrives at 6.1 s and continues at 5.8 s."""
     durations += [0.0, 0.7]
     executed = Execution(delay_s="measured").session(Scripted(8), 0, execute_steps=4)
     assert executed.plan(seen(0)).time[-1] == pytest.approx(5.7)
@@ -99,7 +99,7 @@ def test_a_plan_waits_as_long_as_the_arms_do(durations: list[float]) -> None:
 
 
 def test_by_the_clock_the_first_plan_begins_when_it_is_there() -> None:
-    """The arms stood still so far; of later plans, which come while the arms move on, what is past is skipped."""
+    """The arms wait for the first plan; of later ones, while the arms move, the past is skipped."""
     watch = Watch(5.0, 0.33, 0.2)
     executed = Execution().session(Scripted(8), 0, execute_steps=4, clock=watch)
     first = executed.plan(seen(0))
@@ -110,7 +110,7 @@ def test_by_the_clock_the_first_plan_begins_when_it_is_there() -> None:
 
 
 def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
-    """The first plan began when it was there, so what goes on is shifted; its own time, in the cold, is soon forgotten."""
+    """The first plan is delayed by its own time, which is soon forgotten as a cold measurement."""
     keeping = Remembering(12)
     watch = Watch(5.0, 0.5, 0.14, 0.14)
     executed = Execution("real_time_chunking", delay_s=0.1).session(
@@ -132,7 +132,7 @@ def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
 
 def test_stop_and_go_ends_plans_where_the_next_one_is_asked_for() -> None:
     execution = Execution("stop_and_go", delay_s=0.2)
-    assert execution.ask_after(3) is None
+    assert execution.replan_after(3) is None
     executed = execution.session(Scripted(8), 0, execute_steps=3)
     first, second = executed.plan(seen(0)), executed.plan(seen(3))
     assert (len(first.time), len(second.time)) == (3, 3)
@@ -172,7 +172,7 @@ def test_names_and_settings_that_do_not_exist() -> None:
             "no execution 'real_time_chunkin'. Did you mean 'real_time_chunking'",
         ),
         ({"delay": 0.1}, "no setting of execution 'delay'. Did you mean 'delay_s' or 'decay'"),
-        ({"delay_s": -0.1}, "delay_s is -0.1; allowed: seconds from 0 on, or 'measured'"),
+        ({"delay_s": -0.1}, "delay_s is -0.1; allowed: seconds from 0, or 'measured'"),
         ({"delay_s": "meassured"}, "delay_s is 'meassured'"),
         ({"delay_s": float("inf")}, "delay_s is inf"),
         ({"delay_s": None}, "delay_s is None"),
@@ -193,13 +193,17 @@ def test_names_and_settings_that_do_not_exist() -> None:
             0.3,
             2,
             (
-                "in force 3 control periods after its observation, and execute_steps asks for the "
-                "next one after 2.*: 3 to 5"
+                "execute_steps is 2; allowed with a delay of 3 control periods and chunks of 8 "
+                "actions: 3 to 5"
             ),
         ),
-        (0.3, 6, "with chunks of 8 actions allowed: 3 to 5"),
-        (0.1, None, "after 8; with chunks of 8 actions allowed: 1 to 7"),
-        (0.5, 5, "allowed: none.*at most 4 control periods, or use execution=stop_and_go"),
+        (0.3, 6, "execute_steps is 6; allowed .* chunks of 8 actions: 3 to 5"),
+        (0.1, None, "execute_steps is 8; allowed .* chunks of 8 actions: 1 to 7"),
+        (
+            0.5,
+            5,
+            "chunks of 8 actions: none.*at most 4 control periods, or use execution=stop_and_go",
+        ),
     ],
 )
 def test_plans_that_would_come_too_late_are_refused_at_once(
@@ -227,7 +231,7 @@ def test_a_horizon_longer_than_the_chunk_is_refused() -> None:
     executed = Execution("stop_and_go").session(Scripted(8), 0, execute_steps=9)
     with pytest.raises(
         ValueError,
-        match="A chunk of 8 actions was planned; execute_steps asks for 9 of them. Lower",
+        match="execute_steps is 9; allowed: up to 8, the actions of a chunk",
     ):
         executed.plan(seen(0))
     with pytest.raises(ValueError, match="execute_steps is 0; allowed: 1 and above, or null"):
@@ -240,21 +244,21 @@ def test_a_policy_of_three_methods_can_do_all_but_real_time_chunking() -> None:
             4,
             8,
         }
-    with pytest.raises(ValueError, match="ScriptedSession cannot keep to what is decided"):
+    with pytest.raises(ValueError, match="ScriptedSession supports no action prefix"):
         Execution("real_time_chunking").session(Scripted(8), 0, execute_steps=4)
 
 
 def test_a_server_blends_for_clients_that_do_not() -> None:
-    blended = BlendedPolicy(Scripted(8), Execution("temporal_ensembling", decay=0.5))
-    assert blended.contract == CONTRACT
+    combined = CombiningPolicy(Scripted(8), Execution("temporal_ensembling", decay=0.5))
+    assert combined.contract == CONTRACT
     by_hand = TemporalEnsemble(Scripted(8).session(4), CONTRACT, decay=0.5)
-    session = blended.session(4)
+    session = combined.session(4)
     for step in range(3):
         np.testing.assert_array_equal(
             session.plan(seen(step)).action, by_hand.plan(seen(step)).action
         )
     going_on, here = (
-        BlendedPolicy(Keeping(8), Execution("real_time_chunking", delay_s=2 / HZ)).session(1),
+        CombiningPolicy(Keeping(8), Execution("real_time_chunking", delay_s=2 / HZ)).session(1),
         RealTimeChunking(Keeping(8).session(1), CONTRACT, lambda: 2),
     )
     for step in (0, 3, 6):
@@ -266,15 +270,15 @@ def test_a_server_blends_for_clients_that_do_not() -> None:
         (Execution(delay_s=0.1), "is decided where they are executed"),
         (
             Execution("real_time_chunking", delay_s="measured"),
-            "A server does not see when its answers arrive",
+            "A server cannot measure when its plans arrive",
         ),
     ):
         with pytest.raises(ValueError, match=words):
-            BlendedPolicy(Keeping(8), execution)
+            CombiningPolicy(Keeping(8), execution)
 
 
 def test_what_is_written_down() -> None:
-    """A receding horizon without delay writes nothing, so results of before go on; everything else can be asked for again."""
+    """The default writes nothing, so old results continue; all other settings are recorded."""
     assert Execution().about() == Execution().overrides() == {}
     assert (
         Execution.of({"name": "receding_horizon", "delay_s": 0})

@@ -1,4 +1,4 @@
-"""Plans that go on from those before them: the published weights, what is committed, and who cannot do it."""
+"""Plans that continue the previous ones: published weights, prefixes, and errors."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,16 +15,17 @@ from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import Commitment
+from stringline.policies.chunks.prefix import ActionPrefix
 from stringline.policies.execution.real_time_chunking import RealTimeChunking, soft_weights
-from stringline.policies.observation.image_encoders import PlainVisionEncoder, PlainVisionSettings
+from stringline.policies.observation.image_encoders import PlainVisionEncoder
+from stringline.policies.observation.observation_settings import PlainVisionSettings
 
 MakePolicy = Callable[..., ChunkPolicy]
 Observe = Callable[[int], dict[str, Array]]
 
 
 def test_the_published_weights() -> None:
-    """Two decided of six: c falls in fifths, as in the authors' code, and the weight is c (e^c - 1) / (e - 1)."""
+    """Two fixed of six: c falls in fifths as in published code, weight c (e^c - 1) / (e - 1)."""
     c = np.array([4, 3, 2, 1]) / 5
     np.testing.assert_allclose(
         soft_weights(2, 6), [1, 1, *(c * (np.exp(c) - 1) / (np.e - 1))], rtol=1e-12
@@ -38,7 +39,7 @@ def test_the_published_weights() -> None:
     ("delay", "every", "length"), [(0, 4, 8), (2, 4, 8), (4, 4, 8), (1, 1, 8), (3, 5, 8)]
 )
 def test_what_is_decided_comes_out_unchanged(delay: int, every: int, length: int) -> None:
-    """The actions up to the delay are those of the plan before, to the bit; beyond the overlap the plan is the policy's own."""
+    """Actions up to the delay are those of the previous plan, to the bit; the last are free."""
     session, free = KeepingSession(length, seed=1), KeepingSession(length, seed=1)
     chunking = RealTimeChunking(session, CONTRACT, lambda: delay)
     before: ActionChunk | None = None
@@ -72,7 +73,7 @@ def test_without_overlap_and_delay_it_is_a_receding_horizon() -> None:
 
 
 def test_off_the_grid_it_keeps_to_where_the_old_plan_is_then() -> None:
-    """By a clock an observation comes between two actions: decided is what the sampler will send, on the line between."""
+    """An observation between two actions: fixed is the interpolation that the sampler sends."""
     chunking = RealTimeChunking(KeepingSession(8, 3), CONTRACT, lambda: 2)
     old = chunking.plan(seen(0)).action[:, 0].astype(np.float64)
     new = chunking.plan(seen(0) | {"time": np.asarray(5.325)}).action[:2, 0]
@@ -102,7 +103,7 @@ def test_a_delay_longer_than_what_is_left_commits_what_is_left() -> None:
 def test_who_cannot_keep_to_anything_is_refused() -> None:
     with pytest.raises(
         ValueError,
-        match="ScriptedSession cannot keep to what is decided.*use execution=receding_horizon",
+        match="ScriptedSession supports no action prefix.*use execution=receding_horizon",
     ):
         RealTimeChunking(Scripted().session(0), CONTRACT, lambda: 0)
     with pytest.raises(ValueError, match="'x' is relative to where the arm was then"):
@@ -113,20 +114,20 @@ def test_who_cannot_keep_to_anything_is_refused() -> None:
 def test_real_policies_keep_to_what_is_decided(
     make_policy: MakePolicy, observe: Observe, kind: str
 ) -> None:
-    """In the units of the contract, to the bit; free actions are other ones; and with nothing decided nothing changes."""
+    """To the bit in the units of the contract; an empty prefix changes nothing."""
     policy = make_policy(f"+policy={kind}")
     plain, observation = policy.session(7), observe(0)
     alone = [plain.plan(observation) for _ in range(2)]
-    nothing = policy.session(7)
+    empty = policy.session(7)
     np.testing.assert_array_equal(
-        nothing.plan(observation, Commitment.nothing(14)).action, alone[0].action
+        empty.plan(observation, ActionPrefix.empty(14)).action, alone[0].action
     )
-    decided = Commitment(
+    decided = ActionPrefix(
         alone[0].time[:5],
         alone[0].action[:5] * np.float32(0.5),
         np.array([1.0, 1.0, 1.0, 0.5, 0.1]),
     )
-    found = nothing.plan(observation, decided)
+    found = empty.plan(observation, decided)
     np.testing.assert_array_equal(found.time, alone[0].time)
     np.testing.assert_array_equal(found.action[:3], decided.action[:3])
     assert np.abs(found.action[3:] - alone[1].action[3:]).max() > 0
@@ -136,17 +137,17 @@ def test_real_policies_keep_to_what_is_decided(
 def test_in_another_action_space_what_is_decided_is_encoded_by_it(
     of_demonstrations: MakePolicy,
 ) -> None:
-    """Absolute joints of the contract stay what they are although the network generates differences to where the joints are."""
+    """Absolute joints of the contract are kept although the network generates differences."""
     policy = of_demonstrations("+action=relative_joints")
     first, later = (observation_at(episode(0), step) for step in (0, 4))
     session = policy.session(0)
     start = session.plan(first)
     time = float(later["time"]) + np.arange(4) / 50
-    decided = Commitment(time, start.action[4:], np.array([1.0, 1.0, 0.7, 0.3]))
+    decided = ActionPrefix(time, start.action[4:], np.array([1.0, 1.0, 0.7, 0.3]))
     found = session.plan(later, decided)
     np.testing.assert_array_equal(found.action[:2], start.action[4:6])
     batch = policy.observed(later)
-    normalised = policy.decided(decided.on(found.time), batch).action
+    normalised = policy.normalised_prefix(decided.aligned(found.time), batch).action
     assert not torch.allclose(
         policy.action_range.restore(normalised)[0, :4],
         torch.from_numpy(start.action[4:]),
@@ -163,13 +164,19 @@ def test_act_refuses_before_anything_moves(
     looks = PlainVisionSettings(
         encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2
     )
-    memory = partial(PlainVisionEncoder, looks)
+    conditioning = partial(PlainVisionEncoder, looks)
     settings = ActSettings(
-        memory=memory, chunk=8, dim=32, heads=2, feed_forward=64, encoder_layers=1, latent=6
+        observation_encoder=conditioning,
+        chunk=8,
+        dim=32,
+        heads=2,
+        feed_forward=64,
+        encoder_layers=1,
+        latent=6,
     )
     act = ActPolicy(settings, contract, statistics).eval()
     with pytest.raises(
-        ValueError, match="ACT makes a chunk in one go and cannot keep to committed actions"
+        ValueError, match="ACT generates a chunk in one step and supports no action prefix"
     ):
         RealTimeChunking(act.session(0), act.contract, lambda: 1).plan(observe(0))
 
@@ -178,21 +185,21 @@ def test_a_commitment_belongs_together() -> None:
     time, action, weight = np.array([0.0, 0.1]), np.zeros((2, 1), np.float32), np.ones(2)
     for wrong, words in (
         ((time[:1], action, weight), r"time \(K,\), action \(K, A\)"),
-        ((time[::-1], action, weight), "to rise"),
+        ((time[::-1], action, weight), "finite and rising"),
         ((time, np.full((2, 1), np.nan, np.float32), weight), "not all finite"),
         ((time, action, weight * 2), "go from 2.0 to 2.0; allowed: 0 to 1"),
     ):
         with pytest.raises(ValueError, match=words):
-            Commitment(*wrong)
+            ActionPrefix(*wrong)
     with pytest.raises(
-        ValueError, match=r"decided for 0.1000 s, and the plan has none then: its 2 actions"
+        ValueError, match=r"fixed for 0.1000 s, and the plan has none then: its 2 actions"
     ):
-        Commitment(time, action, weight).on(np.array([0.0, 0.2]))
+        ActionPrefix(time, action, weight).aligned(np.array([0.0, 0.2]))
 
 
 def test_a_commitment_of_another_body_is_refused(make_policy: MakePolicy, observe: Observe) -> None:
     session, observation = make_policy().session(0), observe(0)
     with pytest.raises(ValueError, match="have 3 entries; those of the contract have 14"):
         session.plan(
-            observation, Commitment(np.array([1.0]), np.zeros((1, 3), np.float32), np.ones(1))
+            observation, ActionPrefix(np.array([1.0]), np.zeros((1, 3), np.float32), np.ones(1))
         )

@@ -1,4 +1,4 @@
-"""Averages of plans: by hand, as ACT computes them while it goes, off the grid, and of what none can be made."""
+"""Averages of plans: by hand, as in ACT's code, off the grid, and without a meaning."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def averages(*plans: tuple[list[float], list[float]], decay: float) -> list[NDAr
 
 
 def test_by_hand() -> None:
-    """The oldest plan has the weight 1, the next e^-k, and a plan says nothing about times that it does not reach."""
+    """The oldest plan has weight 1, the next e^-k; a plan counts only at times that it covers."""
     k = np.log(2.0)  # So each newer plan counts half as much as the one before it.
     first, second, third = averages(
         ([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]),
@@ -47,7 +47,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("decay", [0.01, 0.5, -0.3])
 def test_as_it_is_computed_while_it_goes(every: int, decay: float) -> None:
-    """ACT's published code keeps a running average and the number of plans in it: the same to rounding."""
+    """ACT's published code has a running average and a count: the same to rounding."""
     session = ScriptedSession(8, seed=3)
     ensemble = TemporalEnsemble(session, CONTRACT, decay=decay)
     mean, count = np.zeros(0), np.zeros(0, np.int64)
@@ -65,7 +65,7 @@ def test_as_it_is_computed_while_it_goes(every: int, decay: float) -> None:
 
 
 def test_between_the_actions_of_an_older_plan() -> None:
-    """By a clock plans do not begin on each other's grid: older ones are taken where they are at the newer one's times."""
+    """In real time plans are not on one grid: older ones are interpolated at the newer times."""
     straight, level = (
         ([0.0, 0.1, 0.2, 0.3], [0.0, 1.0, 2.0, 3.0]),
         ([0.125, 0.225, 0.325], [0.0, 0.0, 0.0]),
@@ -91,7 +91,7 @@ def test_plans_that_were_carried_out_later_are_averaged_later() -> None:
 
 
 def test_all_equal_plans_stay_as_they_are() -> None:
-    """An average of equal actions is that action, whatever the weights; nothing is scaled by how many there are."""
+    """An average of equal actions is that action, whatever the weights and their number."""
     plan = np.sin(np.arange(40)).astype(np.float32)
 
     class Same:
@@ -112,7 +112,7 @@ def test_what_has_no_average_is_refused() -> None:
     session = ScriptedSession(8, seed=0)
     with pytest.raises(
         ValueError,
-        match="'turn' is part of a rotation, whose average is none. Allowed: joint, gripper",
+        match="'turn' is part of a rotation. Allowed: joint, gripper",
     ):
         TemporalEnsemble(session, WITH_ROTATION)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Diffusion policy's U-Net: the published structure, and the face of a denoiser."""
+"""Diffusion policy's U-Net: the published structure, and the interface of a denoiser."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SMALL = UnetDenoiserSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, 
 @pytest.fixture
 def denoiser() -> UnetDenoiser:
     torch.manual_seed(0)
-    return UnetDenoiser(SMALL, action_dim=5, chunk=8, memory_dim=12)
+    return UnetDenoiser(SMALL, action_dim=5, chunk=8, conditioning_dim=12)
 
 
 def sized(network: nn.Module) -> int:
@@ -36,7 +36,7 @@ def sized(network: nn.Module) -> int:
 def test_it_has_as_many_parameters_as_the_published_network(
     down_dims: Sequence[int], published: int
 ) -> None:
-    """Counted in `ConditionalUnet1D` of diffusion_policy, 14 numbers per action, a global condition of 540 numbers."""
+    """Counted in `ConditionalUnet1D` of diffusion_policy: 14 numbers per action, condition 540."""
     with torch.device("meta"):
         assert (
             sized(
@@ -47,7 +47,7 @@ def test_it_has_as_many_parameters_as_the_published_network(
 
 
 def test_it_computes_what_the_published_network_computes() -> None:
-    """Against stored outputs of `ConditionalUnet1D` of diffusion_policy, whose weights were set by the same rule."""
+    """Against stored outputs of `ConditionalUnet1D` of diffusion_policy with the same weights."""
     network = ConditionalUnet(
         UnetSettings(down_dims=(8, 16, 32), level_dim=8), action_dim=3, condition_dim=6
     ).double()
@@ -74,7 +74,7 @@ def test_it_computes_what_the_published_network_computes() -> None:
 
 @torch.no_grad()
 def set_by_rule(network: ConditionalUnet) -> None:
-    """Gives every parameter numbers that follow from its place in the network: level, down, middle, up, end."""
+    """Sets all parameters to numbers that depend on their position in the network."""
     parts: list[nn.Module] = [network.embed_level]
     for stage, shrink in zip(network.down, [*network.shrink, nn.Identity()], strict=True):
         parts += [*blocks(stage), shrink]
@@ -116,54 +116,60 @@ def test_the_level_is_told_as_published() -> None:
 
 def test_draws_know_nothing_of_each_other(denoiser: UnetDenoiser) -> None:
     """K draws together are the K draws one by one."""
-    remembered = denoiser.remember(torch.randn(2, 7, 12))
+    precomputed = denoiser.precompute(torch.randn(2, 7, 12))
     noisy, level = torch.randn(2, 3, 8, 5), torch.rand(2, 3)
-    together = denoiser(noisy, level, remembered)
+    together = denoiser(noisy, level, precomputed)
     assert together.shape == noisy.shape
     for draw in range(3):
-        alone = denoiser(noisy[:, draw : draw + 1], level[:, draw : draw + 1], remembered)
+        alone = denoiser(noisy[:, draw : draw + 1], level[:, draw : draw + 1], precomputed)
         torch.testing.assert_close(together[:, draw : draw + 1], alone, atol=1e-5, rtol=1e-4)
 
 
 def test_each_observation_and_level_matters_to_its_own_draws(denoiser: UnetDenoiser) -> None:
-    memory, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
-    usual = denoiser(noisy, level, denoiser.remember(memory))
-    other_memory, other_level = memory.clone(), level.clone()
+    conditioning, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
+    usual = denoiser(noisy, level, denoiser.precompute(conditioning))
+    other_memory, other_level = conditioning.clone(), level.clone()
     other_memory[1, 2] += 1
     other_level[1, 2] = 1 - level[1, 2]
-    moved = (denoiser(noisy, level, denoiser.remember(other_memory)) - usual).abs().amax(dim=(2, 3))
+    moved = (
+        (denoiser(noisy, level, denoiser.precompute(other_memory)) - usual).abs().amax(dim=(2, 3))
+    )
     assert (moved[0] == 0).all()
     assert (moved[1] > 1e-4).all()
-    moved = (denoiser(noisy, other_level, denoiser.remember(memory)) - usual).abs().amax(dim=(2, 3))
+    moved = (
+        (denoiser(noisy, other_level, denoiser.precompute(conditioning)) - usual)
+        .abs()
+        .amax(dim=(2, 3))
+    )
     assert moved[1, 2] > 1e-4
     assert moved.flatten()[:-1].max() < 1e-6
 
 
 def test_tokens_that_are_not_there_do_not_count(denoiser: UnetDenoiser) -> None:
-    memory, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
+    conditioning, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
     present = torch.tensor([True, False, True, True, False, True, True]).expand(2, 7)
-    found = denoiser(noisy, level, denoiser.remember(memory), present)
+    found = denoiser(noisy, level, denoiser.precompute(conditioning), present)
     torch.testing.assert_close(
         found,
-        denoiser(noisy, level, denoiser.remember(memory[:, present[0]])),
+        denoiser(noisy, level, denoiser.precompute(conditioning[:, present[0]])),
         atol=1e-5,
         rtol=1e-4,
     )
-    changed = torch.where(present[..., None], memory, 100.0)
+    changed = torch.where(present[..., None], conditioning, 100.0)
     torch.testing.assert_close(
-        found, denoiser(noisy, level, denoiser.remember(changed), present), atol=1e-5, rtol=1e-4
+        found, denoiser(noisy, level, denoiser.precompute(changed), present), atol=1e-5, rtol=1e-4
     )
 
 
 def test_a_memory_of_one_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
-    memory = torch.randn(3, 1, 12)
-    value = denoiser.memory_kv(memory)[:, 0, 24:]
-    torch.testing.assert_close(denoiser.pool(denoiser.remember(memory)), value)
+    conditioning = torch.randn(3, 1, 12)
+    value = denoiser.conditioning_kv(conditioning)[:, 0, 24:]
+    torch.testing.assert_close(denoiser.pool(denoiser.precompute(conditioning)), value)
 
 
 def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:
     denoiser(
-        torch.randn(2, 3, 8, 5), torch.rand(2, 3), denoiser.remember(torch.randn(2, 7, 12))
+        torch.randn(2, 3, 8, 5), torch.rand(2, 3), denoiser.precompute(torch.randn(2, 7, 12))
     ).square().sum().backward()
     for name, parameter in denoiser.named_parameters():
         assert parameter.grad is not None, name
@@ -172,8 +178,8 @@ def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:
 
 def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoiser) -> None:
     generator = torch.Generator().manual_seed(0)
-    memory = torch.randn(8, 4, 12, generator=generator)
-    clean = memory[:, 1, :5, None].mT.expand(8, 8, 5)[:, None]
+    conditioning = torch.randn(8, 4, 12, generator=generator)
+    clean = conditioning[:, 1, :5, None].mT.expand(8, 8, 5)[:, None]
     optimizer = torch.optim.AdamW(denoiser.parameters(), 3e-3)
     losses: list[float] = []
     for _ in range(70):
@@ -182,7 +188,7 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
             torch.rand(8, 1, generator=generator),
         )
         noisy = torch.lerp(clean, noise, level[..., None, None])
-        loss = (denoiser(noisy, level, denoiser.remember(memory)) - clean).square().mean()
+        loss = (denoiser(noisy, level, denoiser.precompute(conditioning)) - clean).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -210,14 +216,18 @@ def test_sizes_that_do_not_divide_are_refused(wrong: dict[str, Any], message: st
 
 def test_a_chunk_that_does_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match=r"chunk is 10; allowed for 3 levels: multiples of 4\."):
-        UnetDenoiser(SMALL, action_dim=5, chunk=10, memory_dim=12)
+        UnetDenoiser(SMALL, action_dim=5, chunk=10, conditioning_dim=12)
 
 
 def test_it_computes_in_bfloat16(denoiser: UnetDenoiser) -> None:
-    noisy, level, memory = torch.randn(2, 3, 8, 5), torch.rand(2, 3), torch.randn(2, 7, 12)
-    expected: Tensor = denoiser(noisy, level, denoiser.remember(memory))
+    noisy, level, conditioning = (
+        torch.randn(2, 3, 8, 5),
+        torch.rand(2, 3),
+        torch.randn(2, 7, 12),
+    )
+    expected: Tensor = denoiser(noisy, level, denoiser.precompute(conditioning))
     with torch.autocast("cpu", torch.bfloat16):
         found: Tensor = denoiser(
-            noisy, level, denoiser.remember(memory), torch.ones(2, 7, dtype=torch.bool)
+            noisy, level, denoiser.precompute(conditioning), torch.ones(2, 7, dtype=torch.bool)
         )
     assert (found - expected).abs().max() < 0.1 * expected.abs().max()

@@ -1,4 +1,4 @@
-"""What was seen before: sessions give it as windows do, absent moments tell nothing, and time counts."""
+"""History: sessions and windows agree, absent observations have no effect, and time counts."""
 
 import logging
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from stringline.policies.observation.observation_encoder import ObservationEncod
 OfDemonstrations = Callable[..., ChunkPolicy]
 LOOKING_BACK = (
     "+history=state",
-    "policy.memory.history.ages_s=[0.16,0.08]",
-    "policy.memory.history.dropout=0",
+    "policy.observation_encoder.history.ages_s=[0.16,0.08]",
+    "policy.observation_encoder.history.dropout=0",
 )
 
 
@@ -35,8 +35,8 @@ def batch_at(windows: Windows, *indices: int) -> dict[str, Tensor]:
 
 
 def network_of(policy: ChunkPolicy) -> ObservationEncoder:
-    assert isinstance(policy.memory, ObservationEncoder)
-    return policy.memory
+    assert isinstance(policy.observation_encoder, ObservationEncoder)
+    return policy.observation_encoder
 
 
 def same(one: Tensor, other: Tensor) -> bool:
@@ -46,7 +46,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 @pytest.mark.parametrize(
     ("ages", "message"),
     [
-        ((), r"ages_s is \[\]; allowed: different times above 0"),
+        ((), r"ages_s is \[\]; allowed: at least one, different times above 0"),
         ((0.0,), r"ages_s is \[0.0\]"),
         ((0.1, 0.1), r"ages_s is \[0.1, 0.1\]"),
     ],
@@ -99,13 +99,13 @@ def test_times_between_the_asked_ones_are_said_once(caplog: pytest.LogCaptureFix
             caplog.clear()
             assert not seen(*times, history=ObservationHistory((0.2,)))["past_mask"].any()
             assert len(caplog.records) == 1
-            assert "looks back [0.2] s, but it was not asked about 1.100 s" in caplog.text
+            assert "reads observations of [0.2] s ago, but has none of 1.100 s" in caplog.text
 
 
 def test_observations_have_an_order() -> None:
     with pytest.raises(
         ValueError,
-        match=r"An observation of 1.0 s came after one of 2.0 s.*new session for each episode",
+        match=r"An observation of 1.0 s follows one of 2.0 s.*new session for each episode",
     ):
         seen(2.0, 1.0, history=ObservationHistory((0.2,)))
 
@@ -115,18 +115,20 @@ def test_a_session_sees_what_windows_give(
     demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations, images: bool
 ) -> None:
     """The same keys with the same values, from the absent start of an episode on."""
-    policy = of_demonstrations(*LOOKING_BACK, f"policy.memory.history.images={str(images).lower()}")
+    policy = of_demonstrations(
+        *LOOKING_BACK, f"policy.observation_encoder.history.images={str(images).lower()}"
+    )
     assert policy.history is not None
     steps = policy.history.steps(50.0)
     assert steps == (8, 4)
     cameras = [camera.name for camera in policy.contract.cameras]
     windows = Windows(demonstrations, chunk=8, cameras=cameras, past=steps, past_images=images)
     arrays = demonstrations.episode(demonstrations.names()[0]).arrays
-    past = PastObservations(policy.history, policy.memory.past_keys)
+    past = PastObservations(policy.history, policy.observation_encoder.past_keys)
     for index in range(4):
         found = policy.observed(observation_at(dict(arrays), 4 * index), past)
         expected = batch_at(windows, index)
-        assert windows.step_of(index) == 4 * index
+        assert windows.step[index] == 4 * index
         assert set(found) <= set(expected)
         assert {key for key in expected if key.startswith("past/rgb")} == (
             {f"past/rgb/{name}" for name in cameras} if images else set()
@@ -158,9 +160,11 @@ def test_sessions_remember_and_forget(
 def test_an_absent_past_is_as_none(
     windows: Windows, of_demonstrations: OfDemonstrations, images: bool, depth: str
 ) -> None:
-    """A memory with a history, none of which is there, is the memory without one, whatever stands in its place."""
+    """An encoder with an absent history equals the encoder without a history."""
     looking = of_demonstrations(
-        *LOOKING_BACK, f"+depth={depth}", f"policy.memory.history.images={str(images).lower()}"
+        *LOOKING_BACK,
+        f"+depth={depth}",
+        f"policy.observation_encoder.history.images={str(images).lower()}",
     )
     plain = of_demonstrations(f"+depth={depth}")
     weights = network_of(looking).state_dict()
@@ -173,12 +177,12 @@ def test_an_absent_past_is_as_none(
     network_of(plain).load_state_dict(weights)
     batch = batch_at(windows, 2, 4)
     absent = batch | {"past_mask": torch.zeros(2, 2, dtype=torch.bool)}
-    expected, found = plain.memory(batch), looking.memory(absent)
+    expected, found = plain.observation_encoder(batch), looking.observation_encoder(absent)
     assert found.present is not None
     assert found.present.sum(dim=1).tolist() == [expected.tokens.shape[1]] * 2
     there = found.tokens[found.present].unflatten(0, (2, -1))
     torch.testing.assert_close(there, expected.tokens, rtol=0, atol=1e-5)
-    full = looking.memory(batch)
+    full = looking.observation_encoder(batch)
     assert full.present is not None
     assert full.present.all()
     per_moment = 3 * 4 * images + 2
@@ -192,17 +196,19 @@ def test_the_past_matters_where_and_when_it_was(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2, 4)
-    here = policy.memory(batch).tokens
+    here = policy.observation_encoder(batch).tokens
     for key, change in {"T_base_gripper/left": 0.05, "joints/position": 0.3, "time": -0.2}.items():
         moved = batch[f"past/{key}"].clone()
         moved[:, 1] += change
-        assert not same(policy.memory(batch | {f"past/{key}": moved}).tokens, here), key
+        assert not same(policy.observation_encoder(batch | {f"past/{key}": moved}).tokens, here), (
+            key
+        )
     later = {key: batch[key] + 3.0 for key in ("time", "past/time")}
-    assert same(policy.memory(batch | later).tokens, here), "only how long ago counts"
+    assert same(policy.observation_encoder(batch | later).tokens, here), "only how long ago counts"
     half = batch | {"past_mask": torch.tensor([[False, True], [True, True]])}
     changed = half | {"past/joints/position": half["past/joints/position"].clone()}
     changed["past/joints/position"][0, 0] = 2.0
-    one, other = policy.memory(half), policy.memory(changed)
+    one, other = policy.observation_encoder(half), policy.observation_encoder(changed)
     assert one.present is not None
     assert torch.equal(one.tokens[one.present], other.tokens[one.present]), (
         "an absent moment tells nothing"
@@ -213,13 +219,13 @@ def test_images_of_an_absent_camera_are_absent_then_too(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = (
-        of_demonstrations(*LOOKING_BACK, "policy.memory.history.images=true"),
+        of_demonstrations(*LOOKING_BACK, "policy.observation_encoder.history.images=true"),
         batch_at(windows, 2, 4),
     )
     lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
     changed = lacking | {"past/rgb/wrist_left": lacking["past/rgb/wrist_left"].clone()}
     changed["past/rgb/wrist_left"][1] = 255 - changed["past/rgb/wrist_left"][1]
-    one, other = policy.memory(lacking), policy.memory(changed)
+    one, other = policy.observation_encoder(lacking), policy.observation_encoder(changed)
     assert one.present is not None
     assert (~one.present).sum(dim=1).tolist() == [0, 3 * 4]
     assert torch.equal(one.tokens[one.present], other.tokens[one.present])
@@ -229,11 +235,13 @@ def test_training_hides_the_past_of_some(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy = of_demonstrations(
-        *LOOKING_BACK, "policy.memory.history.dropout=0.5", "policy.memory.joint_dropout=0"
+        *LOOKING_BACK,
+        "policy.observation_encoder.history.dropout=0.5",
+        "policy.observation_encoder.joint_dropout=0",
     ).train()
     batch = batch_at(windows, *[4] * 16)
     torch.manual_seed(0)
-    present = policy.memory(batch).present
+    present = policy.observation_encoder(batch).present
     assert present is not None
     hidden = (~present).sum(dim=1)
     assert sorted(set(hidden.tolist())) == [0, 4], "all of an example's past, or nothing"
@@ -247,12 +255,12 @@ def test_the_past_is_asked_for_by_name(
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2)
     del batch["past_mask"]
     with pytest.raises(ValueError, match=r"no observation key 'past_mask'"):
-        policy.memory(batch)
+        policy.observation_encoder(batch)
     with pytest.raises(ValueError, match=r"Time cannot be added to LieRE"):
         of_demonstrations(*LOOKING_BACK, "+encoder=liere", "encoder.encoding.block=4")
     assert (
         of_demonstrations(*LOOKING_BACK, "+encoder=none")
-        .memory(batch_at(windows, 2))
+        .observation_encoder(batch_at(windows, 2))
         .tokens.isfinite()
         .all()
     )

@@ -1,4 +1,4 @@
-"""Memories without places: what they read, what they leave out, and that absent cameras are as if they had never been."""
+"""Observation encoders without positions: what they read and ignore, and absent cameras."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,13 +24,15 @@ from stringline.policies.checkpoints.load import build_policy, load_policy, save
 from stringline.policies.networks.sinusoids import image_positions, sequence_positions
 from stringline.policies.observation.image_encoders import (
     FeatureMapEncoder,
-    FeatureMapSettings,
-    ImageMemory,
+    ImageObservationEncoder,
     KeypointEncoder,
-    KeypointSettings,
     PlainVisionEncoder,
-    PlainVisionSettings,
     spatial_softmax,
+)
+from stringline.policies.observation.observation_settings import (
+    FeatureMapSettings,
+    KeypointSettings,
+    PlainVisionSettings,
 )
 from stringline.policies.probes.attention_map import attention_map
 
@@ -38,7 +40,7 @@ OPTIONS = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 NETWORK = partial(ResNet, options=OPTIONS)
 NAMES = ("overhead", "wrist_left", "wrist_right")
 Settings = FeatureMapSettings | KeypointSettings | PlainVisionSettings
-Make = Callable[..., ImageMemory]
+Make = Callable[..., ImageObservationEncoder]
 Observe = Callable[[int], dict[str, Array]]
 FEATURE_MAP = FeatureMapSettings(network=NETWORK, dim=32)
 KEYPOINTS = KeypointSettings(network=NETWORK, points=4, features=6)
@@ -46,7 +48,7 @@ PLAIN = PlainVisionSettings(
     encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4
 )
 CHOICES: dict[str, Settings] = {"map": FEATURE_MAP, "keypoints": KEYPOINTS, "plain": PLAIN}
-KINDS: dict[type[Settings], type[ImageMemory]] = {
+KINDS: dict[type[Settings], type[ImageObservationEncoder]] = {
     FeatureMapSettings: FeatureMapEncoder,
     KeypointSettings: KeypointEncoder,
     PlainVisionSettings: PlainVisionEncoder,
@@ -59,14 +61,16 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 @pytest.fixture
-def make(contract: Contract, statistics: Statistics) -> Callable[..., ImageMemory]:
-    def made(settings: Settings, cameras: tuple[str, ...] | None = NAMES) -> ImageMemory:
+def make(contract: Contract, statistics: Statistics) -> Callable[..., ImageObservationEncoder]:
+    def made(
+        settings: Settings, cameras: tuple[str, ...] | None = NAMES
+    ) -> ImageObservationEncoder:
         torch.manual_seed(0)
-        memory = KINDS[type(settings)](replace(settings, cameras=cameras), contract, statistics)
+        encoder = KINDS[type(settings)](replace(settings, cameras=cameras), contract, statistics)
         with torch.no_grad():
-            for parameter in memory.parameters():
+            for parameter in encoder.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
-        return memory
+        return encoder
 
     return made
 
@@ -89,16 +93,21 @@ def batch(observe: Observe) -> dict[str, Tensor]:
 def test_colours_and_joints_are_all_that_they_read(
     make: Make, settings: Settings, batch: Mapping[str, Tensor]
 ) -> None:
-    memory = make(settings)
-    assert memory.keys == ["rgb/overhead", "rgb/wrist_left", "rgb/wrist_right", "joints/position"]
-    assert memory.past_keys == []
-    assert all(camera.depth is None and not camera.has_geometry for camera in memory.cameras)
-    usual = memory(batch).tokens
-    assert usual.shape[2] == memory.dim
-    assert torch.equal(memory({key: batch[key] for key in memory.keys}).tokens, usual)
-    for key in memory.keys:
+    encoder = make(settings)
+    assert encoder.keys == [
+        "rgb/overhead",
+        "rgb/wrist_left",
+        "rgb/wrist_right",
+        "joints/position",
+    ]
+    assert encoder.past_keys == []
+    assert all(camera.depth is None and not camera.has_geometry for camera in encoder.cameras)
+    usual = encoder(batch).tokens
+    assert usual.shape[2] == encoder.dim
+    assert torch.equal(encoder({key: batch[key] for key in encoder.keys}).tokens, usual)
+    for key in encoder.keys:
         changed = {**batch, key: batch[key].flip(1)}
-        assert (memory(changed).tokens - usual).abs().max() > 1e-4, key
+        assert (encoder(changed).tokens - usual).abs().max() > 1e-4, key
 
 
 def test_one_token_for_each_cell_and_one_for_the_joints(
@@ -140,11 +149,11 @@ def test_an_absent_camera_is_as_one_that_never_was(
 
 
 def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]) -> None:
-    memory = make(KEYPOINTS)
+    encoder = make(KEYPOINTS)
     there = torch.tensor([True, False, True])
     usual, found = (
-        memory(batch).tokens[:, 0],
-        memory({**batch, "present/wrist_left": there}).tokens[:, 0],
+        encoder(batch).tokens[:, 0],
+        encoder({**batch, "present/wrist_left": there}).tokens[:, 0],
     )
     assert (found[1, 6:12] == 0).all()
     assert torch.equal(found[there], usual[there])
@@ -165,9 +174,9 @@ def test_cameras_share_a_network_only_where_asked(make: Make) -> None:
 def test_every_parameter_learns(
     make: Make, settings: Settings, batch: Mapping[str, Tensor]
 ) -> None:
-    memory = make(settings).train()
-    memory(batch).tokens.square().sum().backward()
-    for name, parameter in memory.named_parameters():
+    encoder = make(settings).train()
+    encoder(batch).tokens.square().sum().backward()
+    for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         unseen = name.startswith("locate") and name.endswith(
@@ -230,13 +239,14 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(ValueError, match="no camera 'overhaed'. Did you mean 'overhead'"):
         make(settings, ("overhaed",))
     with pytest.raises(
-        ValueError, match="needs images and joint positions; there are no cameras or no joints"
+        ValueError,
+        match="needs images and joint positions; the contract has no cameras or no joints",
     ):
         make(settings, ())
-    memory = make(settings)
+    encoder = make(settings)
     for key in ("rgb/wrist_left", "joints/position"):
         with pytest.raises(ValueError, match=f"no observation key '{key}'"):
-            memory({other: value for other, value in batch.items() if other != key})
+            encoder({other: value for other, value in batch.items() if other != key})
     with pytest.raises(ValueError, match="dim is 30"):
         replace(FEATURE_MAP, dim=30)
     with pytest.raises(ValueError, match="dim is 30 with 4 heads; allowed: multiples of 8."):
@@ -254,7 +264,7 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
     model = {
         "_target_": "stringline.ActPolicy",
         **{"chunk": 4, "dim": 32, "heads": 2, "feed_forward": 32, "encoder_layers": 1, "latent": 4},
-        "memory": {
+        "observation_encoder": {
             "_target_": "stringline.FeatureMapEncoder",
             "_partial_": True,
             "cameras": ["overhead"],
@@ -268,7 +278,7 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
     file.unlink()
     again = load_policy(tmp_path / "c")
     assert np.array_equal(again.session(0).plan(observe(0)).action, before)
-    assert again.contract.misfits(ALOHA.contract(again.contract.cameras, 50.0)) == []
+    assert again.contract.incompatibilities(ALOHA.contract(again.contract.cameras, 50.0)) == []
     with pytest.raises(ValueError, match="model.safetensors cannot be read"):
         build_policy(model, contract, statistics)
 
@@ -276,8 +286,15 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
 def test_a_policy_over_images_asks_for_no_depth(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
-    memory = partial(FeatureMapEncoder, replace(FEATURE_MAP, cameras=("overhead",)))
-    chosen = ActSettings(memory=memory, chunk=4, dim=32, heads=2, feed_forward=32, encoder_layers=1)
+    encoder = partial(FeatureMapEncoder, replace(FEATURE_MAP, cameras=("overhead",)))
+    chosen = ActSettings(
+        observation_encoder=encoder,
+        chunk=4,
+        dim=32,
+        heads=2,
+        feed_forward=32,
+        encoder_layers=1,
+    )
     policy = ActPolicy(chosen, contract, statistics).eval()
     seen = observe(0)
     for key in [key for key in seen if key.startswith(("depth/", "intrinsics/", "T_base_camera/"))]:
@@ -288,11 +305,12 @@ def test_a_policy_over_images_asks_for_no_depth(
 def test_attention_cannot_be_followed_where_there_are_no_places(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
-    memory = partial(PlainVisionEncoder, replace(PLAIN, cameras=("overhead",)))
+    encoder = partial(PlainVisionEncoder, replace(PLAIN, cameras=("overhead",)))
     policy = DiffusionPolicy(
-        DiffusionSettings(memory=memory, chunk=4, dim=32), contract, statistics
+        DiffusionSettings(observation_encoder=encoder, chunk=4, dim=32), contract, statistics
     )
     with pytest.raises(
-        ValueError, match="an ObservationMemory; the memory of this policy is a PlainVisionMemory."
+        ValueError,
+        match="encoder of this policy is a PlainVisionEncoder; allowed: ObservationEncoder",
     ):
         attention_map(policy, observe(0))

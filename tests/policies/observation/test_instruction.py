@@ -25,7 +25,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy, save_policy
-from stringline.policies.execution.instructed import Instructed
+from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.policies.observation.instruction import TaskEmbedding, TextEmbedding
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
@@ -43,7 +43,7 @@ def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny CLIP text encoder that has learned nothing, with a tokenizer that knows the words of the demonstrations."""
+    """A tiny untrained CLIP text encoder, with a tokenizer for the demonstrations' words."""
     declare_torchvision_operators()  # Before transformers imports torchvision.
     folder = tmp_path_factory.mktemp("clip")
     words = sorted({word for text in (*TEXTS, "the pen on the mug") for word in text.split()})
@@ -83,8 +83,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def by_text(folder: Path, width: int = WIDTH) -> tuple[str, ...]:
     return (
         "+instruction=text",
-        f"policy.memory.instruction.model={folder}",
-        f"policy.memory.instruction.width={width}",
+        f"policy.observation_encoder.instruction.model={folder}",
+        f"policy.observation_encoder.instruction.width={width}",
     )
 
 
@@ -99,7 +99,7 @@ def test_a_text_is_the_same_number_everywhere() -> None:
     assert instruction_of({"instruction": instruction_array("schön sacht")}) == "schön sacht"
     assert instruction_of({}) is None
     for wrong in (np.zeros((2, 2), np.uint8), np.zeros(3), np.array([255, 254], np.uint8)):
-        with pytest.raises(ValueError, match=r"instruction is no text .*allowed: its UTF-8 bytes"):
+        with pytest.raises(ValueError, match=r"instruction is not text .*allowed: UTF-8 bytes"):
             instruction_of({"instruction": wrong})
 
 
@@ -113,35 +113,40 @@ def test_windows_say_what_their_episode_asks_for(
     assert Statistics.from_dict(measured.to_dict()).instructions == measured.instructions
 
 
-def test_the_memory_depends_on_what_is_asked(
+def test_the_conditioning_depends_on_the_instruction(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
     policy = of_demonstrations("+instruction=task")
-    here = policy.memory(batch)
+    here = policy.observation_encoder(batch)
     assert here.present is not None
     assert here.present.all()
-    swapped = policy.memory(batch | {NUMBER_KEY: batch[NUMBER_KEY].flip(0)})
+    swapped = policy.observation_encoder(batch | {NUMBER_KEY: batch[NUMBER_KEY].flip(0)})
     assert (here.tokens - swapped.tokens).abs().amax(dim=(1, 2)).min() > 1e-3
     policy.train().loss(batch).backward()
-    assert isinstance(policy.memory.instruction, TaskEmbedding)
-    assert policy.memory.instruction.table.grad is not None
-    assert (policy.memory.instruction.table.grad.abs().sum(dim=1) > 0).all()
+    assert isinstance(policy.observation_encoder.instruction, TaskEmbedding)
+    assert policy.observation_encoder.instruction.table.grad is not None
+    assert (policy.observation_encoder.instruction.table.grad.abs().sum(dim=1) > 0).all()
 
 
 def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
     asked, plain = of_demonstrations("+instruction=task"), of_demonstrations()
-    assert isinstance(asked.memory, ObservationEncoder)
-    assert isinstance(plain.memory, ObservationEncoder)
-    weights = asked.memory.state_dict()
+    assert isinstance(asked.observation_encoder, ObservationEncoder)
+    assert isinstance(plain.observation_encoder, ObservationEncoder)
+    weights = asked.observation_encoder.state_dict()
     del weights["instruction.table"]
-    plain.memory.load_state_dict(weights)
-    found = asked.memory(batch | {NUMBER_KEY: torch.tensor([0, instruction_number(TEXTS[0])])})
+    plain.observation_encoder.load_state_dict(weights)
+    found = asked.observation_encoder(
+        batch | {NUMBER_KEY: torch.tensor([0, instruction_number(TEXTS[0])])}
+    )
     assert found.present is not None
     assert found.present.sum(dim=1).tolist() == [14, 15]
     torch.testing.assert_close(
-        found.tokens[0][found.present[0]], plain.memory(batch).tokens[0], rtol=0, atol=1e-5
+        found.tokens[0][found.present[0]],
+        plain.observation_encoder(batch).tokens[0],
+        rtol=0,
+        atol=1e-5,
     )
 
 
@@ -149,7 +154,7 @@ def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     policy = of_demonstrations("+instruction=task")
     with pytest.raises(
         ValueError,
-        match=r"has to be told what to do: .*It knows: hand over the pen, put the mug on the plate",
+        match=r"needs an instruction: .*instructions: hand over the pen, put the mug on the plate",
     ):
         policy.session(0).plan(observation_at(episode(0), 0))
     with pytest.raises(
@@ -159,20 +164,22 @@ def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     one, other = (policy.session(0).plan(told(text)).action for text in TEXTS)
     assert not np.allclose(one, other, atol=1e-4)
     assert np.array_equal(
-        Instructed(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action, other
+        WithInstruction(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action,
+        other,
     )
     assert np.array_equal(
-        Instructed(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other
+        WithInstruction(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other
     ), "its own goes first"
-    assert Instructed(policy, "").contract == policy.contract
+    assert WithInstruction(policy, "").contract == policy.contract
     with pytest.raises(
         ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
     ):
-        Instructed(policy, "hand over the pan")
+        WithInstruction(policy, "hand over the pan")
     unasked = of_demonstrations()
     plain = unasked.session(0).plan(observation_at(episode(0), 0)).action
     assert np.array_equal(
-        Instructed(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action, plain
+        WithInstruction(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action,
+        plain,
     )
 
 
@@ -183,7 +190,8 @@ def test_a_policy_that_knows_one_thing_needs_no_words() -> None:
     )
     assert embedding.number("") == 0
     with pytest.raises(
-        ValueError, match=r"asks for something that this policy does not know. It knows: only this"
+        ValueError,
+        match=r"has an instruction that this policy does not know. Known instructions: only this",
     ):
         embedding(torch.tensor([0, 5]))
 
@@ -192,16 +200,18 @@ def test_names_may_be_given(
     of_demonstrations: OfDemonstrations, configuration: Configuration
 ) -> None:
     names = ["stack the cups", *TEXTS]
-    policy = of_demonstrations("+instruction=task", f"policy.memory.instruction.names={names}")
-    assert policy.memory.instruction is not None
-    assert policy.memory.instruction.names == tuple(names)
+    policy = of_demonstrations(
+        "+instruction=task", f"policy.observation_encoder.instruction.names={names}"
+    )
+    assert policy.observation_encoder.instruction is not None
+    assert policy.observation_encoder.instruction.names == tuple(names)
     assert policy.session(0).plan(told("stack the cups")).action.shape == (8, 14)
     with pytest.raises(
         ValueError,
         match=r"no instruction among the names 'hand over the pen'. Did you mean '.* pan'",
     ):
         of_demonstrations(
-            "+instruction=task", "policy.memory.instruction.names=[hand over the pan]"
+            "+instruction=task", "policy.observation_encoder.instruction.names=[hand over the pan]"
         )
     with pytest.raises(
         ValueError, match=r"The known instructions are \[\]; .*come from the episodes"
@@ -215,8 +225,8 @@ def test_a_checkpoint_keeps_the_names(
     policy = of_demonstrations("+instruction=task")
     save_policy(tmp_path / "c", policy, configuration("+instruction=task"), {})
     again = load_policy(tmp_path / "c")
-    assert again.memory.instruction is not None
-    assert again.memory.instruction.names == tuple(sorted(TEXTS))
+    assert again.observation_encoder.instruction is not None
+    assert again.observation_encoder.instruction.names == tuple(sorted(TEXTS))
     for text in TEXTS:
         assert np.array_equal(
             policy.session(1).plan(told(text)).action, again.session(1).plan(told(text)).action
@@ -226,13 +236,13 @@ def test_a_checkpoint_keeps_the_names(
 def test_a_text_means_what_its_encoder_says(
     encoder: Path, of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
-    """It is the same as the encoder alone, in whatever company; only the projection is learned, and draws stay the same."""
+    """It equals the encoder alone; only the projection is learned, and draws stay the same."""
     policy = of_demonstrations(*by_text(encoder)).train()
     torch.manual_seed(3)
     expected_draw = torch.rand(1)
     torch.manual_seed(3)
-    policy.memory(batch)
-    instruction = policy.memory.instruction
+    policy.observation_encoder(batch)
+    instruction = policy.observation_encoder.instruction
     assert isinstance(instruction, TextEmbedding)
     loss = policy.loss(batch)
     loss.backward()
@@ -265,7 +275,7 @@ def test_new_words_can_be_tried(encoder: Path, of_demonstrations: OfDemonstratio
     assert not np.allclose(new, known, atol=1e-5)
     assert np.array_equal(policy.session(0).plan(told("the pen on the mug")).action, new)
     assert np.array_equal(policy.session(0).plan(told(TEXTS[0])).action, known)
-    assert policy.state_dict()["memory.instruction.features"].shape == (2, WIDTH)
+    assert policy.state_dict()["observation_encoder.instruction.features"].shape == (2, WIDTH)
 
 
 def test_a_checkpoint_acts_without_the_encoder(
@@ -285,7 +295,7 @@ def test_a_checkpoint_acts_without_the_encoder(
     assert np.array_equal(again.session(1).plan(told(TEXTS[0])).action, expected)
     with pytest.raises(
         ValueError,
-        match=r"no instruction 'sing'. .*Others cannot be encoded: There is no folder .*encoder",
+        match=r"no instruction 'sing'. .*New ones cannot be encoded: There is no folder .*encoder",
     ):
         again.session(1).plan(told("sing"))
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -298,7 +308,7 @@ def test_a_checkpoint_acts_without_the_encoder(
 
 def test_an_encoder_that_does_not_fit_is_refused(tmp_path: Path, encoder: Path) -> None:
     numbers = torch.tensor([instruction_number("go")])
-    with pytest.raises(ValueError, match=r"gives 12 features; the policy says width 512"):
+    with pytest.raises(ValueError, match=r"has 12 features; the policy has width 512"):
         TextEmbedding(dim=8, known=["go"], model=str(encoder), width=512)(numbers)
     with pytest.raises(ValueError, match=r"is no text encoder that transformers loads"):
         TextEmbedding(dim=8, known=["go"], model=str(tmp_path), width=512)(numbers)

@@ -1,4 +1,4 @@
-"""Each kind of normalisation: its range, its inverse, and that a checkpoint remembers which one it was."""
+"""Each kind of normalisation: range, inverse, and its restoration from a checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -103,16 +103,23 @@ def test_a_checkpoint_keeps_its_normalisation(
     statistics: Statistics,
     tmp_path: Path,
 ) -> None:
-    recipe = {"_target_": f"stringline.{name}", "_partial_": True, "floor": 0.04}
+    factory = {"_target_": f"stringline.{name}", "_partial_": True, "floor": 0.04}
     model = configuration()
-    memory = model["memory"]
-    assert isinstance(memory, dict)
-    model |= {"normalisation": recipe, "memory": memory | {"normalisation": recipe}}
+    encoder = model["observation_encoder"]
+    assert isinstance(encoder, dict)
+    model |= {
+        "normalisation": factory,
+        "observation_encoder": encoder | {"normalisation": factory},
+    }
     policy = build_policy(model, contract, statistics)
     save_policy(tmp_path / "checkpoint", policy, model, {})
     loaded = load_policy(tmp_path / "checkpoint")
-    assert isinstance(loaded.memory, ObservationEncoder)
-    assert type(loaded.action_range).__name__ == type(loaded.memory.joint_range).__name__ == name
+    assert isinstance(loaded.observation_encoder, ObservationEncoder)
+    assert (
+        type(loaded.action_range).__name__
+        == type(loaded.observation_encoder.joint_range).__name__
+        == name
+    )
     torch.testing.assert_close(loaded.action_range.low, policy.action_range.low, rtol=0, atol=0)
     assert isinstance(loaded, DiffusionPolicy)
     assert isinstance(loaded.scheduler, DDIMScheduler)

@@ -1,4 +1,4 @@
-"""The memory sees places by their differences alone."""
+"""Conditioning tokens depend on differences of positions alone."""
 
 from collections.abc import Callable, Mapping
 
@@ -43,8 +43,8 @@ def test_a_common_translation_changes_nothing(
     torch.set_default_dtype(torch.float64)
     try:
         batch = in_double(make_batch(3))
-        here = policy.memory(batch).tokens
-        there = policy.memory(shifted(batch, torch.tensor([0.4, -1.3, 0.7]))).tokens
+        here = policy.observation_encoder(batch).tokens
+        there = policy.observation_encoder(shifted(batch, torch.tensor([0.4, -1.3, 0.7]))).tokens
     finally:
         torch.set_default_dtype(torch.float32)
     assert (here - there).abs().max() < 1e-9 * here.abs().max()
@@ -57,7 +57,9 @@ def test_a_translation_of_one_thing_does_change_it(
     moved = dict(batch)
     moved["T_base_gripper/left"] = batch["T_base_gripper/left"].clone()
     moved["T_base_gripper/left"][:, 0, 3] += 0.05
-    assert (policy.memory(batch).tokens - policy.memory(moved).tokens).abs().max() > 1e-3
+    assert (
+        policy.observation_encoder(batch).tokens - policy.observation_encoder(moved).tokens
+    ).abs().max() > 1e-3
 
 
 def test_without_places_a_moved_gripper_is_not_seen(
@@ -66,19 +68,21 @@ def test_without_places_a_moved_gripper_is_not_seen(
     policy, batch = make_policy("+encoder=none"), make_batch(2)
     moved = dict(batch)
     moved["T_base_gripper/left"] = batch["T_base_gripper/left"] + 0.05
-    assert torch.equal(policy.memory(batch).tokens, policy.memory(moved).tokens)
+    assert torch.equal(
+        policy.observation_encoder(batch).tokens, policy.observation_encoder(moved).tokens
+    )
 
 
 def test_only_the_chosen_cameras_are_looked_through(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
-    policy, batch = make_policy("policy.memory.cameras=[overhead]"), make_batch(2)
-    kept = {key: batch[key] for key in policy.memory.keys}
+    policy, batch = make_policy("policy.observation_encoder.cameras=[overhead]"), make_batch(2)
+    kept = {key: batch[key] for key in policy.observation_encoder.keys}
     assert not any("wrist" in key or "table" in key for key in kept)
-    assert policy.memory(kept).tokens.shape == (2, 4 + 2, 32)
+    assert policy.observation_encoder(kept).tokens.shape == (2, 4 + 2, 32)
     assert [camera.name for camera in policy.contract.cameras] == ["overhead"]
 
 
 def test_an_unknown_camera_is_named_with_the_nearest(make_policy: MakePolicy) -> None:
     with pytest.raises(ValueError, match=r"no camera 'overhaed'. Did you mean 'overhead'"):
-        make_policy("policy.memory.cameras=[overhaed]")
+        make_policy("policy.observation_encoder.cameras=[overhaed]")

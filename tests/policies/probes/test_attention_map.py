@@ -25,12 +25,16 @@ def test_it_shows_patches_where_they_are_with_shares_of_attention(
     seen = {
         key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")
     } | {"time": np.asarray(0.0)}
-    before = policy.memory(batch).tokens
+    before = policy.observation_encoder(batch).tokens
     found = attention_map(policy, seen)
-    np.testing.assert_array_equal(policy.memory(batch).tokens.detach(), before.detach())
+    np.testing.assert_array_equal(
+        policy.observation_encoder(batch).tokens.detach(), before.detach()
+    )
     assert found.arms == ("left", "right")
     assert found.points.shape == found.colours.shape == (found.weights.shape[1], 3)
-    assert 0 < len(found.points) < 16 * len(policy.memory.cameras)  # Some patches have no depth.
+    assert (
+        0 < len(found.points) < 16 * len(policy.observation_encoder.cameras)
+    )  # Some patches have no depth.
     assert (found.weights >= 0).all()
     assert ((found.weights.sum(axis=1) > 0.1) & (found.weights.sum(axis=1) < 1)).all()
 
@@ -40,8 +44,8 @@ def test_who_asks_for_nothing_looks_everywhere_alike(
 ) -> None:
     """Its queries and keys are zero."""
     policy = make_policy("+encoder=none").eval()
-    assert isinstance(policy.memory, ObservationEncoder)
-    for name, parameter in policy.memory.blocks.named_parameters():
+    assert isinstance(policy.observation_encoder, ObservationEncoder)
+    for name, parameter in policy.observation_encoder.blocks.named_parameters():
         if ".qkv." in name:
             parameter.data.zero_()
     batch = make_batch(1)

@@ -61,10 +61,10 @@ def test_the_layout_is_openpis() -> None:
             "an array of object is not allowed",
         ),
         ({b"data": b"12345678", b"dtype": "i4,i4", b"shape": [1]}, "not allowed"),
-        ({b"data": b"1234", b"dtype": 4, b"shape": [1]}, "named by text"),
-        ({b"data": b"1234", b"dtype": "<q9", b"shape": [1]}, "cannot be read"),
+        ({b"data": b"1234", b"dtype": 4, b"shape": [1]}, "a dtype is text"),
+        ({b"data": b"1234", b"dtype": "<q9", b"shape": [1]}, "cannot be unpacked"),
         ({b"data": "1234", b"dtype": "<f4", b"shape": [1]}, "needs bytes"),
-        ({b"dtype": "<f4"}, "cannot be read"),
+        ({b"dtype": "<f4"}, "cannot be unpacked"),
     ],
 )
 def test_a_false_claim_about_an_array_is_refused(claim: dict[bytes, object], words: str) -> None:
@@ -82,5 +82,5 @@ def test_bytes_of_strangers_are_data_or_refused(data: bytes) -> None:
     "value", [object(), {1, 2}, np.array([object()]), np.zeros(2, complex), 2**80]
 )
 def test_what_is_no_data_is_not_sent(value: object) -> None:
-    with pytest.raises(ValueError, match=r"cannot be sent|not allowed"):
+    with pytest.raises(ValueError, match=r"cannot be packed|not allowed"):
         pack(value)

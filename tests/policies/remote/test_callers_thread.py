@@ -1,4 +1,4 @@
-"""Work is done in the thread that offers it, and whoever waits is told when nobody works any more."""
+"""Work is done in the offering thread, and waiting calls get an error at its end."""
 
 from concurrent.futures import Future
 from threading import get_ident

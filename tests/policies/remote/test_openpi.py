@@ -1,4 +1,4 @@
-"""An openpi server is spoken to in its own words; the one here follows its public description, not our client."""
+"""The openpi client against a server that follows openpi's public description."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -138,7 +138,7 @@ def test_grippers_are_converted_both_ways(openpi: Callable[[Answer], str]) -> No
     ("reply", "words"),
     [
         ("Traceback: out of memory", "failed: Traceback: out of memory"),
-        ({"actions": np.zeros((50, 7))}, r"actions \(50, 7\); expected are \(T, 14\)"),
+        ({"actions": np.zeros((50, 7))}, r"actions \(50, 7\); expected: \(T, 14\)"),
         ({"action": np.zeros((50, 14))}, "actions NoneType"),
     ],
 )
@@ -162,5 +162,5 @@ def test_mistakes_are_named() -> None:
             action_gripper="opening",
             cameras={"cam_hihg": "table"},
         )
-    with pytest.raises(RemoteError, match="No policy server at"):
+    with pytest.raises(RemoteError, match="no policy server at"):
         policy("ws://127.0.0.1:9").session(0)

@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk, Policy
-from stringline.policies.chunks.prefix import Commitment
+from stringline.policies.chunks.prefix import ActionPrefix
 from stringline.policies.execution.execution import Execution
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.client import RemotePolicy
@@ -32,7 +32,7 @@ CONTRACT = ALOHA.contract([Camera("overhead", 8, 8, "simulated")], 50.0)
 
 
 class Drift:
-    """A policy in three methods: it moves on from where the joints are, by steps that its seed decides."""
+    """A policy of three methods: it moves on from the joints by random steps of its seed."""
 
     def __init__(
         self, contract: Contract = CONTRACT, wait: Callable[[], object] = lambda: None
@@ -66,14 +66,14 @@ class Keeps(Drift):
 
 
 class KeepsSession(DriftSession):
-    commits = True
+    accepts_prefix = True
 
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
+    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         chunk = super().plan(observation)
         return (
             chunk
-            if committed is None
-            else ActionChunk(chunk.time, committed.on(chunk.time).settle(chunk.action))
+            if prefix is None
+            else ActionChunk(chunk.time, prefix.aligned(chunk.time).enforce(chunk.action))
         )
 
 
@@ -144,16 +144,16 @@ def test_what_a_server_answers_is_what_the_policy_answers(running: Callable[...,
 def test_what_is_decided_goes_to_the_server_and_comes_back_unchanged(
     running: Callable[..., Running],
 ) -> None:
-    """Also nothing, which shows whether the server could; and real-time chunking does as it does at hand."""
+    """Also an empty prefix, which shows the support; real-time chunking works as locally."""
     remote = RemotePolicy(running(Keeps()).address)
     near, far = Keeps().session(0), remote.session(0)
-    assert far.commits
-    decided = Commitment(
+    assert far.accepts_prefix
+    decided = ActionPrefix(
         7.0 + np.arange(3) / 50, np.full((3, 14), 0.1, np.float32), np.array([1.0, 1.0, 0.5])
     )
-    for committed in (Commitment.nothing(14), decided):
+    for prefix in (ActionPrefix.empty(14), decided):
         seen = observation(1, 7.0)
-        expected, found = near.plan(seen, committed), far.plan(seen, committed)
+        expected, found = near.plan(seen, prefix), far.plan(seen, prefix)
         np.testing.assert_array_equal(found.action, expected.action)
     np.testing.assert_array_equal(found.action[:2], decided.action[:2])
     execution = Execution("real_time_chunking", delay_s=0.04)
@@ -168,17 +168,17 @@ def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(
 ) -> None:
     address = running(Drift()).address
     with RemotePolicy(address).session(0) as session:
-        assert not session.commits
-        with pytest.raises(ValueError, match="RemoteSession cannot keep to what is decided"):
-            session.plan(observation(0, 1.0), Commitment.nothing(14))
-        session.commits = True  # A client that does not look is told so.
-        with pytest.raises(RemoteError, match="DriftSession cannot keep to what is decided"):
-            session.plan(observation(0, 1.0), Commitment.nothing(14))
+        assert not session.accepts_prefix
+        with pytest.raises(ValueError, match="RemoteSession supports no action prefix"):
+            session.plan(observation(0, 1.0), ActionPrefix.empty(14))
+        session.accepts_prefix = True  # A client that does not look is told so.
+        with pytest.raises(RemoteError, match="DriftSession supports no action prefix"):
+            session.plan(observation(0, 1.0), ActionPrefix.empty(14))
         assert len(session.plan(observation(0, 1.0)).time) == 5
 
 
 @pytest.mark.parametrize(
-    ("committed", "words"),
+    ("prefix", "words"),
     [
         ([1, 2], "needs 'committed', dict; got list"),
         ({"time": np.zeros(1)}, "needs 'action', ndarray; got NoneType"),
@@ -188,7 +188,7 @@ def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(
         ),
         (
             {"time": np.zeros(1), "action": np.full((1, 14), np.nan), "weight": np.ones(1)},
-            "not all finite",
+            "not finite",
         ),
         (
             {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.full(1, 7.0)},
@@ -196,12 +196,12 @@ def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(
         ),
         (
             {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.ones(1)},
-            "decided for 0.0000 s, and the plan has none",
+            "fixed for 0.0000 s, and the plan has none",
         ),
     ],
 )
 def test_a_commitment_that_means_nothing_is_answered_in_words(
-    running: Callable[..., Running], committed: object, words: str
+    running: Callable[..., Running], prefix: object, words: str
 ) -> None:
     with connect(running(Keeps()).address, proxy=None) as raw:
         raw.recv()
@@ -212,7 +212,7 @@ def test_a_commitment_that_means_nothing_is_answered_in_words(
             for key, value in observation(0, 1.0).items()
             if not key.endswith("wrist_left")
         }
-        raw.send(pack({"type": "plan", "stamp": 1.0, "observation": seen, "committed": committed}))
+        raw.send(pack({"type": "plan", "stamp": 1.0, "observation": seen, "committed": prefix}))
         answer = unpack(raw.recv(timeout=5, decode=False))
         assert (answer["type"], answer["kind"]) == ("error", "mistake")
         assert re.search(words, answer["message"])
@@ -241,10 +241,10 @@ def test_images_that_the_policy_does_not_look_at_are_not_sent(
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (b"\xc1", "cannot be read"),
-        ("begin", "msgpack bytes; got text"),
+        (b"\xc1", "cannot be unpacked"),
+        ("begin", "is text; allowed: msgpack bytes"),
         (pack([1, 2]), "a map with a 'type'; got list"),
-        (pack({"type": "plan", "observation": {}, "stamp": 0.0}), "No episode has begun"),
+        (pack({"type": "plan", "observation": {}, "stamp": 0.0}), "There is no episode"),
         (pack({"type": "begin"}), "needs 'seed', int; got NoneType"),
         (pack({"type": "beginn", "seed": 1}), "Did you mean 'begin'"),
         (pack({"type": "begin", "seed": "x"}), "got str"),
@@ -300,7 +300,7 @@ def test_who_comes_when_too_many_wait_is_told_so(running: Callable[..., Running]
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(session.plan, observation(0, 1.0)) for session in sessions[:2]]
         time.sleep(0.3)
-        with pytest.raises(RemoteError, match="2 questions are waiting already; allowed: 2"):
+        with pytest.raises(RemoteError, match="2 requests are waiting; allowed: 2"):
             sessions[2].plan(observation(0, 1.0))
         gate.set()
         assert all(len(answer.result().time) == 5 for answer in asked)
@@ -308,7 +308,7 @@ def test_who_comes_when_too_many_wait_is_told_so(running: Callable[..., Running]
 
 
 def test_an_interrupted_server_lets_all_its_clients_go_and_computes_where_it_was_called() -> None:
-    """Ctrl-C while it computes for one client, with another one waiting and a third that asks nothing."""
+    """Ctrl-C while it computes for one client, with another one waiting and a third idle."""
     computed, others = [], threading.Barrier(3)
 
     def interrupt() -> None:
@@ -346,9 +346,9 @@ def test_a_taken_port_is_told_to_whoever_serves(running: Callable[..., Running])
 
 
 def test_nobody_there_and_a_stranger_are_named(running: Callable[..., Running]) -> None:
-    with pytest.raises(RemoteError, match=r"No policy server at ws://127\.0\.0\.1:9"):
+    with pytest.raises(RemoteError, match=r"no policy server at ws://127\.0\.0\.1:9"):
         RemotePolicy("ws://127.0.0.1:9", timeout_s=2)
-    with pytest.raises(RemoteError, match="No policy server at http://x"):
+    with pytest.raises(RemoteError, match="no policy server at http://x"):
         RemotePolicy("http://x", timeout_s=2)
 
 
@@ -357,7 +357,7 @@ def test_a_server_that_stays_silent_is_not_waited_for_for_ever(
 ) -> None:
     gate = threading.Event()
     remote = RemotePolicy(running(Drift(wait=lambda: gate.wait(10))).address, timeout_s=0.5)
-    with pytest.raises(RemoteError, match=r"has not answered for 0\.5 s"):
+    with pytest.raises(RemoteError, match=r"did not answer within 0\.5 s"):
         remote.session(0).plan(observation(0, 1.0))
     gate.set()
 
@@ -365,7 +365,7 @@ def test_a_server_that_stays_silent_is_not_waited_for_for_ever(
 def test_another_policy_behind_the_same_address_is_noticed(running: Callable[..., Running]) -> None:
     remote = RemotePolicy(running(Drift()).address)
     remote.contract = replace(remote.contract, control_hz=20.0)
-    with pytest.raises(RemoteError, match="another policy now"):
+    with pytest.raises(RemoteError, match="serves another policy than at the first connection"):
         remote.session(0)
 
 

@@ -1,4 +1,4 @@
-"""Where a camera sits by a board: found again from pixels that are computed, not drawn by MuJoCo; and what is refused."""
+"""Solvers of the camera calibration on computed pixels, and the refusal of invalid input."""
 
 import sys
 from collections.abc import Sequence
@@ -20,12 +20,18 @@ from stringline.real_robot.calibration.calibration_settings import (
     read_poses,
     write_poses,
 )
-from stringline.real_robot.calibration.detections import Shot, carried, locate, projected, shoot
+from stringline.real_robot.calibration.detections import (
+    BoardPose,
+    carrier_pose,
+    locate,
+    locate_board,
+    projected,
+)
 from stringline.real_robot.calibration.hand_eye import solve
 from stringline.real_robot.calibration.opencv_library import opencv, optimisation
-from stringline.real_robot.calibration.pose_variety import demand_varied
+from stringline.real_robot.calibration.pose_variety import check_pose_variety
 from stringline.real_robot.calibration.printed_board import main as print_board
-from stringline.real_robot.calibration.visit import demand_first_way, demand_reachable
+from stringline.real_robot.calibration.visit import check_first_motion, check_reachable
 from stringline.real_robot.safety.limits import SafetyLimits
 
 K = np.array([[520.0, 0.0, 241.3], [0.0, 523.0, 238.6], [0.0, 0.0, 1.0]])
@@ -85,7 +91,7 @@ def looks(
     rng: np.random.Generator,
     noise_px: float = 0.1,
     scale: float = 1.0,
-) -> list[Shot]:
+) -> list[BoardPose]:
     """Returns looks at a board from poses of the arms that bring it before the camera."""
     shots = []
     for number in range(count):
@@ -95,7 +101,7 @@ def looks(
             T_camera_board, scale * BOARD.corners, K
         ) + noise_px * rng.standard_normal((len(BOARD.corners), 2))
         T, rms_px = locate(BOARD.corners, pixels, K)
-        shots.append(Shot(number + 1, A, BOARD.corners, pixels, K, T, rms_px))
+        shots.append(BoardPose(number + 1, A, BOARD.corners, pixels, K, T, rms_px))
     return shots
 
 
@@ -122,10 +128,10 @@ def test_corners_are_found_to_a_tenth_of_a_pixel_in_the_convention_of_the_contra
     for _ in range(4):
         T = before_camera(rng)
         sighting = board.find(image_of(board, T, rng))
-        assert not sighting.trouble
+        assert not sighting.problem
         assert len(sighting.numbers) >= 20
         away.append(sighting.pixels - projected(T, board.corners[sighting.numbers], K))
-        shot = shoot(1, np.eye(4), board, sighting, K)
+        shot = locate_board(1, np.eye(4), board, sighting, K)
         mm, degrees = size_of(inverse(T) @ shot.T_camera_board)
         assert mm < 2.0
         assert degrees < 0.5
@@ -144,7 +150,7 @@ def test_a_camera_is_found_where_it_sits_whatever_frame_it_is_said_in(
     mm, degrees = size_of(inverse(X) @ fit.T_parent_camera)
     assert mm < 0.5
     assert degrees < 0.05
-    assert mm < 4 * fit.unsure_mm
+    assert mm < 4 * fit.std_mm
     assert fit.rms_px == pytest.approx(0.1 * np.sqrt(2), rel=0.1)
     assert fit.held_mm < 1.0
     assert fit.held_deg < 0.3
@@ -154,7 +160,7 @@ def test_a_camera_is_found_where_it_sits_whatever_frame_it_is_said_in(
     G = pose((0.3, -0.2, 0.1), turned(rng, 60.0))
     moved = solve(
         [
-            Shot(
+            BoardPose(
                 s.pose,
                 G @ s.T_parent_carrier,
                 s.points,
@@ -176,7 +182,7 @@ def test_one_bad_look_pulls_little_and_is_seen(
     shots = looks(X, Y, 14, rng)
     bad = shots[5]
     wrong = bad.T_parent_carrier @ pose((0.02, 0.0, 0.0))
-    shots[5] = Shot(
+    shots[5] = BoardPose(
         6, wrong, bad.points, bad.pixels, bad.intrinsics, bad.T_camera_board, bad.rms_px
     )
     fit = solve(shots)
@@ -206,7 +212,7 @@ def rotations(turns_deg: Sequence[tuple[float, float, float]]) -> list[Matrix]:
         ([(0, 0, 0), (30, 0, 0), (0, 30, 0)], "the board was seen from 3 poses; needed: 6"),
         (
             [(step, 0, 2 * step) for step in range(6)],
-            r"too alike: no two of them differ by more than 11\.2 degrees; needed: 20",
+            r"too similar: no two of them differ by more than 11\.2 degrees; needed: 20",
         ),
         (
             [(0, 0, 12 * step) for step in range(6)],
@@ -219,13 +225,13 @@ def test_poses_that_leave_a_motion_open_are_refused(
     turns_deg: list[tuple[float, float, float]], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        demand_varied(rotations(turns_deg))
+        check_pose_variety(rotations(turns_deg))
 
 
 def test_poses_about_two_axes_will_do() -> None:
     turns = [(0, 0, 0), (30, 0, 0), (0, 30, 0), (-30, 0, 0), (0, -30, 0), (0, 0, 30)]
     assert (
-        demand_varied(rotations(turns))
+        check_pose_variety(rotations(turns))
         == "6 poses, turned by up to 60 degrees, 60 of them about other axes"
     )
 
@@ -233,29 +239,29 @@ def test_poses_about_two_axes_will_do() -> None:
 def test_images_that_cannot_be_used_say_why(rng: np.random.Generator) -> None:
     empty = np.full((*SIZE, 3), 90, np.uint8)
     with pytest.raises(ValueError, match="no marker of DICT_4X4_50 is seen"):
-        shoot(1, np.eye(4), BOARD, BOARD.find(empty), K)
+        locate_board(1, np.eye(4), BOARD, BOARD.find(empty), K)
     larger = Board(columns=9, rows=7, square_mm=25.0, marker_mm=19.0)
     image = image_of(larger, before_camera(rng, spread_deg=0.0), rng)
     with pytest.raises(ValueError, match="is it another board"):
-        shoot(1, np.eye(4), BOARD, BOARD.find(image), K)
+        locate_board(1, np.eye(4), BOARD, BOARD.find(image), K)
     fifth_row = projected(before_camera(rng, spread_deg=0.0), np.array([[0.0, 0.1, 0.0]]), K)[0, 1]
     image[: round(fifth_row) + 20] = 90
     with pytest.raises(
         ValueError,
         match=r"markers 2\d, .* are seen, and this board has 0 to 16: is it another board\?",
     ):
-        shoot(1, np.eye(4), BOARD, BOARD.find(image), K)
+        locate_board(1, np.eye(4), BOARD, BOARD.find(image), K)
     far = image_of(BOARD, before_camera(rng, distance_m=6.0), rng)
-    assert BOARD.find(far).trouble
+    assert BOARD.find(far).problem
     line = BOARD.find(image_of(BOARD, before_camera(rng), rng))
     row = line.numbers < BOARD.columns - 1
     with pytest.raises(ValueError, match="corners in a single line are seen"):
-        shoot(1, np.eye(4), BOARD, type(line)(line.numbers[row], line.pixels[row]), K)
+        locate_board(1, np.eye(4), BOARD, type(line)(line.numbers[row], line.pixels[row]), K)
     with pytest.raises(
         ValueError,
         match=r"corners are .* pixels from where they would be on a board of 7x5 squares",
     ):
-        shoot(1, np.eye(4), BOARD, type(line)(np.roll(line.numbers, 1), line.pixels), K)
+        locate_board(1, np.eye(4), BOARD, type(line)(np.roll(line.numbers, 1), line.pixels), K)
 
 
 @pytest.mark.parametrize(
@@ -288,9 +294,7 @@ def test_a_board_is_printed_in_its_true_size(
     head = (tmp_path / "board.svg").read_text()[:2000]
     assert f'width="{points[0]}' in head
     assert f'height="{points[1]}' in head
-    with pytest.raises(
-        SystemExit, match=r"board\.doc is no kind of file that can be written; allowed: .*\.pdf"
-    ):
+    with pytest.raises(SystemExit, match=r"board\.doc has an unknown ending; allowed: .*\.pdf"):
         print_board([str(tmp_path / "board.doc")])
 
 
@@ -318,22 +322,19 @@ GOOD: dict[str, Any] = {
         ({"held_by": "left"}, "There is no arm 'left'"),
         (
             {"held_by": "arm"},
-            (
-                "The camera 'wrist' sits on arm, as the board does: one of them must move past the "
-                "other"
-            ),
+            "The camera 'wrist' and the board are both on arm; one of them must move",
         ),
-        ({"cameras": ["overhead"]}, "The camera 'overhead' stands still, as the board does"),
+        ({"cameras": ["overhead"]}, "The camera 'overhead' and the board both stand still"),
         ({"poses": [[0.0] * 7]}, r"Pose 1 is .*; iiwa14 has 8 joints: arm/a1, .* arm/gripper"),
-        ({"poses": [[0.0] * 7 + [float("nan")]]}, "The poses hold something that is no number"),
+        (
+            {"poses": [[0.0] * 7 + [float("nan")]]},
+            "The poses contain a value that is not a finite number",
+        ),
         ({"poses": []}, "There are no poses: calibration.poses"),
         ({"speed": 0}, "calibration.speed is 0.0; allowed: above 0"),
         (
             {"method": "clouds"},
-            (
-                "Clouds are laid over that of a camera that is trusted, another one: "
-                "calibration.reference"
-            ),
+            "method=clouds needs another camera, which is calibrated: calibration.reference",
         ),
         ({"poses_file": "/nowhere.yaml"}, "The file of poses /nowhere.yaml cannot be read"),
     ],
@@ -359,47 +360,44 @@ def test_poses_that_were_visited_can_be_visited_again(tmp_path: Path) -> None:
 
 def test_poses_are_looked_at_before_anything_moves() -> None:
     limits = SafetyLimits.of(IIWA14, table_clearance=0.01)
-    assert demand_reachable(np.stack([IIWA14.home] * 2), IIWA14, limits) == "2, in reach"
+    assert check_reachable(np.stack([IIWA14.home] * 2), IIWA14, limits) == "2, in reach"
     low, twisted = IIWA14.home.copy(), IIWA14.home.copy()
     low[1], twisted[0] = 1.4, 3.0
     with pytest.raises(ValueError, match=r"pose 2: arm/a1 is 3\.000; allowed: -2\.957 to 2\.957"):
-        demand_reachable([IIWA14.home, twisted], IIWA14, limits)
+        check_reachable([IIWA14.home, twisted], IIWA14, limits)
     with pytest.raises(
         ValueError, match=r"pose 1: an arm would be -\d+ mm over the table; needed: 10"
     ):
-        demand_reachable([low], IIWA14, limits)
+        check_reachable([low], IIWA14, limits)
     forwards, backwards = IIWA14.home.copy(), IIWA14.home.copy()
     forwards[[1, 3, 5]], backwards[[1, 3, 5]] = (0.7, -1.9, -0.66), (0.7, -1.9, 1.74)
     high = SafetyLimits.of(IIWA14, table_height=0.08)
     with pytest.raises(
         ValueError, match=r"the way to pose 2: an arm would be -\d+ mm over the table; needed: 0"
     ):
-        demand_reachable([forwards, backwards], IIWA14, high)
+        check_reachable([forwards, backwards], IIWA14, high)
     with pytest.raises(
         ValueError, match=r"the way to pose 1: an arm would be -\d+ mm over the table; needed: 0"
     ):
-        demand_first_way(forwards, backwards, IIWA14, high, near=False)
+        check_first_motion(forwards, backwards, IIWA14, high, near=False)
     with pytest.raises(
         ValueError,
-        match=(
-            r"Pose 1 is 2\.40 rad away from where arm/a6 is; allowed: 0\.5.* "
-            r"\(robot\.approach_s=8\)"
-        ),
+        match=(r"arm/a6 is 2\.40 rad away from pose 1; allowed: 0\.5.* \(robot\.approach_s=8\)"),
     ):
-        demand_first_way(forwards, backwards, IIWA14, limits, near=True)
-    demand_first_way(IIWA14.home + 0.4, IIWA14.home, IIWA14, limits, near=True)
+        check_first_motion(forwards, backwards, IIWA14, limits, near=True)
+    check_first_motion(IIWA14.home + 0.4, IIWA14.home, IIWA14, limits, near=True)
     low[1] = 1.0  # Where the arms are, they are.
-    demand_first_way(low, IIWA14.home, IIWA14, limits, near=False)
+    check_first_motion(low, IIWA14.home, IIWA14, limits, near=False)
 
 
 def test_what_carries_camera_and_board() -> None:
     q, hands = ALOHA.home, ALOHA.forward_kinematics(ALOHA.home)
-    np.testing.assert_allclose(carried(ALOHA, "world", "left", q), hands["left"])
+    np.testing.assert_allclose(carrier_pose(ALOHA, "world", "left", q), hands["left"])
     np.testing.assert_allclose(
-        carried(ALOHA, "left", None, q) @ hands["left"], np.eye(4), atol=1e-12
+        carrier_pose(ALOHA, "left", None, q) @ hands["left"], np.eye(4), atol=1e-12
     )
     np.testing.assert_allclose(
-        hands["left"] @ carried(ALOHA, "left", "right", q), hands["right"], atol=1e-12
+        hands["left"] @ carrier_pose(ALOHA, "left", "right", q), hands["right"], atol=1e-12
     )
 
 
@@ -420,6 +418,6 @@ def test_without_the_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
         older.delattr(opencv(), "calibrateHandEye")
         with pytest.raises(
             ValueError,
-            match=r"OpenCV [\d.]+ comes without calibrateHandEye, which calibration needs",
+            match=r"OpenCV [\d.]+ lacks calibrateHandEye, which calibration needs",
         ):
             opencv()

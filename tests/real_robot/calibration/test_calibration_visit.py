@@ -1,4 +1,4 @@
-"""How the arms of a calibration get from pose to pose: visited by plans like a policy's, or brought there by hand."""
+"""The motion of arms from pose to pose in a calibration: visited by plans, or moved by hand."""
 
 import socket
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ POSES = np.stack([IIWA14.home + AWAY, IIWA14.home - 0.5 * AWAY, IIWA14.home + 0.
 
 
 class Arms:
-    """Arms that do what plans say, seen by a camera that takes an image in time for every question."""
+    """Arms that follow plans exactly, with a camera whose images are new in every plan."""
 
     def __init__(self, **changes: Any) -> None:
         plain = {
@@ -44,7 +44,7 @@ class Arms:
         self.settings = CalibrationSettings.of(plain | changes, IIWA14)
         self.said: list[str] = []
         self.taken: list[tuple[int, float, NDArray[np.float64]]] = []
-        self.visit = PoseVisit(IIWA14, HZ, self.settings, take=self.take, say=self.said.append)
+        self.visit = PoseVisit(IIWA14, HZ, self.settings, take=self.take, report=self.said.append)
         self.now, self.q, self.stuck = 5.0, IIWA14.home.copy(), False
         self.ways: list[NDArray[np.float64]] = []
 
@@ -80,9 +80,7 @@ class Arms:
         raise AssertionError("It takes longer than it says.")
 
 
-def test_poses_are_visited_smoothly_with_the_grippers_as_they_are_and_images_are_taken_at_rest() -> (
-    None
-):
+def test_poses_are_visited_smoothly_with_still_grippers_and_images_are_taken_at_rest() -> None:
     arms = Arms()
     arms.q[7] = 0.3  # It holds the board.
     arms.until_done()
@@ -118,7 +116,10 @@ def test_a_camera_that_stands_still_is_waited_for_and_said(monkeypatch: pytest.M
     )
     arms.until_done()
     assert arms.taken == []
-    assert arms.said[0] == "Pose 1 was not reached: the arms do not rest, or a camera stands still."
+    assert (
+        arms.said[0]
+        == "Pose 1 was not reached: the arms do not rest, or a camera shows no new images."
+    )
 
 
 def test_after_a_hold_it_goes_on_from_where_the_arms_are() -> None:
@@ -153,9 +154,7 @@ class Pressed:
 
 @pytest.fixture
 def emulated() -> Iterator[tuple[Emulator, DeviceProcess]]:
-    with Emulator(
-        ["--plant", "first_order", "--cameras", "overhead", "--frame-hz", "25"]
-    ) as emulator:
+    with Emulator(plant="first_order", cameras=("overhead",), frame_hz=25.0) as emulator:
         driver = AlohaDriver(
             emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5, read_only=True
         )
@@ -195,7 +194,9 @@ def test_by_hand_images_are_taken_when_somebody_says_so(
     said, taken = list[str](), list[tuple[int, dict[str, Array]]]()
 
     def run(source: FrameSource, chosen: CalibrationSettings, *keys: Key) -> int:
-        hand = ByHand(device, source, contract, ALOHA, chosen, keys=Pressed(*keys), say=said.append)
+        hand = ByHand(
+            device, source, contract, ALOHA, chosen, keys=Pressed(*keys), report=said.append
+        )
         return hand.run(lambda number, seen: taken.append((number, dict(seen))))
 
     assert run(Looking(emulator.images), settings, Key.KEEP, Key.KEEP, Key.END) == 2
@@ -205,6 +206,5 @@ def test_by_hand_images_are_taken_when_somebody_says_so(
     assert device.latest().writes.tolist() == [0, 0]
     assert run(NoCameras(), replace(settings, patience_s=0.1), Key.KEEP, Key.END) == 0
     assert said[-1] == (
-        "Nothing was taken: hold the arms still. A camera that stands still would be the "
-        "other reason."
+        "No image was taken: the arms moved, or a camera shows no new images. Hold the arms still."
     )

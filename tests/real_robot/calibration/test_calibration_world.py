@@ -1,4 +1,4 @@
-"""Cameras that are not where the drawing has them, found again in the rendered KUKA cell; and the command from end to end."""
+"""Displaced cameras are found in the rendered KUKA workcell; and the command end to end."""
 
 import functools
 from collections.abc import Iterator
@@ -15,14 +15,15 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
-from stringline.real_robot.calibration.calibration_session import CalibrationDeployment
+from stringline.real_robot.calibration.calibration_session import CalibrationSession
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
-from stringline.real_robot.calibration.capture_set import Gallery
-from stringline.real_robot.calibration.cloud_alignment import DepthMean, Encounter, solve_clouds
+from stringline.real_robot.calibration.capture_set import CaptureSet
+from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean, solve_clouds
 from stringline.real_robot.calibration.outcome import Outcome, outcome_of
 from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import Identity
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.captured_datagrams import captured_in
@@ -44,6 +45,12 @@ def settings(*overrides: str) -> dict[str, Any]:
     plain = OmegaConf.to_container(composed(*overrides), resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def session(chosen: dict[str, Any]) -> CalibrationSession:
+    return CalibrationSession(
+        DeploymentSettings.of(chosen), CalibrationSettings.of_deployment(chosen)
+    )
 
 
 def plan(choice: str, **changes: Any) -> CalibrationSettings:
@@ -72,18 +79,18 @@ def in_hand() -> Iterator[SimulatedCell]:
     cell.close()
 
 
-def photographed(cell: SimulatedCell, chosen: CalibrationSettings, folder: Path) -> Gallery:
-    gallery = Gallery(chosen, cell.body, cell.contract, folder, lambda _: None)
+def captured(cell: SimulatedCell, chosen: CalibrationSettings, folder: Path) -> CaptureSet:
+    captures = CaptureSet(chosen, cell.embodiment, cell.contract, folder, lambda _: None)
     assert chosen.poses is not None
     for number, q in enumerate(chosen.poses, 1):
         for _ in range(chosen.looks):
-            gallery.take(number, cell.observe(q))
-    return gallery
+            captures.take(number, cell.observe(q))
+    return captures
 
 
 def assert_found(outcome: Outcome, truth: Matrix, drawn: Matrix) -> CalibratedCamera:
     """Holds a result against the truth, which is none if the truth is the drawing."""
-    assert not outcome.summary.trouble
+    assert not outcome.summary.problem
     assert outcome.camera is not None
     assert size_of(inverse(drawn) @ truth)[0] > 5 * WITHIN_MM
     mm, degrees = size_of(inverse(truth) @ outcome.camera.T_parent_camera)
@@ -101,14 +108,14 @@ def test_a_knocked_camera_is_found_by_a_board(
     cell: SimulatedCell = request.getfixturevalue("on_table" if name == "wrist" else "in_hand")
     chosen = plan(choice)
     cell.begin(1, {name: KNOCK})
-    gallery = photographed(cell, chosen, tmp_path)
+    captures = captured(cell, chosen, tmp_path)
     (mount,) = (mount for mount in IIWA14.cameras if mount.name == name)
-    outcome = outcome_of(gallery, name, Identity("7", PX, PX, 30.0), "today")
+    outcome = outcome_of(captures, name, Identity("7", PX, PX, 30.0), "today")
     camera = assert_found(outcome, cell.truth(name, IIWA14.home), mount.T_parent_camera)
     assert camera.residual_px is not None
     assert camera.residual_px < 0.5
     assert (camera.serial, camera.parent, camera.size) == ("7", mount.parent, (PX, PX))
-    assert camera.poses == len(gallery.shots[name]) >= 10
+    assert camera.poses == len(captures.detections[name]) >= 10
     assert len(list(tmp_path.glob(f"{name}_*.png"))) == len(
         chosen.poses if chosen.poses is not None else ()
     )
@@ -122,13 +129,10 @@ def test_a_board_of_another_size_is_noticed(on_table: SimulatedCell, tmp_path: P
         poses=plan_poses("kuka_wrist")[:7],
     )
     refused = outcome_of(
-        photographed(on_table, chosen, tmp_path), "wrist", Identity("7", PX, PX, 30.0), "today"
+        captured(on_table, chosen, tmp_path), "wrist", Identity("7", PX, PX, 30.0), "today"
     )
     assert refused.camera is None
-    assert (
-        "say that a square of the board is 30.0 mm wide; configured is 25"
-        in refused.summary.trouble
-    )
+    assert "a square of the board is 30.0 mm wide; configured: 25" in refused.summary.problem
 
 
 def test_a_knocked_camera_is_found_by_the_cloud_of_another(
@@ -136,9 +140,9 @@ def test_a_knocked_camera_is_found_by_the_cloud_of_another(
 ) -> None:
     on_table.begin(2, {"overhead": KNOCK})
     chosen = plan("kuka_clouds", looks=3, poses=plan_poses("kuka_clouds")[:3])
-    gallery = photographed(on_table, chosen, tmp_path)
+    captures = captured(on_table, chosen, tmp_path)
     (mount,) = (mount for mount in IIWA14.cameras if mount.name == "overhead")
-    outcome = outcome_of(gallery, "overhead", Identity("7", PX, PX, 30.0), "today")
+    outcome = outcome_of(captures, "overhead", Identity("7", PX, PX, 30.0), "today")
     camera = assert_found(outcome, on_table.truth("overhead", IIWA14.home), mount.T_parent_camera)
     assert camera.residual_px is None
     assert camera.method == "clouds"
@@ -149,21 +153,21 @@ def test_a_table_with_nothing_on_it_does_not_say_where_along_it_a_camera_is() ->
     px = 48
     camera, K = Camera("overhead", px, px, "simulated"), intrinsics(px, px, 42.0).astype(np.float64)
     mean, seen = DepthMean(camera, K), DepthMean(camera, K)
-    with pytest.raises(ValueError, match="The camera 'overhead' has shown no depth"):
+    with pytest.raises(ValueError, match="There is no depth image of the camera 'overhead'"):
         mean.surface()
     mean.add(np.full((px, px), 600, np.uint16))
     table = mean.surface()
-    flat = [Encounter(number, table, np.eye(4), table, np.eye(4)) for number in (1, 2)]
+    flat = [CloudPair(number, table, np.eye(4), table, np.eye(4)) for number in (1, 2)]
     with pytest.raises(
         ValueError,
-        match="at no pose. pose 1: what they see in common is too flat .*Put things on the table",
+        match="at no pose. pose 1: the common view is too flat .*Put objects on the table",
     ):
         solve_clouds(flat, np.eye(4))
     v, u = np.mgrid[:px, :px]
     pyramid = (600 + 4 * np.abs(u - 24) + 6 * np.abs(v - 21)).astype(np.uint16)
     seen.add(pyramid)
     alone = [
-        Encounter(number, seen.surface(), np.eye(4), seen.surface(), np.eye(4)) for number in (1, 2)
+        CloudPair(number, seen.surface(), np.eye(4), seen.surface(), np.eye(4)) for number in (1, 2)
     ]
     with pytest.raises(
         ValueError,
@@ -181,14 +185,14 @@ def test_images_without_a_board_are_refused(on_table: SimulatedCell, tmp_path: P
     chosen = plan(
         "kuka_wrist", board={"dictionary": "DICT_7X7_50"}, poses=[IIWA14.home.tolist()] * 2
     )
-    gallery = photographed(on_table, chosen, tmp_path)
-    outcome = outcome_of(gallery, "wrist", Identity("7", PX, PX, 30.0), "today")
+    captures = captured(on_table, chosen, tmp_path)
+    outcome = outcome_of(captures, "wrist", Identity("7", PX, PX, 30.0), "today")
     assert outcome.camera is None
     assert (
         "The camera 'wrist': the board was seen from no pose: no marker of DICT_7X7_50 is seen"
-        in outcome.summary.trouble
+        in outcome.summary.problem
     )
-    assert not any(photograph.good for photograph in gallery.photographs)
+    assert not any(image.used for image in captures.images)
 
 
 def test_the_command_writes_a_file_that_says_where_the_camera_is(
@@ -211,12 +215,12 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
     )
     poses = chosen["calibration"]["poses"] = chosen["calibration"]["poses"][:6]
     chosen["robot"]["emulator"]["capture"] = tmp_path
-    assert CalibrationDeployment(chosen).run()
+    assert session(chosen).run()
     said, count = capsys.readouterr().out, len(poses)
     assert f"ok      poses: {count}, in reach" in said
     assert f"{count} of {count} poses were reached." in said
     assert (
-        f"wrist: written to {file}.\nDeployments take it with robot.calibration_file={file}" in said
+        f"wrist: written to {file}.\nDeployments read it with robot.calibration_file={file}" in said
     )
     version = version_of(chosen["robot"]["driver"]["version"])
     commands = [
@@ -234,7 +238,7 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
     )
     assert mm < WITHIN_MM
     assert degrees < WITHIN_DEG
-    assert found.demand("wrist", "emulated/wrist").startswith("calibrated, residual")
+    assert found.check("wrist", "emulated/wrist").startswith("calibrated, residual")
     page = (tmp_path / "calibration" / "summary.html").read_text()
     assert page.count("<img ") == count
     assert 'wrist: <span class="good">written</span>' in page
@@ -245,16 +249,16 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((), "mode=calibrate needs to know what to measure: calibration=kuka_wrist"),
+        ((), "mode=calibrate needs the settings of a calibration: calibration=kuka_wrist"),
         (
             ("calibration=kuka_wrist", "calibration.poses=null"),
-            "Nobody can move emulated arms by hand: calibration.poses",
+            "Emulated arms cannot be moved by hand: calibration.poses",
         ),
     ],
 )
 def test_what_cannot_be_calibrated_is_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        CalibrationDeployment(settings(*overrides))
+        session(settings(*overrides))
 
 
 def test_nothing_moves_before_file_cameras_and_poses_are_sound(tmp_path: Path) -> None:
@@ -270,7 +274,7 @@ def test_nothing_moves_before_file_cameras_and_poses_are_sound(tmp_path: Path) -
         f"output={tmp_path}",
     )
     with pytest.raises(ValueError, match="Not started") as refused:
-        CalibrationDeployment(chosen).run()
+        session(chosen).run()
     for message in (
         "file of the result: The calibration file",
         "cameras to look through: ",

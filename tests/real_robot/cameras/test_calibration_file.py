@@ -1,4 +1,4 @@
-"""The file that says where cameras are: written whole, read back the same, and refused where it is not of this robot."""
+"""The file of camera poses: written atomically, read back equal, refused for another robot."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import pose, rotation_about
 from stringline.real_robot.calibration.outcome import merged
@@ -15,6 +16,7 @@ from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Cal
 from stringline.real_robot.cameras.camera import CameraError
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
+from stringline.real_robot.robots.robot_settings import RobotSettings
 
 T = pose((0.1, -0.2, 0.3), rotation_about((0.0, 0.6, 0.8), 0.7))
 WRIST = CalibratedCamera(
@@ -63,12 +65,12 @@ def test_cameras_that_are_measured_now_take_the_place_of_what_was_known(file: Pa
     [
         (
             {"version": 0},
-            "is of version 0; this program reads version 1. Measure the cameras again",
+            "has version 0; allowed: 1. Calibrate the cameras again",
         ),
-        ({"version": None}, "is of version None"),
-        ({"embodiment": "aloha"}, "is of the body aloha; this one is iiwa14"),
-        ({"cameras": {}}, "must have `cameras:` with an entry for each"),
-        ({"cameras": {"wrist": 3}}, "must have `cameras:` with an entry for each"),
+        ({"version": None}, "has version None"),
+        ({"embodiment": "aloha"}, "is for the embodiment aloha; the robot is iiwa14"),
+        ({"cameras": {}}, "must have `cameras:` with an entry per camera"),
+        ({"cameras": {"wrist": 3}}, "must have `cameras:` with an entry per camera"),
     ],
 )
 def test_a_file_of_another_robot_or_time_is_refused(
@@ -84,20 +86,17 @@ def test_a_file_of_another_robot_or_time_is_refused(
     [
         (
             {"parent": "world"},
-            "The camera 'wrist' was calibrated on 'world'; this body carries it on 'arm'",
+            "The camera 'wrist' was calibrated in the frame of 'world'; its frame is 'arm'",
         ),
-        ({"size": None}, "does not say size. If it is an old one, measure the camera again"),
-        ({"size": [480]}, "The calibration of the camera 'wrist' cannot be read: "),
+        ({"size": None}, "lacks size. Calibrate the camera again"),
+        ({"size": [480]}, "The calibration of the camera 'wrist' is invalid: "),
         (
             {"residual_mm": "small"},
-            (
-                "The calibration of the camera 'wrist' cannot be read: could not convert string to "
-                "float"
-            ),
+            ("The calibration of the camera 'wrist' is invalid: could not convert string to float"),
         ),
-        ({"T_parent_camera": (2 * T).tolist()}, "T_parent_camera is no rotation with a place"),
-        ({"T_parent_camera": [[1.0, 2.0]]}, "T_parent_camera is no rotation with a place"),
-        ({"T_parent_camera": (np.nan * T).tolist()}, "T_parent_camera is no rotation with a place"),
+        ({"T_parent_camera": (2 * T).tolist()}, "T_parent_camera is not rigid"),
+        ({"T_parent_camera": [[1.0, 2.0]]}, "T_parent_camera is not rigid"),
+        ({"T_parent_camera": (np.nan * T).tolist()}, "T_parent_camera is not rigid"),
     ],
 )
 def test_a_broken_entry_is_refused(file: Path, change: dict[str, Any], message: str) -> None:
@@ -121,20 +120,18 @@ def test_a_broken_file_is_refused(file: Path) -> None:
 def test_other_cameras_and_other_images_are_refused(file: Path) -> None:
     calibration = Calibration.read(file, IIWA14)
     assert (
-        calibration.demand("wrist", "0123", (480, 640))
+        calibration.check("wrist", "0123", (480, 640))
         == "calibrated, residual 1.25 mm, 0.08 degrees"
     )
+    with pytest.raises(CameraError, match="its serial number is 0124; the calibration is for 0123"):
+        calibration.check("wrist", "0124", (480, 640))
     with pytest.raises(
-        CameraError, match="of the camera with serial number 0123; this one has 0124"
+        CameraError, match="its images are 1280x720; it was calibrated with 640x480"
     ):
-        calibration.demand("wrist", "0124", (480, 640))
-    with pytest.raises(
-        CameraError, match="it was calibrated with images of 640x480; now they are 1280x720"
-    ):
-        calibration.demand("wrist", "0123", (720, 1280))
+        calibration.check("wrist", "0123", (720, 1280))
 
 
-def robot(file: Path, **more: Any) -> dict[str, Any]:
+def robot(file: Path, **more: Any) -> RobotSettings:
     plain = {
         "name": "emulated",
         "transport": "fri",
@@ -149,7 +146,7 @@ def robot(file: Path, **more: Any) -> dict[str, Any]:
         "control_hz": 50.0,
         "lock_step": True,
     }
-    return plain | {"calibration_file": str(file)} | more
+    return RobotSettings.of(plain | {"calibration_file": str(file)} | more)
 
 
 def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(
@@ -160,25 +157,88 @@ def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(
     with pytest.raises(
         ValueError,
         match=(
-            r"calibration file: the calibration is of the camera with serial number 0123; this "
-            r"one has"
+            "calibration file: its serial number is emulated/wrist; the calibration is for 0123"
         ),
     ):
-        checklist.demand()
+        checklist.check_passed()
     Calibration({"wrist": replace(WRIST, serial="emulated/wrist")}).write(file, IIWA14)
-    checklist, cell = Checklist(), RobotFactory(robot(file, cameras=["wrist", "overhead"]))
-    cell.check(checklist, moving=True)
-    checklist.demand()
+    checklist, both = Checklist(), RobotFactory(robot(file, cameras=["wrist", "overhead"]))
+    both.check(checklist, moving=True)
+    checklist.check_passed()
     said = capsys.readouterr().out
     assert "wrist: calibrated, residual 1.25 mm, 0.08 degrees" in said
     assert (
-        "overhead: not in the calibration file: taken to be where the body's drawing has it" in said
+        "overhead: not in the calibration file: the nominal pose of the embodiment is used" in said
     )
     hand = IIWA14.forward_kinematics(IIWA14.home)["arm"]
-    np.testing.assert_allclose(cell.body.camera_poses(IIWA14.home)["wrist"], hand @ T)
+    np.testing.assert_allclose(both.embodiment.camera_poses(IIWA14.home)["wrist"], hand @ T)
     checklist, gone = Checklist(), RobotFactory(robot(file.parent / "none.yaml", lock_step=False))
     gone.check(checklist, moving=True)
     with pytest.raises(
         ValueError, match=r"The calibration file .*none\.yaml cannot be read: No such file"
     ):
-        checklist.demand()
+        checklist.check_passed()
+
+
+CALIBRATED = """
+version: 1
+embodiment: aloha
+cameras:
+  overhead:
+    serial: "111"
+    parent: world
+    size: [480, 640]
+    T_parent_camera: [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.9], [0, 0, 0, 1]]
+    residual_mm: 1.4
+    residual_deg: 0.1
+"""
+
+
+def test_a_calibration_moves_its_cameras_and_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(CALIBRATED)
+    calibration = Calibration.read(file, ALOHA)
+    moved, before = (
+        calibration.applied(ALOHA).camera_poses(ALOHA.home),
+        ALOHA.camera_poses(ALOHA.home),
+    )
+    assert np.allclose(moved["overhead"][:3, 3], [0.1, 0.2, 0.9])
+    assert all(np.array_equal(moved[name], before[name]) for name in before if name != "overhead")
+    assert calibration.check("overhead", "111") == "calibrated, residual 1.4 mm, 0.1 degrees"
+    with pytest.raises(
+        CameraError,
+        match="its serial number is 222; the calibration is for 111",
+    ):
+        calibration.check("overhead", "222")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("overhead", "overhaed", "There is no camera 'overhaed'. Did you mean 'overhead'"),
+        ("cameras:", "camera:", "must have `cameras:` with an entry per camera"),
+        ("residual_mm: 1.4", "", "lacks residual_mm. Calibrate the camera again"),
+        ("[0, 0, 1, 0.9]", "[0, 0, 2, 0.9]", "T_parent_camera is not rigid"),
+        ("[0, 0, 1, 0.9]", "[0, 0, -1, 0.9]", "T_parent_camera is not rigid"),
+    ],
+)
+def test_a_calibration_that_is_none_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(CALIBRATED.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        Calibration.read(file, ALOHA)
+    with pytest.raises(ValueError, match="cannot be read"):
+        Calibration.read(tmp_path / "none.yaml", ALOHA)
+
+
+@pytest.mark.parametrize("residual", ["residual_mm: 7.5", "residual_mm: .nan"])
+def test_a_calibration_that_fits_badly_is_refused(tmp_path: Path, residual: str) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(CALIBRATED.replace("residual_mm: 1.4", residual))
+    with pytest.raises(
+        CameraError,
+        match=r"its calibration has a residual .* mm, 0.1 degrees; allowed: 5 mm, 0.5 degrees",
+    ):
+        Calibration.read(file, ALOHA).check("overhead", "111")

@@ -14,14 +14,16 @@ from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.policies.checkpoints.load import build_policy, open_policy, save_policy
-from stringline.real_robot.deployment.policy_deployment import Deployment
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import demand_fit
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
+from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
+from stringline.real_robot.protocol_in_the_loop.real_time_runner import check_embodiment
+from stringline.real_robot.robots.robot_settings import RobotSettings
 
 SMALL = (
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=2",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=2",
     "policy.chunk=30",
     "policy.draws=2",
     "policy.sampling_steps=2",
@@ -46,7 +48,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "+encoder=cayley",
             "+coordinates=metric",
             "+depth=colours",
-            "policy.memory.cameras=[overhead,wrist]",
+            "policy.observation_encoder.cameras=[overhead,wrist]",
         ]
         model = OmegaConf.to_container(compose(overrides=[*chosen, *SMALL]).policy, resolve=True)
     assert isinstance(model, dict)
@@ -89,7 +91,7 @@ def test_an_episode_on_an_emulated_kuka_arm(
         "most_missed": 200,
     }  # On a busy machine many answers are late.
     chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
-    Deployment(chosen).run()
+    PolicyDeployment(DeploymentSettings.of(chosen)).run()
     said = capsys.readouterr().out
     assert "Deploying to kuka_emulated" in said
     assert "ok      ports and servos" in said
@@ -109,7 +111,8 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_cloc
     )
     soon = "+robot.emulator.clock_samples=20"  # It is long until a real program knows the time.
     with own_network():
-        Deployment(settings(*overrides, soon, robot="kuka_lcm_emulated")).run()
+        chosen = settings(*overrides, soon, robot="kuka_lcm_emulated")
+        PolicyDeployment(DeploymentSettings.of(chosen)).run()
     said = capsys.readouterr().out
     assert "Deploying to kuka_lcm_emulated" in said
     assert "ok      ports and servos" in said
@@ -121,11 +124,14 @@ def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> 
     with pytest.raises(
         ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"
     ):
-        Deployment(settings("robot.driver.version=1.11"))
+        PolicyDeployment(DeploymentSettings.of(settings("robot.driver.version=1.11")))
 
 
 def test_a_policy_for_other_arms_is_not_run_by_the_clock(checkpoint: Path) -> None:
     with pytest.raises(
         ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"
     ):
-        demand_fit(open_policy(str(checkpoint))[0], {"name": "aloha_emulated", "driver": {}})
+        check_embodiment(
+            open_policy(str(checkpoint))[0],
+            RobotSettings(name="aloha_emulated", control_hz=50.0, device_hz=100.0, lock_step=False),
+        )

@@ -1,4 +1,4 @@
-"""Leaders lead followers over pseudo-terminals on both sides, and what they do becomes an episode."""
+"""Leaders lead followers over pseudo-terminals on both sides, and the episode is recorded."""
 
 import threading
 import time
@@ -13,14 +13,13 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
-from stringline.real_robot.deployment.leader_teleoperation import LedEpisode, Teleoperation
+from stringline.real_robot.deployment.leader_teleoperation import TeleopEpisode, Teleoperation
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
-from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
 from stringline.real_robot.emulators.plants.hand_plant import save_hand
-from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
@@ -33,7 +32,7 @@ WAIST, ELBOW, GRIPPER = 0, 2, 13
 
 
 def led_to() -> Vector:
-    """Where the hand goes: the left elbow beyond the follower's reach, the right gripper half open."""
+    """A motion of the hand: left elbow beyond the follower's range, right gripper half open."""
     q = ALOHA.home.copy()
     q[[WAIST, ELBOW, GRIPPER]] = [0.4, 1.9, 0.5]
     return q
@@ -59,7 +58,7 @@ def hand(tmp_path: Path) -> Iterator[LeaderEmulator]:
         np.array([0.0, 0.2, 1.0]),
         np.stack([ALOHA.home, ALOHA.home, led_to()]),
     )
-    with LeaderEmulator(tmp_path / "way.npz") as running:
+    with LeaderEmulator(hand=tmp_path / "way.npz") as running:
         yield running
 
 
@@ -173,11 +172,11 @@ def test_nothing_moves_before_leaders_and_followers_agree(
     ):
         teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
     said: list[str] = []
-    assert not teleoperation.wait(0.2, stop=lambda: False, say=said.append)
+    assert not teleoperation.wait(0.2, stop=lambda: False, report=said.append)
     assert len(said) == 1
     assert "Bring the leaders to the followers: left/waist is 0." in said[0]
     teleoperation.approach(0.5)
-    assert teleoperation.wait(0.2, stop=lambda: False, say=said.append)
+    assert teleoperation.wait(0.2, stop=lambda: False, report=said.append)
     assert abs(device.latest().arms.position[WAIST]) < 0.1
     assert teleoperation.run(0.2, stop=lambda: False, record=nothing, report=nothing).targets > 0
 
@@ -189,7 +188,7 @@ def test_a_fault_of_the_followers_ends_the_episode(
         if seconds > 0.2:
             emulator.fault("right", "overload", 4)
 
-    led: LedEpisode = Teleoperation(leaders, device, ALOHA).run(
+    led: TeleopEpisode = Teleoperation(leaders, device, ALOHA).run(
         10.0, stop=lambda: False, record=nothing, report=report
     )
     assert led.seconds < 5.0

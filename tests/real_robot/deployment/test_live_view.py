@@ -1,4 +1,4 @@
-"""The live view: what reaches rerun out of a ring and a box of images, in a process of its own; and what is refused."""
+"""The live view: what reaches rerun from a ring and a queue of images, and what is refused."""
 
 import importlib
 import time
@@ -12,7 +12,7 @@ import pytest
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.deployment.live_view import LiveView, check_place, viewing
+from stringline.real_robot.deployment.live_view import LiveView, check_view, viewing
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -62,8 +62,8 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     pen, file = IncidentLog(device.incidents.memory, LAYOUT, 14), tmp_path / "new" / "live.rrd"
     record = np.zeros((), LAYOUT)
     record["position"], record["mode"], record["reasons"] = ALOHA.home, Mode.HOLD, Reason.TABLE
-    settings = {"view": str(file), "robot": {"device_hz": 100.0}, "task": {"frame_hz": 100.0}}
-    with viewing(settings, device, CONTRACT, ALOHA, Images()) as show:
+    rates = {"period_s": 0.01, "frame_hz": 100.0}
+    with viewing(str(file), device, CONTRACT, ALOHA, Images(), **rates) as show:
         deadline = time.monotonic() + 20.0
         while not file.exists():
             assert time.monotonic() < deadline
@@ -98,7 +98,7 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     (said,) = [
         text[0] for batch in found["/filter/mode"] for text in batch["TextLog:text"].to_pylist()
     ]
-    assert said == "HOLD: a target would press an arm into the table"
+    assert said == "HOLD: a target would move an arm into the table"
     strips = found["/world/arms"][-1]["LineStrips3D:strips"].to_pylist()[-1]
     assert np.allclose(
         strips[0],
@@ -108,7 +108,7 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
 
 
 def test_nobody_who_did_not_ask_is_shown_anything(device: DeviceProcess) -> None:
-    with viewing({"view": None}, device, CONTRACT, ALOHA, Images()) as show:
+    with viewing(None, device, CONTRACT, ALOHA, Images(), period_s=0.01, frame_hz=10.0) as show:
         show(DeviceState.of(np.zeros((), LAYOUT)))
 
 
@@ -116,16 +116,16 @@ def test_without_a_log_or_a_place_there_is_no_view() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA)) as silent,
-        pytest.raises(ValueError, match="reads what the device process notes: log.folder=FOLDER"),
+        pytest.raises(ValueError, match="reads the log of the device process: log.folder=FOLDER"),
     ):
         LiveView(silent, CONTRACT, ALOHA, "spawn", period_s=0.01, frame_hz=10.0)
     with pytest.raises(
         ValueError, match=r"view is 'file.mp4'; allowed: null, spawn, FILE.rrd, or rerun\+http"
     ):
-        check_place("file.mp4")
+        check_view("file.mp4")
 
 
 def test_a_missing_viewer_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r'Run: pip install "stringline\[view\]"'):
-        check_place("spawn")
+        check_view("spawn")

@@ -1,4 +1,4 @@
-"""Dry runs that send nothing, twins that are driven beside, and what an operator and a checklist look at."""
+"""Dry runs that send nothing, twins beside the arms, operator keys, limits files and adapters."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog
-from stringline.real_robot.device.twin import Divergence, ShadowedProcess
+from stringline.real_robot.device.twin import Divergence, TwinnedDeviceProcess
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -24,7 +24,7 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
-from stringline.real_robot.robots.latency_timer import demand_quick, latency_timer_ms
+from stringline.real_robot.robots.latency_timer import check_latency_timer, latency_timer_ms
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.limits_file import merged_limits, read_limits
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -145,8 +145,8 @@ def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(
 ) -> None:
     divergence = Divergence(ALOHA)
     with (
-        Emulator(["--plant", "first_order"]) as world,
-        ShadowedProcess(driver(emulator), ALOHA, LIMITS) as device,
+        Emulator(plant="first_order") as world,
+        TwinnedDeviceProcess(driver(emulator), ALOHA, LIMITS) as device,
         DeviceProcess(driver(world), ALOHA, LIMITS) as twin,
     ):
         device.twin = twin
@@ -262,7 +262,7 @@ def test_an_adapter_that_keeps_bytes_back_is_refused_and_says_what_to_do(tmp_pat
     port = tmp_path / "dev" / "ttyDXL_follower_left"
     port.symlink_to("ttyUSB3")
     assert latency_timer_ms(str(port), tmp_path) is None
-    assert demand_quick(str(port), tmp_path) == f"{port} not known"
+    assert check_latency_timer(str(port), tmp_path) == f"{port} not known"
     timer = tmp_path / "bus/usb-serial/devices/ttyUSB3/latency_timer"
     timer.parent.mkdir(parents=True)
     timer.write_text("16\n")
@@ -270,6 +270,6 @@ def test_an_adapter_that_keeps_bytes_back_is_refused_and_says_what_to_do(tmp_pat
         ValueError,
         match=r"keeps bytes back for 16 ms.* sudo tee /sys/bus/usb-serial/devices/ttyUSB3",
     ):
-        demand_quick(str(port), tmp_path)
+        check_latency_timer(str(port), tmp_path)
     timer.write_text("1\n")
-    assert demand_quick(str(port), tmp_path) == f"{port} 1 ms"
+    assert check_latency_timer(str(port), tmp_path) == f"{port} 1 ms"

@@ -1,8 +1,7 @@
-"""The command's work: what it checks, what it refuses with which words, and an episode on emulated arms."""
+"""The deployment of a policy: its checks and refusals, and episodes on emulated arms."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +14,14 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.checkpoints.load import build_policy, save_policy
-from stringline.real_robot.deployment.policy_deployment import Deployment
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
+from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 
 SMALL = (
     "policy.dim=32",
     "policy.depth=1",
-    "policy.memory.dim=32",
-    "policy.memory.depth=2",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=2",
     "policy.chunk=30",
     "policy.draws=2",
     "policy.sampling_steps=2",
@@ -29,12 +29,12 @@ SMALL = (
 CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 
 
-def settings(*overrides: str) -> dict[str, Any]:
+def settings(*overrides: str) -> DeploymentSettings:
     chosen = ["record=null", "log.folder=null", *overrides]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
     assert isinstance(composed, dict)
-    return {str(key): value for key, value in composed.items()}
+    return DeploymentSettings.of({str(key): value for key, value in composed.items()})
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_an_episode_on_emulated_arms(
 ) -> None:
     how = (f"robot.lock_step={lock_step}", f"execution={execution}", "execute_steps=24")
     chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=1.0", *how)
-    assert not Deployment(chosen).run()
+    assert not PolicyDeployment(chosen).run()
     said = capsys.readouterr().out
     assert "ok      ports and servos: 18 servos answer and are set as they should be" in said
     assert "The safety filter" in said
@@ -79,7 +79,7 @@ def test_without_hardware_the_missing_ports_are_named(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
-        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
+        PolicyDeployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
     message = str(refused.value)
     assert "/dev/ttyDXL_follower_left cannot be opened: No such file or directory." in message
     assert "/dev/ttyDXL_follower_right cannot be opened" in message
@@ -88,7 +88,7 @@ def test_without_hardware_the_missing_ports_are_named(
 
 
 def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
-    """What people say of the task, or another text; one that it does not know is refused before anything moves."""
+    """The instruction of the task, or another one; an unknown one is refused before any motion."""
     known = ["hand over the banana and put it into the bowl", "wave"]
     checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=known)
     chosen = (
@@ -97,17 +97,17 @@ def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
         "task.time_limit_s=0.1",
         f"output={tmp_path}",
     )
-    for more in ((), ("told=wave",)):
-        assert not Deployment(settings(*chosen, *more)).run()
+    for more in ((), ("prompt=wave",)):
+        assert not PolicyDeployment(settings(*chosen, *more)).run()
     with pytest.raises(ValueError, match="Not started") as refused:
-        Deployment(settings(*chosen, "told=wive")).run()
+        PolicyDeployment(settings(*chosen, "prompt=wive")).run()
     assert "There is no instruction 'wive'. Did you mean 'wave'" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("task.control_hz=25", "control_hz: 50.0 is asked for, 25.0 is offered."),
+        ("task.control_hz=25", "control_hz: 50.0 is required, 25.0 is offered."),
         ("task.cameras=[overhead,wrist_left]", "There is no camera 'wrist_right'."),
     ],
 )
@@ -115,18 +115,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
     checkpoint: Path, override: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
-        Deployment(settings(f"checkpoint={checkpoint}", override)).run()
+        PolicyDeployment(settings(f"checkpoint={checkpoint}", override)).run()
     assert message in str(refused.value)
 
 
 def test_a_missing_checkpoint_is_named_before_anything_moves() -> None:
     with pytest.raises(ValueError, match="nowhere"):
-        Deployment(settings("checkpoint=/nowhere/at/all", "robot=aloha")).run()
+        PolicyDeployment(settings("checkpoint=/nowhere/at/all", "robot=aloha")).run()
 
 
 def test_only_emulated_arms_can_wait() -> None:
     with pytest.raises(ValueError, match="Only an emulated robot can run in lock-step"):
-        Deployment(settings("checkpoint=x", "robot=aloha", "robot.lock_step=true"))
+        PolicyDeployment(settings("checkpoint=x", "robot=aloha", "robot.lock_step=true"))
 
 
 def test_a_delay_is_measured_by_the_clock_only() -> None:
@@ -134,13 +134,13 @@ def test_a_delay_is_measured_by_the_clock_only() -> None:
         ValueError,
         match="In lock-step the world waits for the policy, so there is no delay to measure",
     ):
-        Deployment(
+        PolicyDeployment(
             settings("checkpoint=x", "execution=real_time_chunking", "execution.delay_s=measured")
         )
     with pytest.raises(
         ValueError, match="no execution 'real_time'. Did you mean 'real_time_chunking'"
     ):
-        Deployment(settings("checkpoint=x", "execution.name=real_time"))
+        PolicyDeployment(settings("checkpoint=x", "execution.name=real_time"))
 
 
 def test_a_dry_run_computes_and_moves_nothing(
@@ -149,7 +149,7 @@ def test_a_dry_run_computes_and_moves_nothing(
     chosen = settings(
         f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.5", f"output={tmp_path}"
     )
-    assert not Deployment(chosen).run()
+    assert not PolicyDeployment(chosen).run()
     said = capsys.readouterr().out
     assert "Deploying to aloha_emulated, mode dry_run" in said
     assert "50 commands were computed and none was sent; 0 more were not seen." in said
@@ -167,7 +167,7 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         "task.time_limit_s=1.0",
         *kept,
     )
-    assert not Deployment(chosen).run()
+    assert not PolicyDeployment(chosen).run()
     said = capsys.readouterr().out
     assert "Arms and twin, over " in said
     assert "No terminal, hence no operator keys; Ctrl-C makes the arms hold." in said
@@ -184,10 +184,16 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     ("overrides", "message"),
     [
         (("mode=dryrun",), "There is no mode of deployment 'dryrun'. Did you mean 'dry_run'"),
-        (("mode=teleop",), "A deployment of a policy is not led by hand"),
-        (("mode=calibrate",), "A deployment of a policy calibrates nothing"),
-        (("mode=shadow",), "A twin and a hand go by the clock: robot.lock_step=false"),
-        (("take_over=true",), "A twin and a hand go by the clock: robot.lock_step=false"),
+        (("mode=teleop",), "mode=teleop has no policy"),
+        (("mode=calibrate",), "mode=calibrate has no policy"),
+        (
+            ("mode=shadow",),
+            "mode=shadow and take_over=true run in real time: robot.lock_step=false",
+        ),
+        (
+            ("take_over=true",),
+            "mode=shadow and take_over=true run in real time: robot.lock_step=false",
+        ),
         (("seed=-1",), "seed is -1; allowed: whole numbers 0 and above"),
         (("seconds=0",), "seconds is 0; allowed: above 0"),
         (("robot.device_hz=0",), "robot.device_hz is 0.0; allowed: above 0"),
@@ -198,7 +204,7 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         ),
         (
             ("take_over=true", "mode=dry_run", "robot.lock_step=false"),
-            "In a dry run nothing moves, so nobody can take over",
+            "A dry run moves no arms, so nobody can take over",
         ),
     ],
 )
@@ -206,17 +212,17 @@ def test_modes_that_do_not_go_together_are_refused(
     overrides: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        Deployment(settings("checkpoint=x", *overrides))
+        PolicyDeployment(settings("checkpoint=x", *overrides))
 
 
 def test_real_arms_do_not_move_without_a_limits_file(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="limits file: real arms need one") as refused:
-        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
+        PolicyDeployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
     assert "Not started" in str(refused.value)
     file = tmp_path / "limits.yaml"
     file.write_text("table_height: 0.01\n")
     with pytest.raises(ValueError, match="Not started") as refused:
-        Deployment(
+        PolicyDeployment(
             settings(f"checkpoint={checkpoint}", "robot=aloha", f"robot.limits_file={file}")
         ).run()
     assert "limits file" not in str(refused.value)

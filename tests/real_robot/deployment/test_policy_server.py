@@ -1,4 +1,4 @@
-"""A deployment by the clock whose policy server stands still for a while, goes on, and is killed."""
+"""A deployment in real time whose policy server stops for a while, continues, and is killed."""
 
 import signal
 import subprocess
@@ -17,7 +17,8 @@ from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.remote.protocol import RemoteError
-from stringline.real_robot.deployment.policy_deployment import Deployment
+from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
+from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 from stringline.real_robot.incidents.incident_format import Kind
 from stringline.real_robot.incidents.incident_log import unpack_chunk
 from stringline.real_robot.incidents.incident_reader import Incident
@@ -59,7 +60,7 @@ serve(Swinging(), port=0, started=lambda port: print(port, flush=True))
 """
 
 
-def test_arms_hold_while_the_policy_server_stands_still_and_when_it_is_killed_and_nothing_recorded_is_lost(
+def test_arms_hold_while_the_policy_server_stops_and_when_it_is_killed_and_no_record_is_lost(
     tmp_path: Path,
 ) -> None:
     script = SERVER.format(root=str(Path(stringline.__file__).parents[1]))
@@ -108,14 +109,15 @@ def deploy(address: str, folder: Path) -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
     assert isinstance(composed, dict)
-    Deployment({str(key): value for key, value in composed.items()}).run()
+    settings = DeploymentSettings.of({str(key): value for key, value in composed.items()})
+    PolicyDeployment(settings).run()
 
 
 Cycles = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def cycles(incident: Incident) -> Cycles:
-    """Returns of each cycle its mode, its time, how long the last action due had been past, and the command (T, 14)."""
+    """Returns mode, time, time since the last due action, and command (T, 14) of each cycle."""
     assert not incident.damage
     assert not incident.missing
     records = {entry.number: record for entry, record in incident.cycles}

@@ -1,4 +1,4 @@
-"""An operator beside a policy on emulated arms: hold and go on, end, home, reset after a fault, taking over with leaders."""
+"""An operator supervises a policy: hold, end, home, reset after a fault, and taking over."""
 
 import os
 import signal
@@ -20,11 +20,10 @@ from stringline.real_robot.device.device_process import DeviceError, DeviceProce
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
-from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
 from stringline.real_robot.emulators.plants.hand_plant import save_hand
-from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
-from stringline.real_robot.execution.real_time import LiveEpisode, RealTimeRobot
+from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.operator_keys import Key, NoKeys
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -72,7 +71,7 @@ class Circling:
 
 
 class Thinking(Circling):
-    """The same, with plans of two seconds; in its first session it answers once, and then not before the arms have braked."""
+    """Plans for two seconds; in its first session only until the arms have braked after a plan."""
 
     sessions = 0
     thinks: ClassVar[bool] = False
@@ -96,7 +95,7 @@ class Thinking(Circling):
 
 
 class Hand:
-    """Somebody who presses the keys of a script, each when its time has come, and answers questions at once."""
+    """An operator who presses the keys of a script and answers waits at once."""
 
     def __init__(
         self, script: list[tuple[Callable[[], bool], Key]], answers: list[Key] | None = None
@@ -128,10 +127,10 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
 
 
 def run(
-    around: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling
-) -> LiveEpisode:
-    robot = RealTimeRobot(around.device, NoCameras(), BLIND, ALOHA)
-    return SupervisedRun(robot, policy, 10, around).run(
+    supervision: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling
+) -> RealTimeEpisode:
+    robot = RealTimeRobot(supervision.device, NoCameras(), BLIND, ALOHA)
+    return SupervisedRun(robot, policy, 10, supervision).run(
         seconds, done=lambda: False, report=lambda *_: None
     )
 
@@ -226,7 +225,7 @@ def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
     assert hand.asked[1] == (Key.RESET, Key.END)
     assert "left/shoulder" in episode.fault[0]
     assert "left/shoulder" in capsys.readouterr().out
-    assert device.latest().mode is Mode.FAULT  # Nobody has said that it is over.
+    assert device.latest().mode is Mode.FAULT  # The operator has not reset it.
 
 
 def test_a_fault_that_comes_up_while_the_arms_brake_is_told_and_wants_a_reset(
@@ -277,8 +276,8 @@ def test_after_a_fault_r_goes_on_and_without_keys_it_is_the_end(device: DevicePr
     endings = []
     for hand in (Hand([(after(1.0), Key.END)], [Key.RESET]), NoKeys()):
         Confused.sessions = 0
-        around = Supervision(device, ALOHA, hand)
-        supervised = SupervisedRun(robot, Confused, 2, around)
+        supervision = Supervision(device, ALOHA, hand)
+        supervised = SupervisedRun(robot, Confused, 2, supervision)
         endings.append(supervised.run(20.0, done=lambda: False, report=lambda *_: None))
         assert Confused.sessions == (2 if isinstance(hand, Hand) else 1)
     reset, ended = endings
@@ -292,7 +291,7 @@ def leaders(tmp_path: Path) -> Iterator[AlohaLeaders]:
     end = ALOHA.home.copy()
     end[0] = 0.25
     save_hand(tmp_path / "way.npz", np.array([0.0]), end[None])
-    with LeaderEmulator(tmp_path / "way.npz") as emulated:
+    with LeaderEmulator(hand=tmp_path / "way.npz") as emulated:
         arms = AlohaLeaders(emulated.ports, answer_timeout_s=0.05)
         arms.connect()
         yield arms
@@ -309,7 +308,11 @@ def test_t_lets_a_person_lead_and_says_in_which_states(
 
     hand = Hand([(after(0.4), Key.TAKE_OVER), (there, Key.TAKE_OVER), (after(0.4), Key.END)])
     led = Teleoperation(leaders, device, ALOHA, agree=0.5)
-    run(Supervision(device, ALOHA, hand, leaders=led, led=lambda *step: states.append(step)))
+    run(
+        Supervision(
+            device, ALOHA, hand, leaders=led, record_by_hand=lambda *step: states.append(step)
+        )
+    )
     assert len(states) >= 5
     assert states[-1][0].arms.position[0] == pytest.approx(
         0.25, abs=0.02
@@ -324,7 +327,8 @@ def test_what_keys_mean_is_said_where_they_mean_something(
 ) -> None:
     led = Teleoperation(leaders, device, ALOHA)
     assert (
-        "t: take over with the leaders" in Supervision(device, ALOHA, NoKeys(), leaders=led).words()
+        "t: take over with the leaders"
+        in Supervision(device, ALOHA, NoKeys(), leaders=led).describe_keys()
     )
-    words = Supervision(device, ALOHA, NoKeys(), home_s=0.0).words()
-    assert words == "space: hold, again: go on; q: stop softly and end; r: go on after a fault"
+    keys = Supervision(device, ALOHA, NoKeys(), home_s=0.0).describe_keys()
+    assert keys == "space: hold, again: continue; q: stop softly and end; r: continue after a fault"

@@ -1,7 +1,7 @@
-"""`stringline-deploy mode=teleop`: what is checked, refused and recorded; and which modes there are."""
+"""`stringline-deploy mode=teleop`: its checks, refusals and recording; and the modes."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,19 +10,22 @@ from omegaconf import OmegaConf
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store.store import EpisodeStore
-from stringline.real_robot.deployment.modes import DeploymentMode
-from stringline.real_robot.deployment.teleop_deployment import LedDeployment
+from stringline.real_robot.deployment.deployment_settings import (
+    DeploymentMode,
+    DeploymentSettings,
+)
+from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.emulators.plants.expert_hand import write_expert_hand
 from stringline.real_robot.emulators.plants.hand_plant import load_hand, save_hand
 from stringline.real_robot.robots.robot_factory import RobotFactory
 
 
-def settings(*overrides: str) -> dict[str, Any]:
+def settings(*overrides: str) -> DeploymentSettings:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = compose("deploy", overrides=["mode=teleop", *overrides])
         plain = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return DeploymentSettings.of({str(key): value for key, value in plain.items()})
 
 
 def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
@@ -39,7 +42,7 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
         f"record={tmp_path / 'store'}",
         f"log.folder={tmp_path / 'log'}",
     )
-    assert not LedDeployment(chosen).run()  # The banana stays where it was.
+    assert not TeleopDeployment(chosen).run()  # The banana stays where it was.
     said = capsys.readouterr().out
     assert "ok      ports and servos of the followers: 18 servos answer" in said
     assert "ok      ports and servos of the leaders: they answer, and have no torque" in said
@@ -60,7 +63,7 @@ def test_on_real_arms_everything_that_is_missing_is_said_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
-        LedDeployment(settings("robot=aloha")).run()
+        TeleopDeployment(settings("robot=aloha")).run()
     message = str(refused.value)
     assert "limits file: real arms need one, with the measured height of the table" in message
     for port in ("follower_left", "follower_right", "leader_left", "leader_right"):
@@ -74,20 +77,20 @@ def test_on_real_arms_everything_that_is_missing_is_said_at_once(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((), "A hand does not wait: robot.lock_step=false"),
+        ((), "Teleoperation runs in real time: robot.lock_step=false"),
         (
             ("robot.lock_step=false", "record=null"),
-            "Teleoperation is there to be recorded: record=FOLDER",
+            "Teleoperation records an episode: record=FOLDER",
         ),
         (
             ("robot.lock_step=false", "log.folder=null"),
-            "recorded out of what the device process notes: log.folder=FOLDER",
+            "recorded from the incident log: log.folder=FOLDER",
         ),
     ],
 )
 def test_what_cannot_be_led_is_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LedDeployment(settings(*overrides))
+        TeleopDeployment(settings(*overrides))
 
 
 def test_an_unknown_mode_is_answered_with_the_nearest() -> None:
@@ -98,17 +101,15 @@ def test_an_unknown_mode_is_answered_with_the_nearest() -> None:
         DeploymentMode.named("dryrun")
 
 
-def test_a_cell_says_what_it_has_not() -> None:
-    cell = RobotFactory(settings("robot=aloha")["robot"] | {"twin": None, "leaders": None})
+def test_a_robot_without_twin_and_leaders_has_none() -> None:
+    factory = RobotFactory(replace(settings("robot=aloha").robot, twin=None, leaders=None))
+    with pytest.raises(ValueError, match=r"The configuration of aloha has no twin: robot\.twin"):
+        factory.twin_emulator()
     with pytest.raises(
-        ValueError, match=r"The configuration of aloha describes no twin: robot\.twin"
+        ValueError, match=r"The configuration of aloha has no leaders: robot\.leaders"
     ):
-        cell.twin_emulator()
-    with pytest.raises(
-        ValueError, match=r"The configuration of aloha describes no leaders: robot\.leaders"
-    ):
-        cell.leaders(None)
-    assert cell.emulator() is None
+        factory.leaders(None)
+    assert factory.emulator() is None
 
 
 def test_the_hand_of_an_expert_begins_at_home_and_does_the_task_in_its_own_world(

@@ -1,4 +1,4 @@
-"""The device process against hostile streams and faults: what is on the wire stays within the limits."""
+"""The device process with hostile streams and faults: commands on the wire stay in the limits."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import stringline
-from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.braking import braked_after
 from stringline.real_robot.device.device_process import DeviceError, DeviceProcess
@@ -21,7 +21,6 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.lock_step import explain_fault, fault_of
@@ -44,7 +43,8 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.safety.limits import SafetyLimits
-device = DeviceProcess(AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2), ALOHA, SafetyLimits.of(ALOHA))
+driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA))
 device.connect()
 device.arm()
 print(device.pid, flush=True)
@@ -87,98 +87,6 @@ def moved(index: int, by: float) -> Vector:
     q = ALOHA.home.copy()
     q[index] += by
     return q
-
-
-def goals_on_the_wire(folder: Path) -> list[Vector]:
-    """Decodes the goals (T, 7) of each arm: rad, and opening of the gripper."""
-    found = []
-    for arm in ALOHA.arms:
-        written = []
-        for packet in Parser().feed((folder / f"{arm}.bin").read_bytes()):
-            if (
-                packet.instruction == Instruction.SYNC_WRITE
-                and packet.parameters[:4] == b"\x74\x00\x04\x00"
-            ):
-                entries = packet.parameters[4:]
-                ticks = [
-                    int.from_bytes(entries[at + 1 : at + 5], "little", signed=True)
-                    for at in range(0, 35, 5)
-                ]
-                written.append([table.angle_of_ticks(tick) for tick in ticks])
-        angles = np.array(written)
-        angles[:, 6] = FOLLOWER.opening(angles[:, 6])
-        found.append(angles)
-    return found
-
-
-def assert_within_limits(path: Vector, joints: slice) -> None:
-    """A goal on the wire is rounded to ticks: half a tick for a position, one for a step, two for a change of steps."""
-    tick = np.full(7, table.TICK_RAD)
-    tick[6] = 0.9 * table.TICK_RAD  # The linkage opens by at most 0.9 per radian.
-    at_rest_before = np.concatenate([path[:1], path])
-    assert (path >= LIMITS.lower[joints] - tick / 2 - 1e-9).all()
-    assert (path <= LIMITS.upper[joints] + tick / 2 + 1e-9).all()
-    assert (np.abs(np.diff(path, axis=0)) <= LIMITS.velocity[joints] * PERIOD + tick).all()
-    assert (
-        np.abs(np.diff(at_rest_before, n=2, axis=0))
-        <= LIMITS.acceleration[joints] * PERIOD**2 + 2 * tick
-    ).all()
-
-
-def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
-    """Draws something that no policy should send, or just something wild."""
-    count = int(random.integers(1, 60))
-    due = now + 0.02 * np.arange(count, dtype=np.float64)
-    action = random.uniform(-4, 4, (count, 14))
-    match int(random.integers(0, 9)):
-        case 0:
-            action[random.integers(count), random.integers(14)] = np.nan
-        case 1:
-            action[random.integers(count), random.integers(14)] = np.inf
-        case 2:
-            action *= 1e30
-        case 3:
-            due = np.zeros(count)
-        case 4:
-            due = due - 50.0
-        case 5:
-            due = due + 50.0
-        case 6:
-            action[:] = action[0]
-        case 7:
-            due = now + 0.001 * np.arange(count, dtype=np.float64)
-        case _:
-            action = np.where(np.arange(count)[:, None] % 2, ALOHA.lower, ALOHA.upper)
-    return ActionChunk(due, action.astype(np.float32))
-
-
-def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(
-    waiting_emulator: Emulator, tmp_path: Path
-) -> None:
-    random, faults, held = np.random.default_rng(0), 0, 0
-    with process(waiting_emulator, lock_step=True) as device:
-        device.connect()
-        device.arm()
-        waiting_emulator.begin(0)
-        device.begin()
-        for cycle in range(1500):
-            state = device.observe(cycle * PERIOD)
-            held = held + 1 if state.mode is Mode.FAULT else 0
-            if (
-                held > 60
-            ):  # The operator looks first; an episode begins where the arms have come to rest.
-                faults += 1
-                device.begin()
-            if random.random() < 0.15:
-                device.send(hostile_chunks(random, cycle * PERIOD))
-            state = device.act()
-            assert np.isfinite(state.command).all()
-            waiting_emulator.advance(dict(zip(device.arms, state.writes.tolist(), strict=True)))
-    assert faults > 0
-    for index, path in enumerate(goals_on_the_wire(tmp_path)):
-        assert len(path) == 1501
-        assert np.ptp(path, axis=0).min() > 0.1  # Something did move.
-        assert_within_limits(path, slice(7 * index, 7 * index + 7))
 
 
 def test_a_chunk_for_another_body_does_not_even_fit_into_the_mailbox(device: DeviceProcess) -> None:
@@ -228,7 +136,7 @@ def test_chunks_of_the_episode_before_are_refused(device: DeviceProcess) -> None
 @pytest.mark.parametrize(
     ("kind", "servo", "reason", "words"),
     [
-        ("drop", 0, Reason.LINK_LOST, "the port of an arm is gone (left)."),
+        ("drop", 0, Reason.LINK_LOST, "the port of an arm is lost (left)."),
         ("overload", 4, Reason.SERVO_ERROR, "left/elbow (id 4): torque is off, overload"),
     ],
 )
@@ -281,25 +189,6 @@ def test_a_robot_that_is_not_as_it_should_be_is_refused_with_all_that_is_wrong(
     ]
 
 
-def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
-    limits = SafetyLimits.of(ALOHA, soft_start_s=2.0)
-    with process(waiting_emulator, lock_step=True, limits=limits) as device:
-        device.connect()
-        device.arm()
-        waiting_emulator.begin(0)
-        device.begin()
-        device_path = []
-        for cycle in range(40):
-            device.observe(cycle * PERIOD)
-            device.send(chunk(moved(0, 2.0), cycle * PERIOD))
-            state = device.act()
-            device_path.append(state.command[0])
-            waiting_emulator.advance(dict(zip(device.arms, state.writes.tolist(), strict=True)))
-    speeds = np.abs(np.diff(goals_on_the_wire(tmp_path)[0][:, 0])) / PERIOD
-    assert speeds.max() > 0.3
-    assert speeds.max() <= np.pi * (0.1 + 0.9 * 0.4 / 2.0) + table.TICK_RAD / PERIOD
-
-
 def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = OWNER.format(root=root, ports=emulator.ports)
@@ -330,13 +219,13 @@ def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
     deadline = time.monotonic() + 20.0
     while device.alive:
         assert time.monotonic() < deadline
-    with pytest.raises(DeviceError, match="died; its last words are on standard error"):
+    with pytest.raises(DeviceError, match="died; standard error has its last messages"):
         device.latest()
     with pytest.raises(DeviceError, match="died"), braked_after(device):
         pass  # Nobody brakes the arms.
     with pytest.raises(KeyboardInterrupt), braked_after(device):
         raise KeyboardInterrupt
-    with pytest.raises(DeviceError, match="died|gone"):
+    with pytest.raises(DeviceError, match="died|ended"):
         device.begin()
 
 

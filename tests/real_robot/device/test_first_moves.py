@@ -1,4 +1,4 @@
-"""An episode begins near where the arms are, whatever a policy answered before a plan of it was followed."""
+"""An episode begins near the measured pose, whatever a policy answered before its first plan."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ def far_away(now: float) -> ActionChunk:
 
 
 class Answers:
-    """A policy that gives these answers, each as if it were its next plan; the last one again and again."""
+    """A policy that returns these answers in order as its plans, and repeats the last one."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers, self.asked = answers, 0
@@ -87,7 +87,7 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
 
 
 def test_no_bad_answer_opens_the_way_for_a_far_one(device: DeviceProcess) -> None:
-    """Each of them is refused, by this process or by the filter, and the next plan is still the first one."""
+    """This process or the filter refuses each one, and the next plan is still the first one."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
     for bad in (no_numbers, a_number_missing_later, of_another_body, longer_than_any, back_in_time):
         session = Answers(bad, far_away)
@@ -108,7 +108,7 @@ def test_no_bad_answer_opens_the_way_for_a_far_one(device: DeviceProcess) -> Non
 
 
 def test_once_a_plan_was_followed_others_may_begin_anywhere(device: DeviceProcess) -> None:
-    """What is too far for a cycle is for the filter to limit: arms that lag behind their plan are no reason to stop."""
+    """The filter limits large steps: arms that lag behind their plan are no reason to stop."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
     session = Answers(lambda now: ActionChunk(steps(now), at(ALOHA.home)), far_away)
     episode = robot.run(

@@ -1,4 +1,4 @@
-"""Two emulated arms by the clock, each in a beat of its own, and the device process that answers both."""
+"""Two emulated arms in real time, each with its own clock, and their common device process."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(
             time.sleep(0.01)
 
     cause("t2", lambda state: state.mode is Mode.FAULT)
-    cause("t1", lambda state: not state.arms.barred.any())
+    cause("t1", lambda state: not state.arms.interlock.any())
     robot = RealTimeRobot(device, NoCameras(), IIWA14_BIMANUAL.contract([], 50.0), IIWA14_BIMANUAL)
     episode = robot.run(
         Unasked(), 1.0, execute_steps=10, done=lambda: False, report=lambda *_: None
@@ -54,12 +54,20 @@ def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(
     assert not any("operation mode" in sentence for sentence in fault_of(device))
 
 
+def assert_goals_within_limits(folder: Path, limits: SafetyLimits) -> None:
+    # A busy machine may keep the second arm from the path of its commands, and that is then sudden.
+    for arm, most in (("left", 0), ("right", 3)):
+        check = axis_check(IIWA14_BIMANUAL, arm, limits, 0.01)
+        FriLine(folder / f"{arm}.bin", version_of("1.15"), check).take(0)
+        assert check.goals > 10
+        assert check.violations <= most
+        assert check.velocity <= 1 + 1e-9
+
+
 def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_path: Path) -> None:
     limits = SafetyLimits.of(IIWA14_BIMANUAL, soft_start_s=0.0)
     # This machine may be busy with anything: what is asserted must hold even then.
-    with FriEmulator(
-        ["--arms", "two", "--most-missed", "60", "--good", "0.1", "--capture", str(tmp_path)]
-    ) as emulator:
+    with FriEmulator(arms="two", most_missed=60, good=0.1, capture=tmp_path) as emulator:
         with DeviceProcess(FriDriver(emulator.ports), IIWA14_BIMANUAL, limits) as device:
             device.connect()
             device.arm()
@@ -80,18 +88,7 @@ def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_pa
             assert report.stops == ()
             assert report.state == "COMMANDING_ACTIVE"
             assert report.in_time > 0.3 * report.periods
-        # A busy machine may keep the second arm from the path of its commands, and that is then
-        # sudden.
-        for arm, most in (("left", 0), ("right", 3)):
-            line = FriLine(
-                tmp_path / f"{arm}.bin",
-                version_of("1.15"),
-                axis_check(IIWA14_BIMANUAL, arm, limits, 0.01),
-            )
-            line.take(0)
-            assert line.check.goals > 10
-            assert line.check.violations <= most
-            assert line.check.velocity <= 1 + 1e-9
+        assert_goals_within_limits(tmp_path, limits)
         end = time.monotonic() + 8.0
         while any(report.state != "MONITORING_WAIT" for report in emulator.report().values()):
             assert time.monotonic() < end  # A client that is gone is noticed.

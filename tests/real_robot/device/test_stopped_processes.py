@@ -69,7 +69,7 @@ def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(
     tmp_path: Path,
 ) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
-    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator:
+    with Emulator(plant="first_order", capture=tmp_path) as emulator:
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
         with DeviceProcess(driver, ALOHA, limits) as device:
             device.connect()
@@ -101,7 +101,7 @@ def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_a
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())
 
     with (
-        Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator,
+        Emulator(plant="first_order", capture=tmp_path) as emulator,
         _owner(emulator, tmp_path) as owner,
     ):
         _wait(lambda: abs(float(waist()[-1])) > 0.1)
@@ -119,14 +119,14 @@ def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_a
 def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(
     tmp_path: Path,
 ) -> None:
-    """All processes of the group get the signal, as from a terminal; none of them goes before the arms are at rest."""
+    """All processes of the group get the signal; none of them ends before the arms are at rest."""
     limits = SafetyLimits.of(ALOHA)
 
     def waist() -> Vector:
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())
 
     with (
-        Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator,
+        Emulator(plant="first_order", capture=tmp_path) as emulator,
         _owner(emulator, tmp_path) as owner,
     ):
         _wait(lambda: abs(float(waist()[-1])) > 0.1)

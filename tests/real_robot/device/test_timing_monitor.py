@@ -1,6 +1,5 @@
-"""What is read out of the ring of a device process, and goals on the wire that are held against the limits."""
+"""The timing monitor of a device process, and the limits of goals on the wire."""
 
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import state_layout
-from stringline.real_robot.device.timing_monitor import LoopWatch, Spread
+from stringline.real_robot.device.timing_monitor import RunningQuantiles, TimingMonitor
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -24,7 +23,7 @@ from stringline.real_robot.emulators.program.captured import goals_in, servo_che
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incidents.incident_ring import ring_memory
 from stringline.real_robot.protocol_in_the_loop.wire_limits import WireCheck, wire_lines
-from stringline.real_robot.robots.backends import ServoArms
+from stringline.real_robot.robots.backends import ServoBackend
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
@@ -35,13 +34,13 @@ MASTERS = [servo.ident for servo in VIPERX if servo.master is None]
 
 
 class Device:
-    """Writes into a ring what a device process would, and into files what its arms would capture."""
+    """Writes the records of a device process to a ring, and the bytes of its arms to files."""
 
     def __init__(self, folder: Path) -> None:
-        memory = ring_memory(get_context("spawn"), 1 << 20)
+        memory = ring_memory(1 << 20)
         self.log, self.watch = (
             IncidentLog(memory, STATE, 14),
-            LoopWatch(memory, cycle_layout(STATE, 14), PERIOD),
+            TimingMonitor(memory, cycle_layout(STATE, 14), PERIOD),
         )
         self._files = [folder / f"{arm}.bin" for arm in ALOHA.arms]
         self._tick, self._sent, self.now = 0, 0, 0.0
@@ -93,29 +92,21 @@ def device(tmp_path: Path) -> Device:
 def test_time_is_counted_cycle_by_cycle(device: Device) -> None:
     device.cycle()
     device.log.chunk(ActionChunk(np.array([device.now, 1.0]), np.zeros((2, 14), np.float32)), 1, 1)
-    device.log.chunk(
-        ActionChunk(np.array([-9.0, 1.0]), np.zeros((2, 14), np.float32)), 1, 0
-    )  # Refused.
+    refused = ActionChunk(np.array([-9.0, 1.0]), np.zeros((2, 14), np.float32))
+    device.log.chunk(refused, 1, 0)
     for _ in range(97):
         device.cycle(plan=1)
     device.cycle(after_s=0.05, late=4, mode=Mode.HOLD)
     device.cycle(mode=Mode.HOLD, late=4)
-    device.watch.look()
+    device.watch.update()
     device.cycle(late=4)
-    device.cycle(
-        session=2, after_s=3.0, mode=Mode.FAULT, late=4
-    )  # The way from one episode to the next is no cycle.
+    # The time between two episodes is not a cycle.
+    device.cycle(session=2, after_s=3.0, mode=Mode.FAULT, late=4)
     device.cycle(session=2, mode=Mode.FAULT, late=4)
-    device.watch.look()
+    device.watch.update()
     seen = device.watch
-    assert (seen.cycles, seen.late, seen.holds, seen.held, seen.faults, seen.lost) == (
-        103,
-        4,
-        1,
-        4,
-        1,
-        0,
-    )
+    counts = (seen.cycles, seen.late, seen.holds, seen.held, seen.faults, seen.lost)
+    assert counts == (103, 4, 1, 4, 1, 0)
     assert seen.acted == {Reason.STARVED: 2}
     assert seen.cycle.count == 101
     assert seen.cycle.quantile(0.5) == pytest.approx(PERIOD, abs=3e-5)
@@ -127,16 +118,13 @@ def test_time_is_counted_cycle_by_cycle(device: Device) -> None:
     assert seen.age.quantile(0.5) == pytest.approx(0.49, abs=2e-3)
     assert "103 cycles, 4 deadlines missed, 1 holds, 4 cycles held, 1 faults." in seen.lines()
     found = seen.to_dict()
-    assert (found["acted"], found["cycle"]["count"], found["jitter"]["largest_ms"]) == (
-        {"starved": 2},
-        101,
-        40.0,
-    )
+    assert found["acted"] == {"starved": 2}
+    assert (found["cycle"]["count"], found["jitter"]["largest_ms"]) == (101, 40.0)
 
 
 def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
     values = np.random.default_rng(0).exponential(0.01, 500)
-    spread = Spread(1e-4, 0.04)
+    spread = RunningQuantiles(1e-4, 0.04)
     assert str(spread) == "none"
     assert spread.to_dict()["q50_ms"] is None
     for value in values:
@@ -151,7 +139,7 @@ def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
 def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(
     device: Device, tmp_path: Path
 ) -> None:
-    check = WireCheck(device.watch, wire_lines(ServoArms({}), tmp_path, LIMITS, PERIOD))
+    check = WireCheck(device.watch, wire_lines(ServoBackend({}), tmp_path, LIMITS, PERIOD))
     left, right = check.arms["left"], check.arms["right"]
     for waist in (0.0, 0.005, 0.015, 0.03):  # Faster and faster, within 60 rad/s^2.
         device.cycle(waist)
@@ -175,7 +163,7 @@ def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(
 
 @pytest.mark.parametrize("together", [True, False])
 def test_the_first_goal_of_an_episode_may_be_a_step_on_its_way_already(together: bool) -> None:
-    """A plan that is there with the first cycle is followed in it; what the arm left from is not on the wire."""
+    """A plan before the first cycle is followed in it; the start of the arm is not on the wire."""
     change = LIMITS.acceleration[0] * PERIOD**2
     for speeds, expected in (((2, 3, 4), 0), ((0, 1, 2), 0), ((3.2, 3, 4), 1), ((2, 3.9, 4), 1)):
         check, goals = (
@@ -226,7 +214,7 @@ class Axes:
         self.period, self.place = 0, 0.0
 
     def arrive(self, *steps: float, active: bool = True, taken: bool = True) -> int:
-        """Goes on by such steps of the first axis, a period each, and returns how many violations there were so far."""
+        """Moves the first axis by steps, a period each, and returns the number of violations."""
         for step in steps:
             self.period += 1
             position = (IIWA14.home[0] + self.place + step, *IIWA14.home[1:7])
@@ -269,11 +257,11 @@ def test_an_arm_with_a_beat_of_its_own_may_change_its_speed_a_little_more(tmp_pa
 
 def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
     class Others:
-        body = ALOHA
+        embodiment = ALOHA
 
     with pytest.raises(
         ValueError,
-        match="arms on serial lines, over FRI and over LCM are watched on the wire; these are none",
+        match="Goals can be checked of arms on serial lines, over FRI and over LCM only",
     ):
         wire_lines(Others(), tmp_path, LIMITS, PERIOD)  # type: ignore[arg-type]
 
@@ -290,6 +278,6 @@ def test_a_device_process_without_a_log_cannot_be_watched() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, LIMITS) as silent,
-        pytest.raises(ValueError, match="its device process, which has none"),
+        pytest.raises(ValueError, match="of the device process, which has none"),
     ):
-        LoopWatch.of(silent, ALOHA, PERIOD)
+        TimingMonitor.of(silent, ALOHA, PERIOD)

@@ -9,7 +9,6 @@ import tracemalloc
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -151,7 +150,7 @@ def test_a_line_full_of_garbage_costs_a_read_its_deadline_and_no_more(garbage: b
 @given(st.binary(min_size=64, max_size=400), st.integers(1, 4))
 def test_a_mailbox_of_any_bytes_hands_out_nothing_or_whole_records(data: bytes, slots: int) -> None:
     layout = np.dtype([("value", "<i8"), ("more", "<f8", (3,))])
-    memory = shared_memory(get_context("spawn"), layout, slots)
+    memory = shared_memory(layout, slots)
     raw = np.frombuffer(memoryview(memory).cast("B"), np.uint8)
     reader = Mailbox(memory, layout)
     raw[:] = np.resize(np.frombuffer(data, np.uint8), len(raw))

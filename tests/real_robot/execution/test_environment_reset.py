@@ -1,7 +1,7 @@
-"""A new world behind emulated arms by the clock: they are let go, put elsewhere, and taken up again without a fault."""
+"""Resets of the environment of emulated arms in real time, without a fault and after one."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pytest
 
@@ -9,32 +9,32 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.execution.environment_reset import begin_world
-from stringline.real_robot.robots.backends import emulated_arms
+from stringline.real_robot.execution.environment_reset import reset_environment
+from stringline.real_robot.robots.backends import emulated_backend
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 STOPS: dict[str | None, tuple[str, ...]] = {None: (), "fri": ("stop",), "lcm": ("stop", "crash")}
 # This machine may be busy with anything: controllers that miss answers must not be what is seen.
-PATIENT = ("--most-missed", "60", "--good", "0.1")
+PATIENT: dict[str, float] = {"most_missed": 60, "good": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("body", "transport", "arguments"),
-    [(ALOHA, None, ()), (IIWA14, "fri", PATIENT), (IIWA14, "lcm", ())],
+    ("body", "transport", "settings"),
+    [(ALOHA, None, {}), (IIWA14, "fri", PATIENT), (IIWA14, "lcm", {})],
     ids=["aloha", "fri", "lcm"],
 )
 def test_world_follows_world_without_a_fault_and_after_one(
-    body: Embodiment, transport: str | None, arguments: Sequence[str]
+    body: Embodiment, transport: str | None, settings: Mapping[str, float]
 ) -> None:
-    kind, limits = emulated_arms(body.name, transport), SafetyLimits.of(body, soft_start_s=0.0)
-    with kind.bare_emulator(arguments) as emulator:
+    kind, limits = emulated_backend(body.name, transport), SafetyLimits.of(body, soft_start_s=0.0)
+    with kind.bare_emulator(**settings) as emulator:
         driver = kind.driver(emulator.ports, period_s=0.01, lock_step=False, read_only=False)
         with DeviceProcess(driver, body, limits) as device:
             device.connect()
             device.arm()
             for seed in range(3):
-                begin_world(emulator, device, seed, {})
+                reset_environment(emulator, device, seed, {})
                 device.begin()
                 end, seen = time.monotonic() + 0.4, 0
                 while time.monotonic() < end:
@@ -49,7 +49,7 @@ def test_world_follows_world_without_a_fault_and_after_one(
                 while device.latest().mode is not Mode.FAULT:
                     assert time.monotonic() < deadline, fault
                     time.sleep(0.02)
-                begin_world(
+                reset_environment(
                     emulator, device, 1, {}
                 )  # In a new world, somebody has looked after the stop.
                 device.begin()

@@ -1,4 +1,4 @@
-"""Plans that take their time, on emulated arms: in lock-step as long as was said, by the clock as long as they do."""
+"""Late plans on emulated arms: with a given delay in lock-step, with the real one in real time."""
 
 import time
 
@@ -20,7 +20,7 @@ HZ = 50.0
 
 
 class Stairs:
-    """A policy that wants the first joint a little higher in each plan, and may take its time to say so."""
+    """A policy that moves the first joint a little higher in each plan, and may be slow."""
 
     contract = ALOHA.contract([], HZ)
 
@@ -64,10 +64,10 @@ def device_of(emulator: Emulator, *, lock_step: bool) -> DeviceProcess:
 
 
 def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
-    """The first at once, for nothing moves before it; the others five control periods, ten cycles, after their observation."""
+    """The first plan acts at once; the others ten cycles, five periods, after their observation."""
     begun: dict[float, list[int]] = {}
     with (
-        Emulator(["--plant", "first_order", "--lock-step", "--time-limit", "0.8"]) as emulator,
+        Emulator(plant="first_order", lock_step=True, time_limit_s=0.8) as emulator,
         device_of(emulator, lock_step=True) as device,
     ):
         device.connect()
@@ -76,7 +76,7 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
         for delay_s in (0.0, 0.1):
             policy, execution = Stairs(), Execution(delay_s=delay_s)
             session = execution.session(policy, 0, execute_steps=10)
-            episode = robot.run(session, 0, execute_steps=execution.ask_after(10))
+            episode = robot.run(session, 0, execute_steps=execution.replan_after(10))
             np.testing.assert_allclose(policy.asked, [0.0, 0.2, 0.4, 0.6], atol=1e-9)
             first = np.array([command[0] for command in episode.commands])
             still = np.abs(np.diff(first)) < 1e-9
@@ -89,7 +89,7 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
 def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
     emulator: Emulator,
 ) -> None:
-    """Each plan is asked for when the one before has been carried out, and is carried out from its beginning."""
+    """Each plan is made at the end of the one before, and executed from its beginning."""
     policy, execution = Stairs(seconds=0.05), Execution("stop_and_go")
 
     with device_of(emulator, lock_step=False) as device:
@@ -100,7 +100,7 @@ def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
         episode = robot.run(
             session,
             1.0,
-            execute_steps=execution.ask_after(10),
+            execute_steps=execution.replan_after(10),
             done=lambda: False,
             report=lambda *_: None,
         )
@@ -111,5 +111,5 @@ def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
         assert chunk.time[0] >= asked + 0.05 - 1e-3
     for before, after in zip(policy.asked, policy.asked[1:], strict=False):
         assert after - before >= 0.05 + 10 / HZ - 0.02
-    with pytest.raises(ValueError, match="Stairs cannot keep to what is decided"):
+    with pytest.raises(ValueError, match="Stairs supports no action prefix"):
         Execution("real_time_chunking").session(policy, 0, execute_steps=10, clock=time.monotonic)

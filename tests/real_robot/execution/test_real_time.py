@@ -1,4 +1,4 @@
-"""By the clock: moving to the home pose, late policies, old images, and first moves that are too far."""
+"""Real time: motion to the home pose, late policies, old images, and first actions too far away."""
 
 import time
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.executed_session import ExecutedSession, Latency, Plain
+from stringline.policies.execution.executed_session import ExecutedSession, Latency, PassThrough
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.execution.real_time import LiveEpisode, RealTimeRobot
+from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
@@ -71,7 +71,7 @@ def away(by: float) -> Vector:
 
 def run(
     robot: RealTimeRobot, session: Towards, seconds: float
-) -> tuple[LiveEpisode, list[DeviceState]]:
+) -> tuple[RealTimeEpisode, list[DeviceState]]:
     states: list[DeviceState] = []
     episode = robot.run(
         session,
@@ -139,7 +139,7 @@ def test_fresh_images_come_with_the_pose_of_their_camera(device: DeviceProcess) 
 def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_executed(
     emulator: Emulator,
 ) -> None:
-    """As from a server that stood still: its plan is due from when it comes, and yet of another time."""
+    """As from a server that stopped: due from its arrival, for an old observation."""
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     limits = replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), oldest_plan_s=0.2)
     with DeviceProcess(driver, ALOHA, limits) as device:
@@ -148,7 +148,7 @@ def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_execu
         for seconds in (0.3, 0.0):
             policy = Towards(away(0.2), seconds=seconds, waypoints=6)
             session = ExecutedSession(
-                Plain(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic
+                PassThrough(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic
             )
             episode = robot(device).run(
                 session, 1.0, execute_steps=6, done=lambda: False, report=lambda *_: None

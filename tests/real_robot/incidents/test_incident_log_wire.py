@@ -1,4 +1,4 @@
-"""The incident log of a device process: what it keeps of the wire, and what a full disk, a stopped recorder and deaths cost."""
+"""The incident log of a device process: the wire, a full disk, a stopped recorder, deaths."""
 
 import os
 import resource
@@ -101,7 +101,7 @@ def test_every_byte_is_kept_and_emulated_arms_answer_it_again(
     assert [int(record["chunk"]) for _, record in incident.cycles[::20]] == [1, 2, 3]
     assert float(incident.cycles[0][1]["target"][0]) == np.float32(ALOHA.home[0] + 0.1)
     assert abs(float(incident.cycles[-1][1]["state"]["position"][0])) > 0.01
-    with Emulator(["--plant", "first_order", "--lock-step"]) as fresh:
+    with Emulator(plant="first_order", lock_step=True) as fresh:
         result = replay(incident, fresh, seed=3)
     assert result.difference == ""
     assert result.sent == sum(len(raw(incident, Kind.SENT, source)) for source in (0, 1))
@@ -115,7 +115,7 @@ def _answered_otherwise(incident: Incident) -> None:
     entry = incident.entries[at]
     changed = list(incident.entries)
     changed[at] = replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
-    with Emulator(["--plant", "first_order", "--lock-step"]) as fresh:
+    with Emulator(plant="first_order", lock_step=True) as fresh:
         result = replay(Incident(changed, []), fresh, seed=3)
     assert (
         f"record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got "
@@ -214,6 +214,6 @@ def test_a_killed_owner_leaves_the_last_seconds_until_the_arms_have_come_to_rest
         owner.kill()
     wait_until(lambda: bool(_logs(tmp_path)) and _complete(_logs(tmp_path)[0]))
     incident = Incident.open(_logs(tmp_path)[0])
-    assert incident.header["reason"] == "the owner of the device process is gone"
+    assert incident.header["reason"] == "the owner of the device process died"
     assert any(b'"end"' in entry.payload for entry in incident.entries if entry.kind == Kind.EVENT)
     assert len(incident.cycles) > 10

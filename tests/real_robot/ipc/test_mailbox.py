@@ -1,7 +1,5 @@
 """Mailboxes lose the oldest first and never hand out half a record."""
 
-import multiprocessing
-
 import numpy as np
 
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
@@ -10,7 +8,7 @@ LAYOUT = np.dtype([("value", "<i8"), ("many", "<f8", (100,))])
 
 
 def pair(slots: int) -> tuple[Mailbox, Mailbox, np.ndarray]:
-    memory = shared_memory(multiprocessing.get_context("spawn"), LAYOUT, slots)
+    memory = shared_memory(LAYOUT, slots)
     return (
         Mailbox(memory, LAYOUT),
         Mailbox(memory, LAYOUT),

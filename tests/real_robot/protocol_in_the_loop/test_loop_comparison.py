@@ -26,14 +26,17 @@ def test_a_small_difference_on_many_seeds_is_inside_and_on_few_it_is_not() -> No
         0.0,
     )
     assert found["p"] == mcnemar(Pairs(97, 1, 1, 1)) == 1.0
-    assert lines[2].startswith("wire less direct  +0 points [")
+    assert lines[2].startswith("difference        +0 points [")
     assert lines[2].endswith("]: inside +-10")
-    assert lines[3] == "only direct 1, only wire 1, both 97, neither 1; McNemar's exact test: p = 1"
+    assert (
+        lines[3]
+        == "only direct 1, only protocol 1, both 97, neither 1; McNemar's exact test: p = 1"
+    )
     found, lines = summary(direct[-10:], wire[-10:])
     assert not found["inside"]
     assert lines[2].endswith("]: NOT inside +-10")
 
 
 def test_both_ways_need_the_same_seeds() -> None:
-    with pytest.raises(ValueError, match="pairs need both"):
+    with pytest.raises(ValueError, match="the numbers must be equal"):
         summary(results("11"), results("1"))

@@ -1,8 +1,9 @@
-"""The expert's recorded actions through the wire: the same world, nearly the same motion, the same success."""
+"""The expert's recorded actions through the real protocol: nearly the same motion, same success."""
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import cast
@@ -21,24 +22,18 @@ from stringline.policies.execution.execution import Execution
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import LockStepRobot, largest_difference
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
-    OneAtATime,
-    WireEvaluation,
+    LockedPolicy,
+    LoopEvaluation,
     open_lock_step_robot,
 )
 from stringline.real_robot.safety.reasons import Mode
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
 from stringline.sim.robots.robot_model import RobotModel
+from stringline.sim.worlds.task_settings import TaskSettings
 
 Vector = NDArray[np.float64]
 
-TASK = {
-    "name": "hand_over_banana",
-    "image_size": 64,
-    "control_hz": 50.0,
-    "frame_hz": 12.5,
-    "time_limit_s": 12.0,
-    "options": {},
-}
+TASK = TaskSettings("hand_over_banana", image_size=64, time_limit_s=12.0)
 CONTRACT = ALOHA.contract([], 50.0)
 SEED = 3
 
@@ -116,7 +111,7 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
     asked_at: list[float],
 ) -> None:
     policy = Knowing({SEED: demonstration[0]})
-    session = execution.session(OneAtATime(policy, Lock()), SEED, execute_steps=execute_steps)
+    session = execution.session(LockedPolicy(policy, Lock()), SEED, execute_steps=execute_steps)
     states: list[DeviceState] = []
 
     def until(state: DeviceState, seconds: float) -> None:
@@ -125,11 +120,11 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        robot.run(session, SEED, execute_steps=execution.ask_after(execute_steps), report=until)
+        robot.run(session, SEED, execute_steps=execution.replan_after(execute_steps), report=until)
     (asked,) = policy.sessions
     assert asked.asked_at == asked_at
-    commits = execution.name == "real_time_chunking"
-    assert [committed is not None for committed in asked.committed] == [commits] * len(asked_at)
+    accepts_prefix = execution.name == "real_time_chunking"
+    assert [prefix is not None for prefix in asked.prefix] == [accepts_prefix] * len(asked_at)
     assert np.abs(states[-1].command - states[0].command).max() > 0.05
     held = [cycle for cycle, state in enumerate(states) if state.mode is Mode.HOLD]
     if (
@@ -144,15 +139,15 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
 def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
     policy = Knowing({1: np.zeros((2, 14), np.float32)})
     with pytest.raises(ValueError, match="no delay to measure: give execution.delay_s in seconds"):
-        WireEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
+        LoopEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
     with pytest.raises(ValueError, match="execute_steps is 0"):
-        WireEvaluation(policy, TASK, execute_steps=0)
+        LoopEvaluation(policy, TASK, execute_steps=0)
     with pytest.raises(
         ValueError, match="There is no robot.model 'menagery'. Did you mean 'menagerie'"
     ):
-        WireEvaluation(policy, TASK, execute_steps=24, robot_model=cast("RobotModel", "menagery"))
+        LoopEvaluation(policy, TASK, execute_steps=24, robot_model=cast("RobotModel", "menagery"))
     with pytest.raises(ValueError, match="workers is 0; allowed: whole numbers 1 and above"):
-        WireEvaluation(policy, TASK, execute_steps=24, workers=0)
+        LoopEvaluation(policy, TASK, execute_steps=24, workers=0)
 
     class Plain:
         contract = CONTRACT
@@ -163,11 +158,11 @@ def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
         def plan(self, observation: Observation) -> ActionChunk:
             raise AssertionError
 
-    evaluation = WireEvaluation(
+    evaluation = LoopEvaluation(
         Plain(), TASK, execute_steps=24, execution=Execution("real_time_chunking", delay_s=0.1)
     )
     with pytest.raises(
-        ValueError, match="Plain cannot keep to what is decided, as real-time chunking asks"
+        ValueError, match="Plain supports no action prefix, which real-time chunking needs"
     ):
         evaluation.run([1])
 
@@ -182,8 +177,8 @@ def test_results_are_kept_and_an_evaluation_continues(
     # The arms stay where they are: seconds of the expert are measured above.
     policy = Looking({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
     late = Execution("real_time_chunking", delay_s=0.1)
-    brief = TASK | {"time_limit_s": 0.4}
-    evaluation = WireEvaluation(
+    brief = replace(TASK, time_limit_s=0.4)
+    evaluation = LoopEvaluation(
         policy, brief, execute_steps=12, execution=late, workers=2, robot_model="menagerie"
     )
     first = evaluation.run([1, 2], tmp_path / "wire.jsonl")
@@ -205,5 +200,5 @@ def test_results_are_kept_and_an_evaluation_continues(
 
 def test_a_policy_for_another_rate_is_refused() -> None:
     policy = Knowing({}, ALOHA.contract([], 30.0))
-    with pytest.raises(ValueError, match="control_hz: 30.0 is asked for, 50.0 is offered"):
-        WireEvaluation(policy, TASK, execute_steps=24)
+    with pytest.raises(ValueError, match="control_hz: 30.0 is required, 50.0 is offered"):
+        LoopEvaluation(policy, TASK, execute_steps=24)

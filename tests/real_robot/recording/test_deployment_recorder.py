@@ -1,4 +1,4 @@
-"""Deployments in the store: what was seen and sent, when, and what the deaths of those who take part cost."""
+"""Deployments in the store: observations, commands and times, and deaths of the processes."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
-from stringline.real_robot.recording.frame_queue import FrameBox, frames_layout, frames_memory
+from stringline.real_robot.recording.frame_queue import FrameQueue, frames_layout, frames_memory
 from stringline.real_robot.safety.limits import SafetyLimits
 
 PERIOD = 0.01
@@ -45,7 +44,8 @@ from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.safety.limits import SafetyLimits
 if __name__ == "__main__":
     driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=LogPlan(Path({folder!r}) / "logs"))
+    log = LogPlan(Path({folder!r}) / "logs")
+device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=log)
     device.connect()
     device.arm()
     about = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="deployment")
@@ -93,7 +93,7 @@ def drive(
     *,
     asking: int = 1000,
 ) -> list[DeviceState]:
-    """Runs an episode in lock-step, in whose first cycles there are plans of 0.6 s, and returns its states."""
+    """Runs an episode in lock-step with plans of 0.6 s in its first cycles; returns its states."""
     images, states, target = Images(), [], ALOHA.home.copy()
     emulator.begin(0)
     device.begin()
@@ -182,7 +182,7 @@ def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
         device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True
     ) as recorder:
         drive(device, waiting_emulator, recorder, 5, asking=0)
-        assert recorder.commit(None, {}).problem == "not one step was complete"
+        assert recorder.commit(None, {}).problem == "no step was complete"
 
 
 def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(
@@ -213,7 +213,7 @@ def test_an_episode_without_end_is_not_kept(
     with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=25.0) as recorder:
         drive(device, waiting_emulator, recorder, 5)
     with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=25.0) as recorder:
-        assert recorder.commit(None, {}).problem == "not one step was complete"
+        assert recorder.commit(None, {}).problem == "no step was complete"
     assert not [path for path in (tmp_path / "episodes").iterdir() if path.name != "zarr.json"]
 
 
@@ -234,7 +234,7 @@ def test_a_killed_owner_loses_nothing_that_was_recorded(emulator: Emulator, tmp_
     (episode,) = store.episodes()
     assert len(episode.arrays["time"]) > 5
     assert episode.attributes.success is None
-    assert episode.attributes.extra["ended"] == "whoever drove the arms is gone"
+    assert episode.attributes.extra["ended"] == "the process that drove the arms died"
 
 
 def test_without_a_log_there_is_nothing_to_record_from(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_without_a_log_there_is_nothing_to_record_from(tmp_path: Path) -> None:
 
 
 def test_a_box_takes_whole_new_looks_only() -> None:
-    memory, images = frames_memory(get_context("spawn"), CONTRACT), Images()
-    writer, reader = FrameBox(memory, CONTRACT), FrameBox(memory, CONTRACT)
+    memory, images = frames_memory(CONTRACT), Images()
+    writer, reader = FrameQueue(memory, CONTRACT), FrameQueue(memory, CONTRACT)
     writer.put({})
     writer.put(images.frames())
     writer.put(images.frames())

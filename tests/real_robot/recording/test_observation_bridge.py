@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler, position_at
@@ -44,7 +44,7 @@ def moving() -> list[ArmState]:
 
 def test_an_observation_is_one_of_the_contract(moving: list[ArmState]) -> None:
     built = ObservationAssembler(CONTRACT, ALOHA).build(moving[-1], moving[:-1], frames(0.4))
-    validate_observation(built, CONTRACT)
+    check_observation(built, CONTRACT)
     expected = ALOHA.forward_kinematics(moving[-1].position)["right"]
     assert np.allclose(built["T_base_gripper/right"], expected, atol=1e-6)
 

@@ -16,26 +16,27 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
-from stringline.real_robot.execution.lock_step import WireEpisode, largest_difference
-from stringline.real_robot.protocol_in_the_loop import loop_evaluation as wire_evaluation
-from stringline.real_robot.robots.backends import FriArms, ServoArms, arm_kind, emulated_arms
+from stringline.real_robot.execution.lock_step import LockStepEpisode, largest_difference
+from stringline.real_robot.protocol_in_the_loop import loop_evaluation
+from stringline.real_robot.robots.backends import (
+    FriBackend,
+    ServoBackend,
+    emulated_backend,
+    robot_backend,
+)
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.worlds.task_settings import TaskSettings
 
 SEED = 3
 CYCLES_PER_ACTION = 2
 
 # As in `configs/robot`.
-SERVOS = {"driver": {"bus_watchdog_s": 0.0}}
 KUKA = {
-    "transport": "fri",
-    "arms": "one",
-    "driver": {
-        "version": "1.15",
-        "operation_modes": ["T1", "AUT"],
-        "gripper": {"transport": "fri_output", "fri_output": {"output": "Gripper.Opening"}},
-    },
+    "version": "1.15",
+    "operation_modes": ["T1", "AUT"],
+    "gripper": {"transport": "fri_output", "fri_output": {"output": "Gripper.Opening"}},
 }
 
 
@@ -43,7 +44,7 @@ KUKA = {
 def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(
     transport: str,
 ) -> None:
-    arms = emulated_arms(IIWA14_BIMANUAL.name, transport)
+    arms = emulated_backend(IIWA14_BIMANUAL.name, transport)
     hinges = np.concatenate([*IIWA14_BIMANUAL.hinges.values()])
     assert (arms.limits(table_height=0.01).tracking[hinges] < STRAYED_RAD).all()
     assert arms.limits(tracking_rad=0.1).tracking[hinges] == pytest.approx(0.1)
@@ -53,16 +54,17 @@ def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is
 
 
 def test_a_configuration_names_the_arms() -> None:
-    servos, one = arm_kind(SERVOS), arm_kind(KUKA)
-    assert isinstance(servos, ServoArms)
-    assert isinstance(one, FriArms)
-    assert servos.body is ALOHA
-    assert one.body is IIWA14
-    assert arm_kind({**KUKA, "arms": "two"}).body is IIWA14_BIMANUAL
+    servos = robot_backend(None, "one", {"bus_watchdog_s": 0.0})
+    one = robot_backend("fri", "one", KUKA)
+    assert isinstance(servos, ServoBackend)
+    assert isinstance(one, FriBackend)
+    assert servos.embodiment is ALOHA
+    assert one.embodiment is IIWA14
+    assert robot_backend("fri", "two", KUKA).embodiment is IIWA14_BIMANUAL
     driver = one.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
     assert driver.servos == ("arm/controller (127.0.0.1:30200)",)
-    assert driver.paced
-    two = arm_kind({**KUKA, "arms": "two"})
+    assert driver.clocked_by_robot
+    two = robot_backend("fri", "two", KUKA)
     ports = {"right": "127.0.0.1:30201", "left": "127.0.0.1:30200"}
     assert (
         two.driver(ports, period_s=0.01, lock_step=False, read_only=True).arms
@@ -70,17 +72,21 @@ def test_a_configuration_names_the_arms() -> None:
         == ("left", "right")
     )
     assert two.twin_driver(ports, period_s=0.01).arms == IIWA14_BIMANUAL.arms
-    with pytest.raises(ValueError, match="ports for the arms arm; iiwa14_bimanual has left, right"):
+    with pytest.raises(
+        ValueError, match="ports for the arms arm; iiwa14_bimanual has the arms left, right"
+    ):
         two.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
-    assert [emulated_arms(body.name).body for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)] == [
+    assert [
+        emulated_backend(body.name).embodiment for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)
+    ] == [
         ALOHA,
         IIWA14,
         IIWA14_BIMANUAL,
     ]
-    with pytest.raises(ValueError, match="no emulated body 'iiwa7'. Did you mean 'iiwa14'"):
-        emulated_arms("iiwa7")
+    with pytest.raises(ValueError, match="no emulated embodiment 'iiwa7'. Did you mean 'iiwa14'"):
+        emulated_backend("iiwa7")
     with pytest.raises(ValueError, match="no number of KUKA arms 'tow'. Did you mean 'two'"):
-        arm_kind({"transport": "fri", "arms": "tow", "driver": {}})
+        robot_backend("fri", "tow", {})
 
 
 class Known:
@@ -103,7 +109,7 @@ def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
 @pytest.mark.parametrize(
     ("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)]
 )
-def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_and_results_say_over_which(
+def test_an_expert_succeeds_over_each_transport_as_in_simulation_and_results_name_the_transport(
     demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]],
     transport: str,
     other: str | None,
@@ -112,17 +118,17 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actions, joints = demonstration
-    task = {"name": "kuka_pick", "control_hz": CONTROL_HZ, "frame_hz": 12.5, "time_limit_s": 12.0}
-    policy, episodes, summed_up = Known(actions), list[WireEpisode](), wire_evaluation._result
+    task = TaskSettings("kuka_pick", control_hz=CONTROL_HZ, time_limit_s=12.0)
+    policy, episodes, summed_up = Known(actions), list[LockStepEpisode](), loop_evaluation._result
 
-    def kept(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResult:
+    def kept(seed: int, episode: LockStepEpisode, contract: Contract) -> EpisodeResult:
         episodes.append(episode)
         return summed_up(seed, episode, contract)
 
-    monkeypatch.setattr(wire_evaluation, "_result", kept)
+    monkeypatch.setattr(loop_evaluation, "_result", kept)
     file = tmp_path / "results.jsonl"
     with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches nobody else.
-        evaluation = wire_evaluation.WireEvaluation(
+        evaluation = loop_evaluation.LoopEvaluation(
             policy, task, execute_steps=24, workers=1, transport=transport
         )
         (result,) = evaluation.run([SEED], file)
@@ -136,7 +142,7 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
     # drake-iiwa-driver passes commands on a period later.
     assert difference[IIWA14.hinges["arm"]].max() < apart
     with pytest.raises(ValueError, match="transport"):
-        wire_evaluation.WireEvaluation(
+        loop_evaluation.LoopEvaluation(
             policy, task, execute_steps=24, workers=1, transport=other
         ).run([SEED], file)
 
@@ -145,10 +151,10 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
 def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(
     transport: str,
 ) -> None:
-    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    task = TaskSettings("kuka_pick", time_limit_s=12.0)
     still = Replay(np.tile(IIWA14.home, (2, 1)).astype(np.float32))
     with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
-        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+        robot = loop_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
         time.sleep(2.0)  # Enough for any socket's buffer at a thousand messages a second.
         states = list[DeviceState]()
         episode = robot.run(
@@ -165,12 +171,12 @@ def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_it
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
 def test_an_episode_goes_as_it_goes_whatever_was_before_it(transport: str) -> None:
-    """To the bit, so that neither the number of robots nor a stop in between decides what an evaluation finds."""
-    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    """To the bit, so results depend neither on the number of robots nor on an interruption."""
+    task = TaskSettings("kuka_pick", time_limit_s=12.0)
     closing = np.tile(IIWA14.home, (40, 1)).astype(np.float32)
     closing[:, IIWA14.grippers["arm"]] = np.linspace(1, 0, 40)
     with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
-        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+        robot = loop_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
 
         def run(seed: int, cycles: int) -> list[NDArray[np.float64]]:
             told = list[DeviceState]()

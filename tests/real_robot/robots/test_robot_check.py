@@ -1,6 +1,5 @@
-"""What a configuration of arms comes to: whom its checks send where, and what emulated arms are drawn with."""
+"""Robots from a configuration: the pages that checks name, cameras, and appearance of the arms."""
 
-import argparse
 import io
 from pathlib import Path
 
@@ -10,10 +9,12 @@ from omegaconf import OmegaConf
 from tests.sim.menagerie_files import write_kuka
 
 from stringline.real_robot.cameras.robot_cameras import RobotCameras
-from stringline.real_robot.emulators.dynamixel import aloha
-from stringline.real_robot.emulators.plants.kuka_world import add_world_arguments, kuka_world
+from stringline.real_robot.emulators import emulate
+from stringline.real_robot.emulators.program.emulated_worlds import kuka_world
+from stringline.real_robot.emulators.program.emulator_settings import FriSettings
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
+from stringline.real_robot.robots.robot_settings import RobotSettings
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -35,9 +36,10 @@ def test_who_has_no_limits_file_is_told_where_to_read_on(
         )
     assert isinstance(robot, dict)
     checklist = Checklist(io.StringIO())
-    RobotFactory({str(key): value for key, value in robot.items()}).check(checklist, moving=True)
+    settings = RobotSettings.of({str(key): value for key, value in robot.items()})
+    RobotFactory(settings).check(checklist, moving=True)
     with pytest.raises(ValueError, match=rf"limits file: real arms need one, .* See docs/{page}\."):
-        checklist.demand()
+        checklist.check_passed()
     assert "limits_file" in (DOCS / page).read_text()
 
 
@@ -61,9 +63,8 @@ def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(
             chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", override]).robot
             found = OmegaConf.to_container(chosen, resolve=True)
             assert isinstance(found, dict)
-            (camera,) = (
-                RobotFactory({str(key): value for key, value in found.items()}).contract().cameras
-            )
+            settings = RobotSettings.of({str(key): value for key, value in found.items()})
+            (camera,) = RobotFactory(settings).contract().cameras
             assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
 
 
@@ -75,16 +76,14 @@ def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
     ):
         with pytest.raises(
             ValueError,
-            match=(
-                "2 RealSense cameras, and nothing says which one is 'wrist'.*give each its serial"
-            ),
+            match=("2 RealSense cameras, but 'wrist'.*give each camera its serial"),
         ):
-            RobotCameras({"cameras": cameras})
+            RobotCameras(cameras)
     kept = {
         "wrist": one,
         "overhead": {**one, "source": "a.db3"},
     }  # A recording is none of those that are plugged in.
-    assert len(RobotCameras({"cameras": kept}).offered()) == 2
+    assert len(RobotCameras(kept).offered()) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,25 +104,16 @@ def test_a_world_behind_the_wire_wears_the_meshes(
 ) -> None:
     write_kuka(tmp_path / "kuka_iiwa_14")
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
-    parser = argparse.ArgumentParser()
-    add_world_arguments(parser)
     seen = []
     for model in ("primitives", "menagerie"):
-        arguments = [
-            "--task",
-            "kuka_pick",
-            "--cameras",
-            "wrist",
-            "--image-size",
-            "24",
-            "--robot-model",
-            model,
-        ]
-        _, plant = kuka_world(parser.parse_args(arguments))
+        settings = FriSettings(
+            task="kuka_pick", cameras=("wrist",), image_size=24, robot_model=model
+        )
+        _, plant = kuka_world(settings)
         seen.append(plant.frames()["rgb/wrist"].copy())
         plant.close()
     assert (seen[0] != seen[1]).any()
     with pytest.raises(
         SystemExit, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
     ):
-        aloha.main(["--robot-model", "menagery", "--lock-step"])
+        emulate.main(["dynamixel", "--robot-model", "menagery", "--lock-step"])

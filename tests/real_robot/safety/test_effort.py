@@ -1,4 +1,4 @@
-"""Effort: which limits of it there are, and arms that hold, let go of what they work against, and do not push for ever."""
+"""Effort limits: overloaded arms hold, retreat, and end in a fault if they push again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.real_robot.filter_rig import Run, moved
 import stringline.configs
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.interlocks import Bar
+from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A, XM430, XM540
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
@@ -33,7 +33,7 @@ WALL = 0.3  # Where the left waist meets something.
 
 
 def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
-    """By the largest currents that their registers take, and the constants of the servos of each joint."""
+    """From the largest currents of the registers, and the constants of the servos of each joint."""
     settings = yaml.safe_load(
         (Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text()
     )["limits"]
@@ -68,7 +68,7 @@ def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:
 
 
 class Walled(Run):
-    """Arms whose left waist gets no further than to a wall, and whose left gripper holds something."""
+    """Arms whose left waist is blocked by a wall, and whose left gripper holds an object."""
 
     def __init__(self) -> None:
         super().__init__(LIMITS)
@@ -124,9 +124,7 @@ def test_an_arm_that_works_against_its_load_sinks_once_and_no_further() -> None:
     assert run.path[-1] == pytest.approx(ALOHA.home - below)
 
 
-def test_a_hold_ends_when_nothing_works_any_more_and_who_pushes_again_and_again_ends_in_a_fault() -> (
-    None
-):
+def test_a_hold_ends_without_overload_and_repeated_pushing_is_a_fault() -> None:
     run = Walled()
     run.until(Mode.HOLD, BEYOND)
     run.until(Mode.RUN, BEYOND)
@@ -168,8 +166,8 @@ def test_an_arm_whose_controller_takes_no_commands_is_not_led_anywhere_afterward
     run.until(Mode.HOLD, BEYOND)
     run.push(BEYOND, 2)
     for cycle in range(20):
-        barred = np.array([Bar.ENTERED if cycle < 3 else 0, 0], np.uint8)
-        run.step(BEYOND, position=elsewhere, barred=barred, commanded=elsewhere)
+        interlock = np.array([Interlock.ENTERED if cycle < 3 else 0, 0], np.uint8)
+        run.step(BEYOND, position=elsewhere, interlock=interlock, commanded=elsewhere)
         assert run.filter.mode is Mode.HOLD
         assert np.array_equal(run.path[-1][:7], elsewhere[:7])
 

@@ -1,4 +1,4 @@
-"""What may go wrong on a real robot, row by row, over the wire: the cause is put onto the line, the reaction read off it.
+"""Faults of a real robot, row by row: the cause is put on the line, the reaction is read from it.
 
 Other rows: damaged bytes in `test_damaged_lines.py`; processes that stand still in
 `test_stopped_processes.py` and their death in `test_device_process.py`; servos that are set
@@ -50,7 +50,7 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it
     rig.moving(7)
     rig.emulator.fault("left", "drop")
     assert rig.until(lambda state: state.mode is Mode.FAULT, 3) <= 3
-    assert "the port of an arm is gone (left)." in rig.words()
+    assert "the port of an arm is lost (left)." in rig.words()
     assert_rest(rig)
     before = rig.goals()
     rig.want(moved(7, -0.5))

@@ -1,8 +1,8 @@
-"""What the safety filter promises whatever anybody sends: positions, velocities and accelerations stay inside the limits."""
+"""The safety filter keeps position, velocity and acceleration limits for any input."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,10 +17,11 @@ from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 from stringline.real_robot.safety.sampler import ChunkSampler
-from stringline.real_robot.safety.stage_cycle import Signs
+from stringline.real_robot.safety.stage_cycle import Freshness
 
 if TYPE_CHECKING:
-    from tests.real_robot.conftest import Rig
+    from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
+from tests.real_robot.conftest import Rig
 
 Vector = NDArray[np.float64]
 
@@ -30,96 +31,10 @@ ROUNDING = 1e-9
 UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 PART = 100_000  # Actions of each of the ten parts of the long test.
 
-ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
-KINDS = ("targets", "bang", "shapes", "chunks", "odd chunks", "old session", "nothing", "restart")
-# What happens, to be drawn from a generator of that seed, for how many cycles, with a value that
-# somebody chose badly.
-SEGMENT = st.tuples(
-    st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT
-)
-STREAMS = st.lists(SEGMENT, min_size=1, max_size=10)
-Segment = tuple[str, int, int, float]
-
-
-def odd_chunk(random: np.random.Generator, value: float, now: float) -> tuple[Vector, Vector]:
-    """Draws times (T,) and actions (T, A) that no policy should send."""
-    count = int(random.integers(1, 60))
-    due = now + 0.02 * np.arange(count, dtype=np.float64)
-    action = random.uniform(-4, 4, (count, 14))
-    match int(random.integers(0, 10)):
-        case 0:
-            action[random.integers(count), random.integers(14)] = value
-        case 1:
-            action *= 1e30
-        case 2:
-            due[random.integers(count)] = value
-        case 3:
-            due = random.permutation(due)
-        case 4:
-            due = due - random.uniform(0.0, 5.0)
-        case 5:
-            due = due + random.uniform(0.0, 5.0)
-        case 6:
-            due = now + 1e-6 * np.arange(count, dtype=np.float64)
-        case 7:
-            action = action[:, : random.integers(0, 14)]
-        case 8:
-            action = np.where(np.arange(count)[:, None] % 2, ALOHA.lower, ALOHA.upper)
-        case _:
-            action = np.full((count, 14), value)
-    return due, action
-
-
-class Sink(Protocol):
-    """Where chunks go and cycles happen."""
-
-    @property
-    def now(self) -> float:
-        """Seconds."""
-        ...
-
-    def send(self, chunk: ActionChunk, *, old: bool) -> None:
-        """Sends a chunk, of this episode or of one before."""
-        ...
-
-    def cycle(self, target: Vector | None) -> None:
-        """Goes on by a period, with that target if it is not for the chunks to say."""
-        ...
-
-    def restart(self) -> None:
-        """Begins a new episode."""
-        ...
-
-
-def play(stream: list[Segment], sink: Sink, *, chunks_only: bool = False) -> None:
-    """Does to the sink what the stream says."""
-    for kind, number, cycles, value in stream:
-        random = np.random.default_rng(number)
-        if kind == "restart":
-            sink.restart()
-        if kind in ("chunks", "odd chunks", "old session") or chunks_only:
-            due, action = odd_chunk(random, value, sink.now)
-            if kind == "chunks":
-                due, action = (
-                    sink.now + 0.02 * np.arange(50.0),
-                    random.uniform(ALOHA.lower, ALOHA.upper, (50, 14)),
-                )
-            with np.errstate(over="ignore"):
-                sink.send(ActionChunk(due, action.astype(np.float32)), old=kind == "old session")
-        for cycle in range(cycles):
-            target: Vector | None = None
-            if kind == "targets":
-                target = random.uniform(-4, 4, 14) if cycle % 2 else np.full(14, value)
-            elif kind == "bang":
-                target = ALOHA.upper if (cycle // (1 + number % 9)) % 2 else ALOHA.lower
-            elif kind == "shapes":
-                target = np.full([(), (13,), (14, 1), (0,), (15,)][int(random.integers(5))], value)
-            sink.cycle(target)
-
 
 @dataclass
 class Worst:
-    """The largest shares of the limits that were seen, and how many actions there were."""
+    """The largest shares of the limits, and the number of actions."""
 
     actions: int = 0
     velocity: float = 0.0
@@ -127,7 +42,7 @@ class Worst:
     beyond: float = -np.inf
 
     def take(self, path: Vector) -> None:
-        """Looks at a path (T, J) that began at rest; the first entry was no action."""
+        """Adds a path (T, J) that began at rest; its first entry was not an action."""
         at_rest_before = np.concatenate([path[:1], path])
         self.actions += len(path) - 1
         self.beyond = max(
@@ -143,8 +58,8 @@ class Worst:
                 self.acceleration, float((change / (LIMITS.acceleration * PERIOD**2)).max())
             )
 
-    def demand(self) -> None:
-        """Asserts that everything was inside the limits."""
+    def check(self) -> None:
+        """Asserts that all shares are within the limits."""
         assert np.isfinite([self.velocity, self.acceleration, self.beyond]).all()
         assert self.beyond <= ROUNDING
         assert self.velocity <= 1 + 1e-6
@@ -152,7 +67,7 @@ class Worst:
 
 
 class FilterSink:
-    """The filter itself, with arms that lag behind, get stuck, work too hard, or report faults now and then."""
+    """The filter with arms that lag, get stuck, are overloaded or report faults now and then."""
 
     def __init__(self, number: int) -> None:
         self.filter, self._sampler = SafetyFilter(ALOHA, LIMITS, PERIOD), ChunkSampler()
@@ -178,9 +93,11 @@ class FilterSink:
             self._sampler.replace(chunk)
 
     def cycle(self, target: Vector | None) -> None:
-        signs = Signs(*np.where(self._random.random(2) < 0.01, 9.0, 0.0))
+        freshness = Freshness(*np.where(self._random.random(2) < 0.01, 9.0, 0.0))
         wanted = self._sampler.target(self._now) if target is None else target
-        self.paths[-1].append(self.filter.step(wanted, self._state(), self._now, signs).position)
+        self.paths[-1].append(
+            self.filter.step(wanted, self._state(), self._now, freshness).position
+        )
         if self._random.random() < 0.95:
             self._measured = self._measured + 0.4 * (
                 np.clip(self.paths[-1][-1], LIMITS.lower, LIMITS.upper) - self._measured
@@ -212,7 +129,7 @@ def follow(stream: list[Segment], worst: Worst) -> None:
     play(stream, sink)
     for path in sink.paths:
         worst.take(np.array(path))
-    worst.demand()
+    worst.check()
 
 
 @settings(

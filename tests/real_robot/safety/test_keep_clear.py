@@ -1,4 +1,4 @@
-"""Keeping off the table, walls and the other arm: nothing gets too near, and what is pressed against something slides along."""
+"""Clearance of the table, walls and the other arm: no arm comes too close, and arms slide along."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def test_whatever_is_wanted_nothing_gets_too_near_to_anything(
 
 
 def reaching(body: Embodiment, q: Vector, arm: str, place: Vector) -> Vector:
-    """Returns the pose with the gripper of an arm at a place (3,), reached from a pose by Newton's method."""
+    """Returns the pose with the gripper of an arm at a position (3,), by Newton's method."""
     q, hinges = q.copy(), body.hinges[arm]
     for _ in range(50):
         now = body.forward_kinematics(q)[arm][:3, 3]
@@ -77,7 +77,7 @@ def reaching(body: Embodiment, q: Vector, arm: str, place: Vector) -> Vector:
 
 
 def pressed(body: Embodiment, depth: float, arms: Sequence[str] = ()) -> Vector:
-    """Returns a pose with grippers, by default all, that far under the table, straight below where they are at home, metres."""
+    """Returns a pose with grippers, by default all, below home, metres under the table."""
     q = body.home.copy()
     for arm in arms or body.arms:
         q = reaching(
@@ -120,7 +120,7 @@ def test_what_is_pressed_on_the_table_slides_along_it(name: str) -> None:
 
 
 def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
-    """Returns a pose with the gripper of the first arm 1 cm under the table, somewhere within 10 cm, turned by at most 0.4."""
+    """Returns a random pose with the gripper of the first arm 1 cm under the table."""
     arm, q = body.arms[0], pressed(body, 0.0)
     q[body.hinges[arm][-3:]] += random.uniform(-0.4, 0.4, 3)
     place = body.forward_kinematics(pressed(body, 0.0))[arm][:3, 3]
@@ -130,7 +130,7 @@ def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("number", [7, 9])
 def test_what_is_pressed_on_the_table_gets_to_another_place_on_it(name: str, number: int) -> None:
-    """On the way its hinges, each as fast as it may, would take it deeper; what stops there stays there."""
+    """Independently moving joints would take the arm deeper on its way, where it would stop."""
     body, limits, random = BODIES[name], LIMITS[name], np.random.default_rng(number)
     run, hinges, alone = Run(limits, body), body.hinges[body.arms[0]], Run(limits, body)
     first, second = on_the_table(body, random), on_the_table(body, random)

@@ -21,7 +21,7 @@ def limiter(start: Vector) -> MotionLimiter:
 
 
 def stopping_distance(speed: Vector, step: Vector, period_s: float) -> Vector:
-    """Returns how far joints travel until they stand, the coming period included: D in closed form."""
+    """Returns the distance until rest, with that of the coming period: D in closed form."""
     terms = np.ceil(speed / step)
     return np.asarray(period_s * (terms * speed - step * terms * (terms - 1) / 2))
 

@@ -1,4 +1,4 @@
-"""Delayed values are those of that long ago; a delayed observation says when it was captured and belongs together."""
+"""Delayed values are those of the capture time, and all parts of an observation are of one time."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.sim.environment.clock import Delayed, delay_steps
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 
 CAMERAS = ("overhead", "wrist_left")
 IMAGE_S, JOINT_S = 0.3, 0.1  # What aloha_sim has by default.

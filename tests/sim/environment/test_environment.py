@@ -1,4 +1,4 @@
-"""The simulated world shows what the contract says, where the kinematics says it is, and the same for the same seed."""
+"""The world agrees with the contract and the kinematics, and is determined by its seed."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +11,14 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.rendering.rendering import RENDERINGS, Rendering
 from stringline.sim.rollout.rollout import roll_out
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 
 TASK = "hand_over_banana"
 ALL_CAMERAS = tuple(mount.name for mount in ALOHA.cameras)
@@ -48,7 +48,7 @@ def points(observation: dict[str, Array], camera: str) -> NDArray[np.float64]:
 
 def test_observations_fit_the_contract(world: TaskEnvironment) -> None:
     observation, info = world.reset(seed=0)
-    validate_observation(observation, world.contract)
+    check_observation(observation, world.contract)
     assert world.observation_space.contains(observation)
     assert info == {
         "success": False,
@@ -235,7 +235,7 @@ def test_an_unstable_episode_is_failed_and_the_next_one_clean(
             False,
             True,
         )
-        validate_observation(observation, world.contract)
+        check_observation(observation, world.contract)
         assert world.observation_space.contains(observation)
     assert info["time"] == pytest.approx(0.1)
     messages = [
@@ -321,7 +321,7 @@ def test_pretty_images_differ_in_their_colours_only() -> None:
 def test_images_need_not_be_square() -> None:
     world = TaskEnvironment(make_task(TASK), image_size=(48, 64), cameras=("table",))
     observation, _ = world.reset(seed=0)
-    validate_observation(observation, world.contract)
+    check_observation(observation, world.contract)
     square = TaskEnvironment(make_task(TASK), image_size=48, cameras=("table",))
     np.testing.assert_array_equal(
         square.reset(seed=0)[0]["depth/table"], observation["depth/table"][:, 8:-8]
@@ -343,11 +343,11 @@ def test_arguments_that_mean_nothing_are_refused(world: TaskEnvironment) -> None
     with pytest.raises(ValueError, match="There is no camera 'overheat'. Did you mean 'overhead'"):
         TaskEnvironment(make_task(TASK), cameras=("overheat",))
     with pytest.raises(
-        ValueError, match="There is no way of rendering 'prety'. Did you mean 'pretty'"
+        ValueError, match="There is no rendering mode 'prety'. Did you mean 'pretty'"
     ):
         TaskEnvironment(make_task(TASK), rendering=cast("Rendering", "prety"))
     with pytest.raises(
-        ValueError, match="An image of 2000x128 was asked for; allowed: 1x1 to 1024x1024"
+        ValueError, match="The size of images is 2000x128; allowed: 1x1 to 1024x1024"
     ):
         TaskEnvironment(make_task(TASK), image_size=(2000, 128))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""A schedule draws no frame twice and none that nobody sees; what it shows is what was there that long ago."""
+"""A schedule draws no frame twice and none without an observer; frames are of their time."""
 
 from collections.abc import Mapping
 
@@ -33,7 +33,7 @@ class Shown:
         return {"time/camera": np.asarray(self.schedule.step)}
 
     def run(self, looks: list[bool]) -> list[dict[str, Array]]:
-        """Goes on by as many steps, and returns what is seen at those at which somebody looks; else nothing."""
+        """Advances some steps; returns the observations of the steps that are observed."""
         seen = []
         for look in looks:
             seen.append(self.schedule.observe() if look else {})
@@ -50,7 +50,7 @@ class Shown:
 def test_what_is_seen_is_of_that_long_ago(
     every: int, image_steps: int, joint_steps: int, looks: list[bool]
 ) -> None:
-    """Whoever looks at each step sees the last frame that was due, as late as it is; so does whoever looks now and then."""
+    """Observers of every step and of few steps see the last due frame, with its delay."""
     looks = [True, *looks]
     seen = Shown(CONTROL_HZ / every, image_steps, joint_steps).run(looks)
     frame = 0  # Without delays a frame is drawn when somebody looks, and not before.

@@ -10,7 +10,11 @@ import pytest
 
 from stringline.sim.evaluation.comparison import Comparison
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
-from stringline.sim.evaluation.stored_evaluations import FinishedRun, is_finished, read_run
+from stringline.sim.evaluation.stored_evaluations import (
+    StoredEvaluation,
+    is_evaluation,
+    read_evaluation,
+)
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
 from stringline.sim.statistics.power import seeds_needed
@@ -28,13 +32,13 @@ def write(
     file: Path,
     successes: Sequence[bool],
     first_seed: int = 1_000_000,
-    trouble: str = "",
+    error: str = "",
     **about: Any,
 ) -> Path:
     """Writes the results of an evaluation; returns its file."""
     ResultsFile(file, {**REACH, "checkpoint": str(file), **about})
     results = [
-        EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, trouble)
+        EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, error)
         for s, done in enumerate(successes, first_seed)
     ]
     with file.open("a") as lines:
@@ -42,9 +46,9 @@ def write(
     return file
 
 
-def run_of(path: Path) -> FinishedRun:
+def run_of(path: Path) -> StoredEvaluation:
     """The evaluation of that path, named by its folder or file."""
-    return read_run(path.stem, path)
+    return read_evaluation(path.stem, path)
 
 
 def bits(text: str) -> list[bool]:
@@ -106,7 +110,7 @@ def test_verdicts(tmp_path: Path) -> None:
 
 
 def test_several_policies_and_tasks(tmp_path: Path) -> None:
-    """Each with each, corrected among all of them; tasks together form a family of their own; a baseline leaves pairs out."""
+    """All pairs form one family and their totals another; with a baseline there are fewer pairs."""
     for name, outcomes in (("a", A), ("b", B), ("c", C)):
         write(tmp_path / name / "reach" / "results.jsonl", outcomes)
         write(
@@ -147,7 +151,7 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
         (
             {"task": "push"},
             (
-                r"a and b were not measured on any common task\. reach: b has no results there\. "
+                r"a and b have no common task\. reach: b has no results\. "
                 r"push: a has none"
             ),
         ),
@@ -163,24 +167,24 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
 def test_what_differs_is_refused(tmp_path: Path, about: dict[str, Any], answer: str) -> None:
     """Both values are named."""
     runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", A, **about))]
-    with pytest.raises(ValueError, match=answer.replace("a has none", "a has no results there")):
+    with pytest.raises(ValueError, match=answer.replace("a has none", "a has no results")):
         Comparison.of(runs)
 
 
 def test_fewer_seeds(tmp_path: Path) -> None:
-    """A shorter evaluation can be compared with the beginning of a longer one, when it is asked for."""
+    """A shorter evaluation can be compared with the beginning of a longer one on request."""
     runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", B[:10]))]
     with pytest.raises(ValueError, match="The first 10 are the same: seeds=10 compares those"):
         Comparison.of(runs)
     assert Comparison.of(runs, seeds=10).rows[0].pairs == Pairs(5, 0, 4, 1)
-    with pytest.raises(ValueError, match="has results of 10 seeds; 11 are asked for"):
+    with pytest.raises(ValueError, match="has results of 10 seeds; 11 are requested"):
         Comparison.of(runs, seeds=11)
     with pytest.raises(ValueError, match="seeds is -1; allowed: whole numbers 1 and above"):
         Comparison.of(runs, seeds=-1)
 
 
 def test_what_a_reader_must_know(tmp_path: Path) -> None:
-    """A task that only some have, episodes that could not be run, and other ways of executing the same checkpoint."""
+    """Missing tasks, incomplete episodes, and other executions of the same checkpoint are noted."""
     for name in "ab":
         write(
             tmp_path / name / "reach" / "results.jsonl",
@@ -189,11 +193,11 @@ def test_what_a_reader_must_know(tmp_path: Path) -> None:
             execute_steps=8 if name == "a" else 24,
         )
     write(tmp_path / "a" / "push" / "results.jsonl", A, task="push")
-    write(tmp_path / "b" / "pull" / "results.jsonl", A, task="pull", trouble="lost")
+    write(tmp_path / "b" / "pull" / "results.jsonl", A, task="pull", error="lost")
     write(tmp_path / "b" / "failed" / "results.jsonl", [], task="push")
     notes = " ".join(Comparison.of([run_of(tmp_path / "a"), run_of(tmp_path / "b")]).notes)
-    assert "push: b has no results there." in notes
-    assert "pull: a has no results there." in notes
+    assert "push: b has no results." in notes
+    assert "pull: a has no results." in notes
     assert "Actions between two plans: a 8, b 24." in notes
     assert "the same checkpoint" in notes
     late = {"name": "real_time_chunking", "delay_s": 0.1}
@@ -204,23 +208,23 @@ def test_what_a_reader_must_know(tmp_path: Path) -> None:
     assert (
         "Execution: e receding_horizon, f real_time_chunking 0.1." in Comparison.of(executed).notes
     )
-    troubled = [
+    incomplete = [
         run_of(write(tmp_path / "c.jsonl", A)),
-        run_of(write(tmp_path / "d.jsonl", A[:30], trouble="lost")),
+        run_of(write(tmp_path / "d.jsonl", A[:30], error="lost")),
     ]
-    assert "30 episodes of d could not be run to their end" in Comparison.of(troubled).notes[0]
+    assert "30 episodes of d were not completed" in Comparison.of(incomplete).notes[0]
 
 
 def test_what_is_no_evaluation(tmp_path: Path) -> None:
     """An empty folder, one run twice, one alone."""
-    assert not is_finished(tmp_path)
+    assert not is_evaluation(tmp_path)
     with pytest.raises(ValueError, match="holds no results of an evaluation"):
-        read_run("x", tmp_path)
+        read_evaluation("x", tmp_path)
     write(tmp_path / "single" / "results.jsonl", A)
     write(tmp_path / "single" / "other" / "results.jsonl", A, task="push")
     assert [task.name for task in run_of(tmp_path / "single").tasks] == ["reach"]
     run = run_of(write(tmp_path / "a.jsonl", A))
-    assert is_finished(tmp_path / "a.jsonl")
+    assert is_evaluation(tmp_path / "a.jsonl")
     for runs in ([run], [run, run]):
         with pytest.raises(ValueError, match="between two or more different evaluations"):
             Comparison.of(runs)
@@ -229,7 +233,7 @@ def test_what_is_no_evaluation(tmp_path: Path) -> None:
 def test_section_of_a_report(tmp_path: Path) -> None:
     """Every row is there, and what the user wrote is text."""
     runs = [
-        read_run(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes))
+        read_evaluation(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes))
         for name, outcomes in (("a<b>", A), ("b", B))
     ]
     section = Comparison.of(runs).section()

@@ -1,4 +1,4 @@
-"""Plans that arrive late in simulated time: which action is executed when, without a jump that no plan asked for."""
+"""Plans that arrive late in simulated time: executed actions, without jumps between plans."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -17,7 +17,7 @@ from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.policies.execution.execution import NAMES, Execution
 from stringline.sim.evaluation.results import EpisodeResult, OtherEvaluationError
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.rollout import Arrival, Rollout, roll_out
+from stringline.sim.rollout.rollout import DelayedChunk, Rollout, roll_out
 
 
 def carried_out(
@@ -40,13 +40,13 @@ def carried_out(
     session = execution.session(policy, 0, execute_steps=execute_steps)
     plans, asked, late = list[NDArray[np.float32]](), list[int](), list(delays)
 
-    def plan(observation: Mapping[str, Array]) -> Arrival:
+    def plan(observation: Mapping[str, Array]) -> DelayedChunk:
         chunk = session.plan(observation)
         plans.append(chunk.action)
         asked.append(round((float(observation["time"]) - 5.0) * HZ))
-        return Arrival(chunk, late.pop(0) if late else session.delay_steps)
+        return DelayedChunk(chunk, late.pop(0) if late else session.delay_steps)
 
-    done = roll_out(Track(steps), plan, 0, execute_steps=execution.ask_after(execute_steps))
+    done = roll_out(Track(steps), plan, 0, execute_steps=execution.replan_after(execute_steps))
     return done, plans, asked
 
 
@@ -104,7 +104,7 @@ def test_stop_and_go_holds_while_it_thinks() -> None:
 def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_stand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is skipped while the arms hold: the next action is the one that follows in the new plan."""
+    """While the arms hold no action is skipped: the next one is the first of the new plan."""
     looks = iter(np.cumsum([0.0, 0.0, 0.0, 0.3, 0.0, 0.3, 0.0, 0.3]).tolist())
     monkeypatch.setattr(
         "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(looks)
@@ -118,7 +118,7 @@ def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_st
 
 @pytest.mark.parametrize("seed", range(5))
 def test_late_plans_never_ask_for_what_no_plan_said(seed: int) -> None:
-    """Whatever the delays, each period executes what a plan that is there has for it, or holds the action before."""
+    """For any delays, each period executes the action of an arrived plan or holds the last one."""
     delays = tuple(np.random.default_rng(seed).integers(0, 14, 30).tolist())
     done, plans, asked = carried_out(Scripted(8), Execution(), 3, steps=60, delays=delays)
     actions, held = executed(done), 0
@@ -138,7 +138,7 @@ def test_late_plans_never_ask_for_what_no_plan_said(seed: int) -> None:
 def test_real_time_chunking_does_not_jump_when_a_plan_comes_into_force(
     delay: int, every: int
 ) -> None:
-    """What is executed while a plan is made is what that plan begins with: so it is one motion, planned twice."""
+    """A plan begins with the actions executed during its computation, so the motion is the same."""
     done, plans, asked = carried_out(
         Keeping(8), Execution("real_time_chunking", delay_s=delay / HZ), every
     )
@@ -152,11 +152,9 @@ def test_real_time_chunking_does_not_jump_when_a_plan_comes_into_force(
 
 
 def test_too_short_a_chunk_is_refused_with_the_figures() -> None:
-    with pytest.raises(
-        ValueError, match=r"A chunk of 0.80 s was planned; execute_steps asks for 0.90 s"
-    ):
+    with pytest.raises(ValueError, match=r"planned a chunk of 0.80 s; execute_steps needs 0.90 s"):
         carried_out(Scripted(8), Execution(), 9)
-    with pytest.raises(ValueError, match="chunks of 8 actions allowed: 2 to 6"):
+    with pytest.raises(ValueError, match="and chunks of 8 actions: 2 to 6"):
         carried_out(Scripted(8), Execution(delay_s=0.2), 7)
 
 
@@ -183,7 +181,7 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
 
 
 def test_outcomes_do_not_depend_on_workers_and_are_not_mixed(tmp_path: Path) -> None:
-    """A given delay is part of the evaluation: the same for any number of workers, another one from a plain one."""
+    """A delay is part of the evaluation: equal for all numbers of workers, unequal to no delay."""
     late, world = Execution("temporal_ensembling", delay_s=0.2, decay=0.1), partial(Track, 20)
     here = InProcess()
     one = Evaluation(Constant(8), world, execute_steps=3, execution=late, cluster=here).run(
@@ -205,5 +203,5 @@ def test_who_cannot_go_on_is_named(tmp_path: Path) -> None:
     evaluation = Evaluation(
         Constant(8), Track, execute_steps=3, execution=chunking, cluster=InProcess()
     )
-    with pytest.raises(ValueError, match="Counting cannot keep to what is decided"):
+    with pytest.raises(ValueError, match="Counting supports no action prefix"):
         evaluation.run([1])

@@ -41,7 +41,7 @@ def test_positions_at_or_beyond_a_limit(joint: int) -> None:
 
 
 def test_speeds() -> None:
-    """One jump there and one back are two periods; at half the rate of control the same jump is slower."""
+    """A jump forth and back counts two periods; at half the control rate the jump is slower."""
     actions = at_rest()
     actions[5, WAIST] += 1.5 * np.pi / 50
     assert limit_hits(actions, CONTRACT) == pytest.approx(0.2)

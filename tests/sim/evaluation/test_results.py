@@ -44,13 +44,13 @@ def test_summary() -> None:
 
 
 def test_summary_of_stages_and_measures() -> None:
-    """A stage is reached by who gets at least there; what was not measured is left out of the medians, not of the rate."""
+    """Later stages count as reached; missing values are omitted from medians, not from the rate."""
     measured = [
         replace(result(seed, seed > 2, seed), limit_hits=seed / 10, inference_p95_ms=50.0)
         for seed in (0, 2, 3)
     ]
     lost = replace(
-        result(7, False, 0), plans=0, inference_ms=0.0, acceleration=0.0, trouble="its process died"
+        result(7, False, 0), plans=0, inference_ms=0.0, acceleration=0.0, error="its process died"
     )
     old = result(8, False, 2)
     summary = Summary.of([*measured, lost, old, replace(result(9, False, 0), unstable=True)])
@@ -58,7 +58,7 @@ def test_summary_of_stages_and_measures() -> None:
     assert summary.limit_hits == pytest.approx(0.5 / 3)
     assert summary.inference_p95_ms == 50.0
     assert summary.acceleration == 0.5
-    assert (summary.troubled, summary.unstable, summary.rate) == (1, 1, Rate(1, 6))
+    assert (summary.incomplete, summary.unstable, summary.rate) == (1, 1, Rate(1, 6))
     plain = json.loads(json.dumps(summary.to_dict()))
     assert plain["reached"]["stage 2"]["successes"] == 3
     assert Summary.of([lost]).inference_ms is None
@@ -124,11 +124,14 @@ def test_older_files_are_read(tmp_path: Path) -> None:
     [
         (
             ['{"about": {}}', '{"seed": 1, "vigour": 3}', "{}"],
-            "line 2 has numbers that this version does not know: vigour",
+            "line 2 has fields that this version does not know: vigour",
         ),
-        (['{"about": {}}', '{"seed": 1}'], "line 2 lacks success, stage, stage_name"),
+        (
+            ['{"about": {}}', '{"seed": 1}'],
+            "line 2 is not a result of an evaluation: it lacks success, stage, stage_name",
+        ),
         (['{"about": {}}', '{"seed": 1, "succ', '{"seed": 2}'], "damaged at line 2 of 3"),
-        (['{"seed": 1}'], "does not say what was evaluated"),
+        (['{"seed": 1}'], "does not describe one"),
     ],
 )
 def test_what_is_no_file_of_results(tmp_path: Path, lines: list[str], answer: str) -> None:

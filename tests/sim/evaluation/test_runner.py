@@ -1,4 +1,4 @@
-"""Evaluation in the real world of the task: the same outcome however it is run, and continued where it stopped."""
+"""Evaluation in the world of a task: equal results for all workers and after interruptions."""
 
 import os
 import subprocess
@@ -16,8 +16,10 @@ from tests.sim.in_process import InProcess
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.environment.factory import make_environment
+from stringline.sim.evaluation.metrics import command_acceleration
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.runner import Evaluation, command_acceleration, evaluation_seeds
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.rollout.messages import RemoteTracebackError
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +38,7 @@ def contract() -> Contract:
 
 
 class Wander:
-    """Moves at random about where the arms are, and a little with the brightness of the image, so that both matter."""
+    """Moves at random near the arms, with an offset by the brightness of the image."""
 
     def __init__(self, contract: Contract, after: Callable[[], None] = lambda: None) -> None:
         self.contract, self.after, self.sessions = contract, after, list[int]()
@@ -69,7 +71,7 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
 
 
 def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Contract) -> None:
-    """This process, three workers, and a run that was stopped and continued agree in every result; videos are there."""
+    """One process, three workers and a continued run have equal results; videos exist."""
     seeds = evaluation_seeds(4)
     with closing(InProcess()) as here:
         one = Evaluation(Wander(contract), WORLD, execute_steps=10, cluster=here).run(seeds)
@@ -105,7 +107,7 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
 
 
 def test_mistakes_are_explained(contract: Contract) -> None:
-    """A world without the camera, another rate, chunks too short and unknown tasks are refused, also from within a worker."""
+    """A missing camera, short chunks and unknown tasks raise errors, also in a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))
     with closing(InProcess()) as here:
         with pytest.raises(

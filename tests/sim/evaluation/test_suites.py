@@ -7,18 +7,19 @@ import pytest
 import yaml
 
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
-from stringline.sim.tasks.task_catalogue import TASKS
+from stringline.sim.tasks.task_registry import TASKS
+from stringline.sim.worlds.task_settings import TaskSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def parse(*cells: dict[str, Any]) -> Suite:
+def parse(*entries: dict[str, Any]) -> Suite:
     """A suite of these entries."""
-    return Suite.parse("mine", {"cells": list(cells)})
+    return Suite.parse("mine", {"entries": list(entries)})
 
 
 def test_entries() -> None:
-    """Seeds are fixed numbers, the task's own file gives what an entry does not, and options make another entry."""
+    """Seeds are fixed, defaults are those of the task's file, options make other entries."""
     plain, raised, listed = parse(
         {"task": "hand_over_banana", "seeds": 3},
         {
@@ -29,30 +30,31 @@ def test_entries() -> None:
             "first_seed": 7,
         },
         {"task": "hand_over_banana", "variation": "chosen", "seeds": [11, 5]},
-    ).cells
+    ).entries
     assert plain.seeds == (1_000_000, 1_000_001, 1_000_002)
     assert (raised.seeds, listed.seeds) == ((7, 8), (11, 5))
-    names = [cell.name for cell in (plain, raised, listed)]
+    names = [entry.name for entry in (plain, raised, listed)]
     assert names == [
         "hand_over_banana",
         "hand_over_banana.table_height=0.02",
         "hand_over_banana.chosen",
     ]
     task = yaml.safe_load((CONFIGS / "task" / "hand_over_banana.yaml").read_text())
-    assert plain.settings() == task
-    assert raised.settings() == task | {"time_limit_s": 5.0, "options": {"table_height": 0.02}}
-    assert len(parse({"task": "x"}).cells[0].seeds) == 50
+    assert plain.settings() == TaskSettings.of(task)
+    changed = task | {"time_limit_s": 5.0, "options": {"table_height": 0.02}}
+    assert raised.settings() == TaskSettings.of(changed)
+    assert len(parse({"task": "x"}).entries[0].seeds) == 50
 
 
 def test_other_seeds() -> None:
     """A number of seeds replaces that of every entry, and takes the first ones of a list."""
     suite = parse({"task": "a", "seeds": 3}, {"task": "b", "seeds": [9, 4, 6]})
-    assert [cell.seeds for cell in suite.with_seeds(2, None).cells] == [
+    assert [entry.seeds for entry in suite.with_seeds(2, None).entries] == [
         (1_000_000, 1_000_001),
         (9, 4),
     ]
     assert suite.with_seeds(None, None) == suite
-    assert parse({"task": "a", "seeds": 2}).with_seeds(None, 5).cells[0].seeds == (5, 6)
+    assert parse({"task": "a", "seeds": 2}).with_seeds(None, 5).entries[0].seeds == (5, 6)
     with pytest.raises(ValueError, match=r"b has a list of 3 seeds; allowed"):
         suite.with_seeds(4, None)
     with pytest.raises(ValueError, match=r"no first_seed"):
@@ -60,10 +62,10 @@ def test_other_seeds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "answer"),
+    ("entry", "answer"),
     [
         ("fmb_1", "entry 1 of the suite mine is 'fmb_1'; allowed: a mapping"),
-        ({"seeds": 3}, "names no task"),
+        ({"seeds": 3}, "lacks its task"),
         (
             {"task": "a", "seads": 3},
             r"There is no setting of a suite's entry .* 'seads'\. Did you mean 'seeds'",
@@ -79,9 +81,9 @@ def test_other_seeds() -> None:
         ({"task": "a", "frame_hz": float("inf")}, "frame_hz is inf; allowed: numbers above 0"),
     ],
 )
-def test_mistakes_are_explained(cell: Any, answer: str) -> None:
+def test_mistakes_are_explained(entry: Any, answer: str) -> None:
     with pytest.raises(ValueError, match=answer):
-        parse(cell)
+        parse(entry)
 
 
 def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
@@ -89,11 +91,11 @@ def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no suite file '.*mine\.yaml'"):
         Suite.read(tmp_path / "mine.yaml")
     for text, answer in (
-        ("cells: [", "is no YAML"),
-        ("cells: []", "mine has no entry"),
-        ("tasks: []", "is no mapping of 'cells' to a list"),
+        ("entries: [", "is not valid YAML"),
+        ("entries: []", "mine has no entry"),
+        ("tasks: []", "is not a mapping of 'entries' to a list"),
         (
-            "cells: [{task: a}, {task: a, seeds: 3}]",
+            "entries: [{task: a}, {task: a, seeds: 3}]",
             "has a twice; give each its own `variation: NAME`",
         ),
     ):
@@ -111,13 +113,13 @@ def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
 )
 def test_shipped_suites(path: Path) -> None:
     """Their tasks exist, and their seeds are none that demonstrations use."""
-    for cell in Suite.read(path).cells:
-        assert cell.settings()["name"] == cell.task
-        assert cell.task in TASKS
-        assert min(cell.seeds) >= 1_000_000
+    for entry in Suite.read(path).entries:
+        assert entry.settings().name == entry.task
+        assert entry.task in TASKS
+        assert min(entry.seeds) >= 1_000_000
 
 
 def test_aloha12_has_every_task_once() -> None:
     suite = Suite.read(CONFIGS / "suite" / "aloha12.yaml")
-    assert len({cell.task for cell in suite.cells}) == 12
-    assert all(len(cell.seeds) == 50 and not cell.variation for cell in suite.cells)
+    assert len({entry.task for entry in suite.entries}) == 12
+    assert all(len(entry.seeds) == 50 and not entry.variation for entry in suite.entries)

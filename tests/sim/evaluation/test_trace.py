@@ -29,7 +29,7 @@ def rollout(steps: int) -> Rollout:
 
 @pytest.mark.parametrize("steps", [1, 7, 200, 733])
 def test_round_trip(tmp_path: Path, steps: int) -> None:
-    """Any length is kept in at most 200 samples, in which no peak is lost; skipped stages and the first are not named."""
+    """A trace has at most 200 samples with all peaks; skipped stages and the first are omitted."""
     contract = ALOHA.contract([], 50.0)
     trace = Trace.of(rollout(steps), STAGES, contract)
     assert trace.names == STAGES

@@ -1,4 +1,4 @@
-"""FruitBowl and StorageBin alike: experts put everything away, and success needs all of it, released and at rest."""
+"""FruitBowl and StorageBin: experts put all objects away; success needs all, released, at rest."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,10 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import Expert, make_expert
+from stringline.sim.experts.expert import Expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.gathering_tasks import APART_M, GatheringTask, distance
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 
 
 @pytest.fixture(scope="module", params=["fruit_bowl", "storage_bin"])
@@ -45,14 +46,14 @@ def test_the_expert_puts_all_away_smoothly_and_takes_again_what_was_moved(
     while not results or not (results[-1].success or results[-1].expired):
         targets.append(expert.act(world))
         results.append(world.advance(targets[-1]))
-        touching = task.touching(world.physics)
-        assert not touching.between(*ARMS)
+        contacts = task.contact_state(world.physics)
+        assert not contacts.between(*ARMS)
         working.add(
-            frozenset(arm for arm in ARMS if any(touching.held(arm, name) for name in task.props))
+            frozenset(arm for arm in ARMS if any(contacts.held(arm, name) for name in task.props))
         )
         if not moved and results[-1].stage == 2:
-            thing = next(thing for thing in task.things if task.inside(world.physics, thing))
-            task.place(world.physics, thing.prop, pose((0.24, -0.2, 0.0)) @ task.lying(thing))
+            item = next(item for item in task.objects if task.inside(world.physics, item))
+            task.place(world.physics, item.prop, pose((0.24, -0.2, 0.0)) @ task.lying(item))
             moved = True
     assert results[-1].success
     stages = [result.stage for result in results]
@@ -72,9 +73,9 @@ def _act_for(world: TaskEnvironment, expert: Expert[TaskEnvironment], steps: int
 
 def test_the_expert_says_what_it_cannot_reach(world: TaskEnvironment, task: GatheringTask) -> None:
     world.begin(0)
-    lost = task.things[-1].prop
+    lost = task.objects[-1].prop
     stow(world, task, but=lost.name)
-    task.place(world.physics, lost, pose((0.0, 0.9, 0.0)) @ task.lying(task.things[-1]))
+    task.place(world.physics, lost, pose((0.0, 0.9, 0.0)) @ task.lying(task.objects[-1]))
     expert = make_expert(task.name)
     expert.reset(world, np.random.default_rng(0))
     with pytest.raises(
@@ -109,7 +110,7 @@ def test_one_left_behind_is_no_success(
     world: TaskEnvironment, task: GatheringTask, index: int
 ) -> None:
     world.begin(2)
-    stow(world, task, but=task.things[index].prop.name)
+    stow(world, task, but=task.objects[index].prop.name)
     result = stay(world, seconds=1.5)
     assert (result.success, task.stages[result.stage]) == (False, "two_in")
 
@@ -119,17 +120,17 @@ def test_beside_the_wall_is_no_success(
     world: TaskEnvironment, task: GatheringTask, index: int
 ) -> None:
     world.begin(2)
-    thing = task.things[index]
-    stow(world, task, but=thing.prop.name)
+    item = task.objects[index]
+    stow(world, task, but=item.prop.name)
     away = task.container.prop.reach + 0.03 if task.name == "fruit_bowl" else 0.12
     put(
         world,
         task,
-        thing.prop,
-        pose((away, 0.0, 0.001), rotation_about((0.0, 0.0, 1.0), np.pi / 2)) @ task.lying(thing),
+        item.prop,
+        pose((away, 0.0, 0.001), rotation_about((0.0, 0.0, 1.0), np.pi / 2)) @ task.lying(item),
     )
     assert not stay(world).success
-    assert not task.inside(world.physics, thing)
+    assert not task.inside(world.physics, item)
 
 
 def test_a_container_that_stands_askew_or_in_the_air_holds_nothing(
@@ -142,7 +143,7 @@ def test_a_container_that_stands_askew_or_in_the_air_holds_nothing(
         world.begin(3)
         task.place(world.physics, task.container.prop, askew)
         stow(world, task)
-        assert not any(task.inside(world.physics, thing) for thing in task.things)
+        assert not any(task.inside(world.physics, item) for item in task.objects)
 
 
 def test_moving_inside_is_no_success_until_it_rests(
@@ -151,7 +152,7 @@ def test_moving_inside_is_no_success_until_it_rests(
     world.begin(4)
     stow(world, task)
     stay(world, seconds=0.3)
-    prop = task.things[0].prop
+    prop = task.objects[0].prop
     results = list[StepResult]()
     for _ in range(40):
         prop.set_velocity(world.physics, np.array([0.0, 0.0, 0.1]), np.zeros(3))
@@ -167,13 +168,13 @@ def test_where_things_start(world: TaskEnvironment, task: GatheringTask) -> None
         world.begin(seed)
         T = task.pose(world.physics, task.container.prop)
         container.append((*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))))
-        at = [task.pose(world.physics, thing.prop) for thing in task.things]
+        at = [task.pose(world.physics, item.prop) for item in task.objects]
         places += [(abs(T[0, 3]), T[1, 3]) for T in at]
         sides.append(sum(np.sign(T[0, 3]) for T in at))
-        everything = [(task.container, T), *zip(task.things, at, strict=True)]
+        everything = [(task.container, T), *zip(task.objects, at, strict=True)]
         gaps = [distance(*a, *b) for i, a in enumerate(everything) for b in everything[:i]]
         assert min(gaps) > APART_M - 1e-6
-        assert all(abs(task.lowest(world.physics, thing)) < 1e-6 for thing in task.things)
+        assert all(abs(task.lowest(world.physics, item)) < 1e-6 for item in task.objects)
     assert set(sides) == {-1, 1}
     for found, ranges in (
         (container, ((-0.04, 0.04), (-0.04, 0.04), (-15, 15))),

@@ -9,7 +9,7 @@ from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
 from stringline.sim.experts.motion import between
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
@@ -37,7 +37,7 @@ def hand_over(
     until: Callable[[StepResult], bool] = lambda result: result.success,
     **options: float,
 ) -> tuple[list[StepResult], Vector]:
-    """Runs the expert until something holds or the time is over; returns what happened, and the targets (T, 14)."""
+    """Runs the expert until a condition or the end; returns the results and the targets (T, 14)."""
     expert = HandOverBananaExpert()
     world.begin(seed, options)
     expert.reset(world, np.random.default_rng(seed))

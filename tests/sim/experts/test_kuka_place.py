@@ -1,4 +1,4 @@
-"""The KUKA puts things into the tray: only what lies in it, let go and at rest, counts."""
+"""The KUKA puts objects into the tray: only what lies in it, let go and at rest, counts."""
 
 from collections.abc import Iterator
 
@@ -29,15 +29,15 @@ def world(task: KukaPlace) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-FIRST: dict[str, int] = {}  # The first seed that has a thing of that name, as far as it is known.
+FIRST: dict[str, int] = {}  # The first seed that has an object of that name, as far as it is known.
 
 
 def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float = 0.0) -> None:
-    """Begins the first episode that has a thing of that name."""
+    """Begins the first episode that has an object of that name."""
     for seed in range(FIRST.get(name, 0), 400):
         world.begin(seed, {"table_height": height})
-        FIRST.setdefault(task.thing.name, seed)
-        if task.thing.name == name:
+        FIRST.setdefault(task.object.name, seed)
+        if task.object.name == name:
             return
     raise AssertionError(name)
 
@@ -45,10 +45,10 @@ def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float
 def put(
     world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: float = 1.2
 ) -> StepResult:
-    """Puts the thing somewhere relative to the tray, and waits; success on the way counts."""
+    """Puts the object somewhere relative to the tray, and waits; success on the way counts."""
     T = task.pose(world.physics, task.tray) @ T_tray_thing
     T[2, 3] -= task.table_height
-    task.place(world.physics, task.thing, T)
+    task.place(world.physics, task.object, T)
     result = world.advance(IIWA14.home)
     for _ in range(round(seconds * 50) - 1):
         if not result.success:
@@ -98,7 +98,7 @@ def test_above_the_floor_of_the_tray_is_not_in_it(world: TaskEnvironment, task: 
     begin_with(world, task, "cube")
     for rise, inside in ((0.001, True), (0.006, False)):
         T = task.pose(world.physics, task.tray) @ pose((0.0, 0.0, FLOOR + 0.0225 + rise))
-        task.place(world.physics, task.thing, T)
+        task.place(world.physics, task.object, T)
         assert task.reached(world.physics) is inside
 
 
@@ -112,7 +112,7 @@ def test_still_held_in_the_tray_is_no_success(world: TaskEnvironment, task: Kuka
         assert not result.expired
     for _ in range(60):
         result = world.advance(action)
-    assert task.touching(world.physics).by_arm("arm", task.thing.name)
+    assert task.contact_state(world.physics).by_arm("arm", task.object.name)
     assert (result.success, result.stage) == (False, 3)
 
 
@@ -122,11 +122,11 @@ def test_thing_and_tray_start_apart_and_within_their_ranges(
     trays = []
     for seed in range(60):
         world.begin(seed)
-        T_tray, T_thing = task.pose(world.physics, task.tray), task.pose(world.physics, task.thing)
+        T_tray, T_item = task.pose(world.physics, task.tray), task.pose(world.physics, task.object)
         trays.append(T_tray[:2, 3])
-        points = in_frame(T_tray, T_thing, task.thing.points)
+        points = in_frame(T_tray, T_item, task.object.points)
         assert (
-            np.abs(points[:, :2]).max(axis=1) - task.thing.radii > task.tray.outer + 0.025
+            np.abs(points[:, :2]).max(axis=1) - task.object.radii > task.tray.outer + 0.025
         ).all(), seed
     assert (np.min(trays, axis=0) >= (0.48, -0.2)).all()
     assert (np.max(trays, axis=0) <= (0.64, 0.2)).all()
@@ -142,7 +142,7 @@ def test_the_expert_puts_things_into_the_tray(
     recording = record_episode(
         world, KukaPlaceExpert(), seed, slip_m=slip_m, options={"table_height": height}
     )
-    assert recording.success, recording.trouble
+    assert recording.success, recording.error
     stages = recording.arrays["stage"].tolist()
     assert set(stages) >= {0, 1, 3}
     assert stages == sorted(stages)

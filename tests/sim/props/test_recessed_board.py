@@ -1,4 +1,4 @@
-"""Boards have their pockets exactly where they should be, pegs know their symmetries, and rectangles how far apart they are."""
+"""Pockets of boards, symmetries of pegs, and gaps between rectangles."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.props.insertion_parts import Peg, Pocket, RecessedBoard
+from stringline.sim.tasks.placement import box_gap, draw_apart
 from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2
-from stringline.sim.tasks.success import draw_apart, gap
 
 Z = (0.0, 0.0, 1.0)
 
@@ -100,10 +100,10 @@ def test_symmetries_are_a_group_that_leaves_the_box(
 def test_the_gap_is_that_of_the_sides() -> None:
     half = (0.1, 0.02)
     beside = pose((0.0, 0.1, 0.0))
-    assert gap(pose(), half, beside, half) == pytest.approx(0.06)
+    assert box_gap(pose(), half, beside, half) == pytest.approx(0.06)
     across = pose((0.2, 0.0, 0.0), rotation_about(Z, np.pi / 2))
-    assert gap(pose(), half, across, half) == pytest.approx(0.08)
-    assert gap(pose(), half, pose((0.05, 0.0, 0.0)), half) == pytest.approx(-0.04)
+    assert box_gap(pose(), half, across, half) == pytest.approx(0.08)
+    assert box_gap(pose(), half, pose((0.05, 0.0, 0.0)), half) == pytest.approx(-0.04)
 
 
 def test_the_gap_is_symmetric_invariant_and_never_above_the_distance() -> None:
@@ -117,9 +117,9 @@ def test_the_gap_is_symmetric_invariant_and_never_above_the_distance() -> None:
             for _ in range(3)
         )
         sizes = rng.uniform(0.02, 0.1, (2, 2))
-        found = gap(a, sizes[0], b, sizes[1])
-        assert gap(b, sizes[1], a, sizes[0]) == pytest.approx(found)
-        assert gap(moved @ a, sizes[0], moved @ b, sizes[1]) == pytest.approx(found)
+        found = box_gap(a, sizes[0], b, sizes[1])
+        assert box_gap(b, sizes[1], a, sizes[0]) == pytest.approx(found)
+        assert box_gap(moved @ a, sizes[0], moved @ b, sizes[1]) == pytest.approx(found)
         ends = [
             outline * size @ T[:2, :2].T + T[:2, 3] for T, size in ((a, sizes[0]), (b, sizes[1]))
         ]

@@ -1,4 +1,4 @@
-"""The stereo sensor errs as triangulation does, is blind where a stereo camera is, and never draws anything by chance."""
+"""The stereo sensor has the errors and blind spots of triangulation, and repeatable noise."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def flat(depth_m: float) -> NDArray[np.uint16]:
 
 
 def leaning(angle_deg: float, depth_m: float) -> NDArray[np.uint16]:
-    """A wall that is seen at that angle in the middle of the image, with more depth to the right: z = z0 + tan(a) x z / f."""
+    """A wall seen at an angle, with more depth to the right: z = z0 + tan(a) x z / f."""
     x = np.arange(SIZE) + 0.5 - K[0, 2]
     row = depth_m / (1 - np.tan(np.radians(angle_deg)) * x / K[0, 0])
     return np.tile(
@@ -124,7 +124,7 @@ def test_images_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> No
 
 
 def test_no_camera_is_mistaken_for_another() -> None:
-    """The same image leans less where it was taken through a wider lens, whichever was measured first."""
+    """The same image is less oblique through a wider lens, whichever was measured first."""
     depth, wide = leaning(76.0, 0.8), intrinsics(SIZE, SIZE, 80.0)
     first = [EXACT.measure(depth, lens, rng()) for lens in (K, wide)]
     again = [EXACT.measure(depth, lens, rng()) for lens in (wide, K)]

@@ -51,7 +51,7 @@ def test_intrinsics_put_the_principal_point_in_the_middle() -> None:
 
 
 def test_images_beyond_the_buffer_are_refused() -> None:
-    with pytest.raises(ValueError, match="An image of 128x32 was asked for; allowed: 1x1 to 64x64"):
+    with pytest.raises(ValueError, match="The size of images is 128x32; allowed: 1x1 to 64x64"):
         Renderer(scene(), 128, 32)
 
 
@@ -97,7 +97,7 @@ def test_only_what_is_asked_to_casts_shadows_and_only_in_pretty_images() -> None
 
 
 def test_pretty_images_are_the_mean_of_four_samples() -> None:
-    """At the box's edges colours lie between those of box and floor; the fast images have none of these."""
+    """At the box's edges colours are between those of box and floor, in pretty images only."""
     mixed = {}
     for rendering in RENDERINGS:
         renderer = seen_from_above(60, rendering=rendering, casters=np.zeros(3, dtype=bool))
@@ -143,9 +143,7 @@ renderer.close()
     answers = done.stdout.splitlines()
     assert len(answers) == 2
     for answer in answers:
-        assert answer.startswith(
-            "Images are asked for in a process that was forked after images had been drawn"
-        )
+        assert answer.startswith("This process was forked after images had been drawn")
         assert "AsyncVectorEnv(..., context='spawn')" in answer
 
 
@@ -167,6 +165,6 @@ open_graphics(8, 8)
     )
     assert done.returncode == 1
     answer = done.stderr.splitlines()[-1]
-    assert "No OpenGL for drawing images" in answer
+    assert "OpenGL, which draws the images, is not available" in answer
     assert "apt install libegl1" in answer
     assert "MUJOCO_GL=egl" in answer

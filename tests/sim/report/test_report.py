@@ -15,14 +15,15 @@ import pytest
 from tests.sim.clouds import cloud
 
 import stringline.sim.report.report
-from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.charts import rates_chart, training_chart
 from stringline.sim.report.report import Clip, Report, choose_clips, duration, write_report
-from stringline.sim.report.system_info import machine_kind, versions
+from stringline.sim.report.rerun_command import RerunCommand
+from stringline.sim.report.system_info import package_versions, system_info
 from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
+from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK = {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
 VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path", "rect"}
@@ -114,16 +115,16 @@ def full(videos: Path) -> Report:
     return Report(
         title="Banana <script>alert(1)</script>",
         headline="It worked & well.",
-        facts={"machine": machine_kind(), "seeds": "0 to 5"},
+        facts={"machine": system_info(), "seeds": "0 to 5"},
         rates={"expert": Rate(10, 10), "policy": Rate(3, 6), "policy through the wire": Rate(0, 0)},
         failures={"no_such_task": "There is <none> & will be none."},
         phases={"collect": 61.0, "train": 3.25},
         episodes={"policy": results()},
         videos={"policy": videos},
-        replays={
-            "policy": Replay(
+        reruns={
+            "policy": RerunCommand(
                 "a <b>",
-                {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}},
+                TaskSettings("t", time_limit_s=3.0),
                 24,
                 Path("out"),
             )
@@ -151,7 +152,7 @@ def test_says_what_it_was_given(tmp_path: Path, videos: Path) -> None:
         "Finished 2030-01-02 03:04 UTC, after 1 min 04 s.",
         "expert 10 10 100 % 72 to 100 %",
         "policy 3 6 50 % 19 to 81 % 5.2 7.5 12.5 % 41.5 48.2",
-        "got at least to placed 3 6 50 % 19 to 81 %",
+        "reached placed 3 6 50 % 19 to 81 %",
         "no such task could not be evaluated: There is <none> & will be none.",
         "policy through the wire 0 0 - 0 to 100 %",
         "The expert sees poses.",
@@ -164,15 +165,15 @@ def test_says_what_it_was_given(tmp_path: Path, videos: Path) -> None:
         "Failure at stage start; policy, seed 1",
         "localisation",
         "validation",
-        "the loss of the averaged weights on episodes that were held out",
-        "Success while training is on other seeds than what is reported here",
-        machine_kind(),
+        "the loss of the averaged weights on held-out episodes",
+        "Success during training is measured on other seeds than the reported results",
+        system_info(),
     ):
         assert sentence in text, sentence
 
 
 def test_needs_nothing_else(tmp_path: Path, videos: Path) -> None:
-    """No address, no host name, a policy that forbids to load any; videos are inside, byte for byte; identifiers occur once."""
+    """No address, no host name, a strict policy, embedded videos, and unique identifiers."""
     write_report(tmp_path / "report.html", full(videos))
     page = Page((tmp_path / "report.html").read_text())
     links = [
@@ -203,12 +204,12 @@ def test_bare_report(tmp_path: Path) -> None:
 
 
 def test_stays_small(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Videos that do not fit are left out, the first ones kept."""
+    """Videos that do not fit are omitted, the first ones kept."""
     path, report = tmp_path / "report.html", full(videos)
     write_report(path, report)
     everything = path.stat().st_size
     assert path.read_text().count("<video") == 5
-    assert "left out" not in path.read_text()
+    assert "omitted" not in path.read_text()
     for largest, count in ((everything + 500, 5), (everything - 1, 4), (everything - 8000, None)):
         monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", largest)
         write_report(path, report)
@@ -233,7 +234,7 @@ def test_too_much_text(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyP
     page = Page(path.read_text())
     assert page.inside.get("video", 0) == 0
     assert page.inside["svg"] == 2
-    assert "5 more videos were left out" in page.text
+    assert "5 more videos were omitted" in page.text
     monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", 5000)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"The report would have 0 MB; allowed: 0 MB\."):
@@ -254,7 +255,7 @@ def test_names_who_died(tmp_path: Path) -> None:
     text = " ".join(Page((tmp_path / "report.html").read_text()).text.split())
     assert "a b, seed 5: The process was killed (signal 9) & gone." in text
     assert "a b, seed 6: the physics became unstable after 4.5 s." in text
-    assert "a b 5 not finished start 0.0 0 - - - -" in text
+    assert "a b 5 incomplete start 0.0 0 - - - -" in text
     assert "a b 6 unstable start" in text
     assert "seed 1:" not in text
 
@@ -298,7 +299,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_charts_take_the_colours_of_the_page() -> None:
-    """Dark mode works because no text or line has a colour of its own; whiskers reach where the interval does."""
+    """Text and lines have the page's colours, for dark mode; whiskers end with the interval."""
     chart = rates_chart({"a": Rate(3, 6)}) + training_chart([(0, 1.0), (1, 0.5)], [])
     assert "currentColor" in chart
     assert "var(--accent)" in chart
@@ -307,7 +308,7 @@ def test_charts_take_the_colours_of_the_page() -> None:
 
 def test_machine_without_host_name() -> None:
     """The kind of machine, not whose it is."""
-    assert "core" in machine_kind()
-    assert platform.node() not in machine_kind()
-    assert os.uname().nodename not in str(versions())
-    assert versions()["python"] == platform.python_version()
+    assert "core" in system_info()
+    assert platform.node() not in system_info()
+    assert os.uname().nodename not in str(package_versions())
+    assert package_versions()["python"] == platform.python_version()

@@ -1,4 +1,4 @@
-"""A browser without a network shows a report: videos play, filters and sorting work, the cloud turns."""
+"""A browser without a network shows a report: videos, filters, sorting, and a rotating cloud."""
 
 import os
 import shutil
@@ -14,17 +14,18 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from tests.sim.clouds import cloud
 
-from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.report import Clip, Report, choose_clips, write_report
+from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
+from stringline.sim.worlds.task_settings import TaskSettings
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of two tasks with three episodes each, of which three have videos and the first a cloud."""
+    """A report of two tasks with three episodes each, with three videos and one cloud."""
     folder = tmp_path_factory.mktemp("report")
     first = [
         EpisodeResult(
@@ -54,7 +55,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_trace(folder / "videos" / f"{seed}.npz", trace, {})
     clips = choose_clips(first, folder / "videos", run="task_a")
     clips[0] = Clip(clips[0].path, clips[0].result, clips[0].run, cloud())
-    task = {"name": "task_a", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
+    task = TaskSettings("task_a", time_limit_s=3.0)
     report = Report(
         title="A & <b>",
         headline="It worked.",
@@ -62,7 +63,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rates={"task_a": Rate(2, 3), "task_b": Rate(0, 3)},
         episodes={"task_a": first, "task_b": second},
         videos={"task_a": folder / "videos"},
-        replays={"task_a": Replay("checkpoint", task, 24, folder)},
+        reruns={"task_a": RerunCommand("checkpoint", task, 24, folder)},
         clips=clips,
         losses=[(0, 1.0), (1, 0.5)],
         kind="task",
@@ -168,7 +169,7 @@ def test_sorting(browser: webdriver.Chrome) -> None:
     assert [header.get_attribute("aria-sort") for header in headers].count("descending") == 1
     headers[1].find_element(By.TAG_NAME, "button").click()
     assert [row[1] for row in rows(browser)] == ["0", "0", "1", "1", "2", "2"]
-    assert [row[2] for row in rows(browser)][-2:].count("not finished") == 1
+    assert [row[2] for row in rows(browser)][-2:].count("incomplete") == 1
 
 
 def test_the_cloud_turns(browser: webdriver.Chrome) -> None:

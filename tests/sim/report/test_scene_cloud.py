@@ -31,7 +31,7 @@ def seen() -> SceneCloud:
 
 
 def test_it_stands_on_the_table(seen: SceneCloud) -> None:
-    """The table's top is at 0; patches lie within what all pixels span; the bowl is blue where its patches are."""
+    """The table is at 0; patches lie within the span of pixels; patches of the bowl are blue."""
     assert seen.points.shape == seen.colours.shape == (3000, 3)
     assert np.quantile(seen.points[:, 2], 0.01) > -0.01
     assert np.mean(np.abs(seen.points[:, 2]) < 0.005) > 0.3
@@ -50,7 +50,7 @@ def test_it_stands_on_the_table(seen: SceneCloud) -> None:
 
 
 def test_text_round_trip(seen: SceneCloud) -> None:
-    """Half a millimetre, every colour, and weights to a 255th of their arm's largest, in at most 60 kB."""
+    """Points to 0.5 mm, exact colours and weights to 1/255 of the largest, in at most 60 kB."""
     text = seen.to_json()
     assert len(text) < 60_000
     found = json.loads(text)

@@ -23,7 +23,7 @@ def points(line: ET.Element) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_to_scale(large: bool) -> None:
-    """Bands begin when stages were reached, lines go up when grippers open, and level stretches cost nothing."""
+    """Bands begin with stages, lines rise when grippers open, and level parts take no points."""
     trace = Trace(NAMES, {"lifted_<b>": 2.5, "success": 7.5}, TIME, OPEN, np.abs(np.sin(TIME)))
     drawn = ET.fromstring(timeline(trace, 10.0, large=large))
     width = float(drawn.get("viewBox", "").split()[2])

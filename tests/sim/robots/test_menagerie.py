@@ -1,4 +1,4 @@
-"""Arms that are drawn with Menagerie's meshes move as ours do to the bit, and its meshes are where its own model has them."""
+"""Arms with Menagerie's meshes move as ours to the bit, with meshes at the model's places."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -21,12 +21,12 @@ from stringline.sim.collect import Attempt, open_recipe_world
 from stringline.sim.collection.collection_state import Collection, Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.replay import recorded_world, replay_episode
 from stringline.sim.robots.robot import Robot
 from stringline.sim.robots.robot_model import RobotModel, dress
 from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Workcell
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.teleop.shapes import drawn_bodies
 
 POSES, SEED = 4, 3
@@ -243,7 +243,7 @@ def test_images_of_arms_change_and_nothing_else(looks: dict[str, dict[str, Array
 def test_episodes_say_what_the_arms_were_drawn_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Data of the two are not mixed by mistake; to do an episode again the meshes are not needed."""
+    """Data of the two models are not mixed, and replays of episodes need no meshes."""
     recipe = Recipe(
         task="kuka_pick",
         image_size=16,
@@ -299,8 +299,11 @@ def changed(old: str, new: str) -> Callable[[Path], None]:
                 r"of github.com/"
             ),
         ),
-        (missing_mesh, r"aloha.xml is drawn with .*/aloha/assets/wrist.stl, which is not there."),
-        (broken, r"aloha.xml cannot be read as a model of MuJoCo: .*"),
+        (
+            missing_mesh,
+            r"aloha.xml needs the mesh .*/aloha/assets/wrist.stl, which does not exist.",
+        ),
+        (broken, r"aloha.xml cannot be read as a MuJoCo model: .*"),
         (
             changed("left/wrist_link", "left/waist_link"),
             r"There is no body in .*aloha.xml 'left/wrist_link'. Did you mean 'left/wa",
@@ -311,16 +314,14 @@ def changed(old: str, new: str) -> Callable[[Path], None]:
         ),
         (
             changed('pos="0.2 0 0"', 'pos="0.203 0 0"'),
-            r"aloha.xml is of other arms than ours: its body 'left/lower_forearm_link' is 3.0 mm "
-            r"and 0.0 degrees "
-            r"away from our 'left/lower_forearm_link'; allowed: 1 mm and 0.1 degrees.",
+            r"aloha.xml describes other arms than ours: the pose of its body "
+            r"'left/lower_forearm_link' differs from our 'left/lower_forearm_link' by 3.0 mm and "
+            r"0.0 degrees; allowed: 1 mm and 0.1 degrees.",
         ),
         (
             changed('"left/forearm_roll" axis="1 0 0"', '"left/forearm_roll" axis="1 0 0.01"'),
-            (
-                r"is of other arms than ours: its body 'left/lower_forearm_link' is 0.0 mm and "
-                r"[01].\d degrees away"
-            ),
+            r"describes other arms than ours: .* 'left/lower_forearm_link' by 0.0 mm and "
+            r"[01].\d degrees;",
         ),
     ],
 )
@@ -337,13 +338,13 @@ def test_files_that_will_not_do_are_answered(
 def test_where_there_is_no_folder_the_package_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps what it has fetched, and cannot fetch it from nowhere."""
+    """It keeps downloaded files, and cannot download from a missing address."""
     monkeypatch.delenv("MENAGERIE_ROOT")
     monkeypatch.setenv("MENAGERIE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MENAGERIE_BASE_URL", (tmp_path / "nowhere").as_uri())
     with pytest.raises(
         ValueError,
-        match=r"mujoco-menagerie cannot fetch aloha: .*nowhere.*not found. Set MENAGERIE_ROOT to",
+        match=r"mujoco-menagerie cannot download aloha: .*nowhere.*not found. Set MENAGERIE_ROOT",
     ):
         dressed(ALOHA_CELL)
     kept = mujoco_menagerie.Cache().model_path(mujoco_menagerie.get("aloha"))
@@ -353,15 +354,13 @@ def test_where_there_is_no_folder_the_package_is_asked(
     (kept / "aloha.xml").unlink()
     with pytest.raises(
         ValueError,
-        match=r"The package mujoco-menagerie is there, but .* has no aloha.xml. Set MENAGERIE_ROOT",
+        match=r"mujoco-menagerie is installed, but .* has no aloha.xml. Set MENAGERIE_ROOT",
     ):
         dressed(ALOHA_CELL)
     monkeypatch.setattr("stringline.sim.robots.menagerie.PACKAGE", "menagerie_of_nobody")
     with pytest.raises(
         ValueError,
-        match=(
-            r"The meshes of MuJoCo Menagerie are not there. Set MENAGERIE_ROOT to a copy of github"
-        ),
+        match=r"The meshes of MuJoCo Menagerie are not installed. Set MENAGERIE_ROOT to a copy",
     ):
         dressed(ALOHA_CELL)
 
@@ -375,6 +374,6 @@ def test_names_that_mean_nothing_are_answered() -> None:
     robot.embodiment = replace(robot.embodiment, name="bench_arm")
     with pytest.raises(
         ValueError,
-        match=r"has no robot 'bench_arm' that we know of, but aloha, iiwa14, iiwa14_bimanual",
+        match=r"no meshes for the embodiment 'bench_arm'; allowed: aloha, iiwa14, iiwa14_bimanual",
     ):
         dress(robot, "menagerie")

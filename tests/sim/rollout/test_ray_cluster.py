@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on loopback: the same outcomes as in one process, also when actors and nodes die."""
+"""A real Ray cluster of two nodes: the same results as one process, also when nodes die."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import pytest
 from tests.sim.deaths import Deaths
 from tests.sim.evaluation.test_runner import WORLD, Wander, outcome
 from tests.sim.in_process import InProcess
-from tests.sim.rollout.test_retries import SHORT, files, kill_when
+from tests.sim.rollout.test_dispatch import SHORT, files, kill_when
 from tests.sim.worlds import mortal_world, world_after_meeting
 
 from stringline.datasets.contract.contract import Contract, Observation
@@ -156,7 +156,7 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
     """Through an open folder of this process leads a path that leads nobody else there."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     with shared(Path(f"/proc/self/fd/{descriptor}"), patience_s=0.2) as folder:
-        folder.require()
+        folder.check()
         with (
             RayCluster(nodes.address).open(partial(open_world_beside, folder, SHORT), 1, 1) as pool,
             pytest.raises(
@@ -194,7 +194,11 @@ from stringline.sim.rollout.ray_cluster import RayCluster
 from tests.sim.evaluation.test_runner import WORLD, Wander
 from tests.sim.rollout.test_ray_cluster import SEEDS
 world, file, address = WORLD(), Path(sys.argv[1]), sys.argv[2]
-Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=2, cluster=RayCluster(address)).run(SEEDS, file)
+cluster = RayCluster(address)
+evaluation = Evaluation(
+    Wander(world.contract), WORLD, execute_steps=10, workers=2, cluster=cluster
+)
+evaluation.run(SEEDS, file)
 """
 
 
@@ -222,7 +226,7 @@ def test_a_lost_driver_leaves_its_results_and_its_processors(
 def test_a_lost_node_is_made_up_for(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
-    """The second machine goes while both are in the middle of an episode; the first does the rest."""
+    """The second machine is lost during episodes of both; the first one completes the work."""
     expected, results = serial
     asking: list[int] = []
 
@@ -293,7 +297,7 @@ def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> Non
 
 
 def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
-    """`cluster=ray` alone starts a cluster of this machine, ends it, and leaves no token in the home folder."""
+    """`cluster=ray` starts and ends a cluster and leaves no token in the home folder."""
     arguments = ["output=store", "episodes=3", "cluster=ray", "workers=1", "keep_failures=true"]
     arguments += [
         f"task.{key}"

@@ -1,4 +1,4 @@
-"""The receding horizon: when the policy is asked, what it sees, which actions are executed, and when an episode ends."""
+"""The receding horizon: times of plans, observations, executed actions, end of an episode."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Task:
 
 
 class Line:
-    """A point that jumps to where it is sent; done at its goal; its camera delivers every third step."""
+    """A point that jumps to its target, with success at a goal and a frame in every third step."""
 
     contract, task = CONTRACT, Task()
 
@@ -95,7 +95,7 @@ class Counter:
 
 @pytest.mark.parametrize("execute_steps", [1, 2, 5, 8])
 def test_counts_to_the_goal(execute_steps: int) -> None:
-    """However often it replans, a steady plan is executed without gap or repetition, and success ends the episode."""
+    """At any rate of plans, a steady plan is executed completely, and success ends the episode."""
     plan = Counter(8)
     done = roll_out(Line(), plan, 13, execute_steps=execute_steps)
     assert (done.success, done.stage, done.time_s) == (True, 1, 1.3)
@@ -105,7 +105,7 @@ def test_counts_to_the_goal(execute_steps: int) -> None:
 
 
 def test_images_are_the_latest_ones() -> None:
-    """Asked between two frames, the policy sees the last frame that the camera delivered, not the one of the last question."""
+    """Between two frames, the policy sees the latest frame, not that of the previous plan."""
     plan = Counter(8)
     roll_out(Line(), plan, 13, execute_steps=5)
     assert [frame for _, frame in plan.seen] == [0, 3, 9]
@@ -122,7 +122,7 @@ def test_video_has_every_frame_once() -> None:
     video = Video()
     roll_out(Line(), Counter(8), 13, execute_steps=5, video=video)
     assert len(video) == len(range(0, 13, 3))
-    with pytest.raises(ValueError, match="no camera to video 'rgb/overhaed'"):
+    with pytest.raises(ValueError, match="no camera of the video 'rgb/overhaed'"):
         roll_out(Line(), Counter(8), 13, execute_steps=5, video=Video(), video_camera="overhaed")
 
 
@@ -149,7 +149,5 @@ def test_actions_are_taken_when_they_are_due(times: list[float], expected: list[
 def test_too_short_a_chunk() -> None:
     """Executing more than was planned is refused with the figures."""
     plan: Any = Counter(4)
-    with pytest.raises(
-        ValueError, match=r"A chunk of 0.40 s was planned; execute_steps asks for 0.50 s"
-    ):
+    with pytest.raises(ValueError, match=r"planned a chunk of 0.40 s; execute_steps needs 0.50 s"):
         roll_out(Line(), plan, 13, execute_steps=5)

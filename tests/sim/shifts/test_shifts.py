@@ -13,14 +13,15 @@ from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.collection.demonstration import Recording, record_episode
-from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.evaluate import chosen_suite
 from stringline.sim.evaluation.suites import Suite
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.shifts.distractors import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.shifts.shift_catalogue import NAMES
-from stringline.sim.tasks.task_catalogue import make_task
+from stringline.sim.tasks.task_registry import make_task
+from stringline.sim.worlds.task_settings import TaskSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
@@ -161,11 +162,11 @@ def test_only_things_change_their_colour(world: TaskEnvironment) -> None:
     look(world, object_colour=0.5)
     half = model.geom_rgba.copy()
     look(world, object_colour=1.0)
-    things = {
+    objects = {
         model.geom_bodyid[number] for number in np.nonzero((model.geom_rgba != own).any(axis=1))[0]
     }
     assert {
-        mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body).split("/")[0] for body in things
+        mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body).split("/")[0] for body in objects
     } == {"banana", "bowl"}
     away, halfway = (
         np.linalg.norm(colour - own, axis=1).max() for colour in (model.geom_rgba, half)
@@ -191,7 +192,7 @@ def test_moved_cameras_know_where_they_are_and_miscalibrated_ones_do_not(
 
 
 def table_points(observation: Mapping[str, Array]) -> NDArray[np.float64]:
-    """Returns where the overhead camera sees the table (N, 3) in the base frame, by its own account."""
+    """Returns the table's points (N, 3) in the base frame by the overhead camera's report."""
     rows, columns = np.nonzero(
         (observation["segmentation/overhead"] == 1) & (observation["depth/overhead"] > 0)
     )
@@ -279,8 +280,10 @@ def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
         assert one.task.options == {"dim_light": 0.5}
     both = configuration.composed(["shift=[side_light,raised_table]", "task=bowl_on_rack"]).task
     assert (both.name, both.options) == ("bowl_on_rack", {"side_light": 1.0, "table_height": 0.05})
-    task = {"name": TASK, "time_limit_s": 20.0, "frame_hz": 12.5, "options": dict(one.task.options)}
-    assert " ++task.options.dim_light=0.5 " in Replay("x", task, None, Path("runs/x")).command(7)
+    task = TaskSettings(TASK, time_limit_s=20.0, options=dict(one.task.options))
+    assert " ++task.options.dim_light=0.5 " in RerunCommand(
+        "x", task, None, Path("runs/x")
+    ).command(7)
 
 
 @pytest.mark.parametrize(
@@ -292,21 +295,21 @@ def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
 )
 def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set[str]) -> None:
     suite = Suite.read(CONFIGS / "suite" / f"{name}.yaml")
-    tasks = {task: make_task(task) for task in dict.fromkeys(cell.task for cell in suite.cells)}
+    tasks = {task: make_task(task) for task in dict.fromkeys(entry.task for entry in suite.entries)}
     for task, made in tasks.items():
-        cells = [cell for cell in suite.cells if cell.task == task]
-        assert len(cells) == per_task
-        assert not cells[0].options, "the first is in distribution"
-        assert {key for cell in cells for key in cell.options} == {
+        entries = [entry for entry in suite.entries if entry.task == task]
+        assert len(entries) == per_task
+        assert not entries[0].options, "the first is in distribution"
+        assert {key for entry in entries for key in entry.options} == {
             *NAMES,
             "table_height",
         } - left_out
-        for cell in cells:
-            made.configure(**cell.settings()["options"])
+        for entry in entries:
+            made.configure(**entry.settings().options)
 
 
 def test_a_suite_takes_no_shift_beside_its_own() -> None:
-    plain = {"cells": [{"task": TASK}]}
+    plain = {"entries": [{"task": TASK}]}
     with pytest.raises(ValueError, match=r"shift=dim_light is for a single task"):
         chosen_suite(
             {"suite": plain, "suite_file": None}, ["suite=aloha_shifts", "shift=dim_light"]

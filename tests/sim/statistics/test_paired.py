@@ -1,4 +1,4 @@
-"""Paired comparisons agree with independent references, and cover and err as often as they promise."""
+"""Paired comparisons agree with independent references and have their nominal error rates."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PAIRS = st.builds(Pairs, COUNT, COUNT, COUNT, COUNT)
 
 
 def score(pairs: Pairs, difference: float) -> float:
-    """The score test from its definition: slope of the likelihood where q is most likely, over its standard error."""
+    """The score test by definition: slope of the profile likelihood over its standard error."""
     rest = pairs.both + pairs.neither
 
     def log_likelihood(q: float) -> float:
@@ -49,7 +49,7 @@ def score(pairs: Pairs, difference: float) -> float:
     "counts", [(30, 3, 9, 8), (1, 1, 7, 12), (36, 12, 2, 0), (10, 20, 20, 5), (100, 4, 1, 95)]
 )
 def test_interval_inverts_the_score_test(counts: tuple[int, int, int, int]) -> None:
-    """Against a numerical search over a test that knows neither Tango's formula nor his solution for the nuisance."""
+    """Agrees with a numerical search without Tango's formulas."""
     pairs = Pairs(*counts)
     interval = difference_interval(pairs)
     for end, outwards in ((interval.low, -1.0), (interval.high, 1.0)):
@@ -63,7 +63,7 @@ def test_interval_inverts_the_score_test(counts: tuple[int, int, int, int]) -> N
 
 
 def test_interval_of_a_published_example() -> None:
-    """Airway hyper-responsiveness of 21 children before and after transplantation, from -0.517 to -0.026.
+    """Airway hyper-responsiveness of 21 children before and after transplantation.
 
     M. W. Fagerland, S. Lydersen, P. Laake, "Recommended tests and confidence intervals for paired
     binomial proportions", Statistics in Medicine 33 (2014), p. 2850-2875, where the first less the
@@ -75,7 +75,7 @@ def test_interval_of_a_published_example() -> None:
 
 @given(PAIRS, st.floats(0.5, 0.99))
 def test_interval_is_sound(pairs: Pairs, confidence: float) -> None:
-    """It holds the estimate, stays within -1 to 1, turns around with the order, and grows with the confidence."""
+    """It contains the estimate, stays in -1 to 1, flips with the order, grows with confidence."""
     interval = difference_interval(pairs, confidence)
     assert -1 <= interval.low <= interval.high <= 1
     turned = difference_interval(
@@ -145,7 +145,7 @@ def outcomes(
     ],
 )
 def test_covers(rates: tuple[float, float], correlation: float, seeds: int) -> None:
-    """Of 4000 experiments 95 % hold the true difference, to three standard errors and the grain of whole numbers."""
+    """95 % of 4000 intervals contain the true difference, to three standard errors."""
     interval = cache(difference_interval)
     experiments = outcomes(np.random.default_rng(0), rates, correlation, seeds, 4000)
     held = [
@@ -155,7 +155,7 @@ def test_covers(rates: tuple[float, float], correlation: float, seeds: int) -> N
 
 
 def test_errs_no_more_than_promised() -> None:
-    """Equal policies: the exact test rejects at most 5 %; ten such tests corrected by Holm reject anything in at most 5 %."""
+    """For equal policies the exact test, and Holm's family of ten tests, reject at most 5 %."""
     test = cache(mcnemar)
     p = np.array(
         [test(pairs) for pairs in outcomes(np.random.default_rng(1), (0.7, 0.7), 0.4, 50, 20_000)]
@@ -185,7 +185,10 @@ def test_counting() -> None:
     ("wrong", "answer"),
     [
         (lambda: Pairs(1, -1, 0, 0), "counts are 0 or more"),
-        (lambda: Pairs.of([True], [True, False]), "1 outcomes of the first and 2 of the second"),
+        (
+            lambda: Pairs.of([True], [True, False]),
+            "1 outcomes of the first policy and 2 of the second",
+        ),
         (
             lambda: difference_interval(Pairs(1, 1, 1, 1), 1.0),
             "confidence is 1.0; allowed: between 0 and 1",

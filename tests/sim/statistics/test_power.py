@@ -43,7 +43,7 @@ def test_power_agrees_with_simulation(
     "pairs", [Pairs(30, 3, 9, 8), Pairs(60, 12, 2, 26), Pairs(5, 0, 1, 14), Pairs(300, 30, 45, 25)]
 )
 def test_seeds_needed_give_the_power(pairs: Pairs) -> None:
-    """As many seeds decide in 80 % of simulated experiments, 0.85 of it in fewer; Connor's formula (1987) gives a bit less."""
+    """The seeds decide 80 % of simulated experiments, fewer seeds less; Connor (1987) is near."""
     needed = seeds_needed(pairs)
     assert needed is not None
     first, second = pairs.only_first / pairs.count, pairs.only_second / pairs.count
@@ -59,7 +59,7 @@ def test_seeds_needed_give_the_power(pairs: Pairs) -> None:
 
 
 def test_when_seeds_say_nothing() -> None:
-    """Equally many wins have no difference to be found, and a tiny one would take too many seeds."""
+    """Equal wins have no difference to detect, and a tiny one needs too many seeds."""
     assert seeds_needed(Pairs(10, 0, 0, 10)) is None
     assert seeds_needed(Pairs(10, 3, 3, 10)) is None
     assert seeds_needed(Pairs(0, 0, 0, 0)) is None

@@ -8,7 +8,7 @@ import pytest
 from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
@@ -127,7 +127,7 @@ def test_where_things_start(world: TaskEnvironment, task: DishTask) -> None:
         places.append((*rack[:2, 3], np.degrees(np.arctan2(rack[1, 0], rack[0, 0])), *dish[:2, 3]))
         rim = task.rim_points @ dish[:3, :3].T + dish[:3, 3] - rack[:3, 3]
         gaps.append((np.abs(rim @ rack[:3, :3])[:, :2] - task.rack.half).max(axis=1).min())
-        assert not task.touching(world.physics).by_any_arm(task.props)
+        assert not task.contact_state(world.physics).by_any_arm(task.props)
     low, high = np.min(places, axis=0), np.max(places, axis=0)
     lowest = np.array([-0.1, 0.18, -93.6, task.dish_x[0], task.dish_y[0]])
     highest = np.array([0.1, 0.25, -86.4, task.dish_x[1], task.dish_y[1]])

@@ -1,4 +1,4 @@
-"""A block that sits in its recess is success, lying in the first task and standing in the second, and nothing less is."""
+"""A block in its recess is success, lying in fmb_1 and standing in fmb_2, and nothing less is."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,10 +10,10 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.props.insertion_parts import Peg, RecessedBoard
+from stringline.sim.tasks.placement import box_gap
 from stringline.sim.tasks.recess_tasks import RECESS, Fmb1, Fmb2, RecessTask
-from stringline.sim.tasks.success import gap
 
 X, Y, Z = np.eye(3)
 
@@ -54,7 +54,7 @@ def follow(
     until: Callable[[StepResult], bool],
     **options: float,
 ) -> tuple[list[int], Matrix]:
-    """Runs the expert until something holds or the time is over; returns the stages (T) and the targets (T, 14)."""
+    """Runs the expert until a condition or the end; returns stages (T) and targets (T, 14)."""
     expert = make_expert(task.name)
     world.begin(seed, options)
     expert.reset(world, np.random.default_rng(seed))
@@ -166,7 +166,7 @@ def test_a_block_moving_in_the_recess_is_no_success_until_it_rests(
 
 
 def test_the_rim_does_not_give_way(world: TaskEnvironment, task: RecessTask) -> None:
-    """Pressed with 30 N onto the rim, turned by more than the play allows, the block does not come down."""
+    """A block that is turned by more than the play does not enter under a force of 30 N."""
     world.begin(10)
     turn = rotation_about(Z, np.radians(4.0 if isinstance(task, Fmb1) else 20.0))
     put(world, task, pose((0.0, 0.0, task.board.recess.depth + 0.0002), turn) @ task.goals[0])
@@ -178,7 +178,7 @@ def test_the_rim_does_not_give_way(world: TaskEnvironment, task: RecessTask) -> 
 
 @pytest.mark.parametrize(("larger", "fits"), [(-0.0002, True), (0.0006, False)])
 def test_the_recess_is_exact(larger: float, fits: bool) -> None:
-    """A block that fills the recess but for 0.1 mm on each side goes in; one that is 0.3 mm too large on each side does not."""
+    """A block with a play of 0.1 mm on each side goes in; one that is 0.3 mm too large does not."""
 
     class Tight(Fmb1):
         def __init__(self) -> None:
@@ -202,7 +202,9 @@ def test_where_things_start(world: TaskEnvironment, task: RecessTask) -> None:
         poses = [task.pose(world.physics, prop) for prop in (task.peg, task.board)]
         yaws = [np.degrees(np.arctan2(T[1, 0], T[0, 0])) for T in poses]
         places.append([*poses[0][:2, 3], yaws[0], *poses[1][:2, 3], yaws[1]])
-        gaps.append(gap(poses[0], task.peg.half[:2], poses[1], np.array(task.board.size[:2]) / 2))
+        gaps.append(
+            box_gap(poses[0], task.peg.half[:2], poses[1], np.array(task.board.size[:2]) / 2)
+        )
     limits = [
         task.peg_x,
         task.peg_y,

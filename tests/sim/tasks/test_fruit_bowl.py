@@ -52,10 +52,10 @@ def test_a_banana_that_is_still_held_is_refused_until_it_is_let_go(
     q = grasp_with_left(world, task, at, T_base_banana[:3, 0], opening=0.75)
     q[ALOHA.grippers["left"]] = closed_on(0.036)
     assert not stay(world, q).success
-    touching = task.touching(world.physics)
-    assert touching.held("left", "banana")
+    contacts = task.contact_state(world.physics)
+    assert contacts.held("left", "banana")
     assert task.reached(world.physics)
-    assert task.stages[task.progress(world.physics, touching)] == "two_in"
+    assert task.stages[task.progress(world.physics, contacts)] == "two_in"
     task.robot.put(world.physics, START_POSE)
     assert stay(world, seconds=2.0).success
 

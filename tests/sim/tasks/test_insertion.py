@@ -10,12 +10,12 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.bar_grasps import FORWARDS, Part, end_grasps, nearest_turn
+from stringline.sim.experts.bar_grasps import FORWARDS, BarGrasp, end_grasps, nearest_turn
 from stringline.sim.experts.correction import NEAR, Correction, rotation_vector, twist
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.props.insertion_parts import Socket
 from stringline.sim.tasks.insertion_tasks import (
-    APART,
+    APART_M,
     DoubleInsertion,
     InsertionTask,
     SingleInsertion,
@@ -49,10 +49,10 @@ def insertion(world: TaskEnvironment) -> InsertionTask:
 def grasping(
     T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE, pitch_deg: float = 60.0
 ) -> Vector:
-    """Returns joints (14,) with which arms hold a bar or tube, that far from its middle, before they close."""
+    """Returns joints (14,) around a bar or tube, at a distance from its middle, grippers open."""
     kinematics, q = InverseKinematics(ALOHA), q.copy()
     for arm, along in arms.items():
-        grasp = end_grasps(T_base_prop, Part(arm, along, 0.3, (pitch_deg,)))[0]
+        grasp = end_grasps(T_base_prop, BarGrasp(arm, along, 0.3, (pitch_deg,)))[0]
         q = kinematics.solve({arm: T_base_prop @ grasp.T_prop_gripper}, q)
     return q
 
@@ -64,7 +64,7 @@ def hold_up(
     pitch_deg: float = 60.0,
     table_height: float = 0.0,
 ) -> Vector:
-    """Begins an episode in which arms hold the socket in the air, and returns the joint targets that go on holding it."""
+    """Begins an episode with the socket held in the air; returns the joint targets."""
     task = insertion(world)
     world.begin(0, {"table_height": table_height})
     q = grasping(at, dict.fromkeys(arms, task.socket.length / 2 - 0.016), pitch_deg=pitch_deg)
@@ -179,7 +179,7 @@ def test_a_block_that_slides_onto_the_table_is_no_success(single: TaskEnvironmen
     put(single, [0.1])
     result = stay(single, target, 2.0)
     assert task.fit(single.physics, task.blocks[0]).seated(0.12)
-    assert task.touching(single.physics).between("block", "table")
+    assert task.contact_state(single.physics).between("block", "table")
     assert task.at_rest(single.physics)
     assert (result.success, result.stage) == (False, 3)
 
@@ -240,7 +240,7 @@ def test_both_arms_on_the_socket_is_no_success(double: TaskEnvironment) -> None:
 def watch_the_expert(
     world: TaskEnvironment, seed: int, **options: float
 ) -> tuple[list[int], Vector]:
-    """Runs the expert until it succeeds; returns the stages in their order and the joint targets (T, 14)."""
+    """Runs the expert until it succeeds; returns the stages and the joint targets (T, 14)."""
     expert = make_expert(world.task.name)
     world.begin(seed, options)
     expert.reset(world, np.random.default_rng(seed))
@@ -249,7 +249,7 @@ def watch_the_expert(
         targets.append(expert.act(world))
         result = world.advance(targets[-1])
         assert not result.expired
-        assert not world.task.touching(world.physics).between("left", "right")
+        assert not world.task.contact_state(world.physics).between("left", "right")
         stages += [] if result.stage in stages else [result.stage]
     return stages, np.stack(targets)
 
@@ -290,7 +290,7 @@ def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) ->
                 for i, a in enumerate(axes)
                 for b in axes[:i]
             ]
-            assert min(gaps) > min(APART, 0.04) - 0.01
+            assert min(gaps) > min(APART_M, 0.04) - 0.01
             result = stay(world, START_POSE, 0.04)
             assert task.at_rest(world.physics)
             assert result.stage == 0
@@ -308,7 +308,7 @@ def test_ends_are_taken_from_the_arms_own_side_whichever_way_the_bar_lies(arm: s
         FLIPPED @ rotation_about(X, -np.pi / 2),
     ):
         T_base_bar = pose((0.05, 0.1, 0.02), rotation_about(Z, 0.3) @ turn)
-        for grasp in end_grasps(T_base_bar, Part(arm, 0.04, 0.3)):
+        for grasp in end_grasps(T_base_bar, BarGrasp(arm, 0.04, 0.3)):
             T_base_gripper = T_base_bar @ grasp.T_prop_gripper
             assert (T_base_gripper[:3, 3] - T_base_bar[:3, 3]) @ FORWARDS[arm] < -0.03
             assert T_base_gripper[2, 0] < -0.8

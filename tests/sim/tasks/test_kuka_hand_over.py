@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.sim.hand_overs import HandOvers, place_and_yaw
 
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment
@@ -47,7 +47,7 @@ def test_inside_means_all_corners_in_the_bin(
 def test_observations_fit_the_contract_of_two_arms(bars: HandOvers) -> None:
     world = bars.world
     observation, _ = world.reset(seed=0)
-    validate_observation(observation, world.contract)
+    check_observation(observation, world.contract)
     assert world.contract.arms == ("left", "right")
     assert world.segments == ("nothing", "table", "left", "right", "bar", "bin")
     assert "wrist_right" in [camera.name for camera in world.contract.cameras]

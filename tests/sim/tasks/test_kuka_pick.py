@@ -1,4 +1,4 @@
-"""The KUKA picks things of many forms: they can be held where they say so, and only what is held up counts."""
+"""Objects of all forms can be held at their grasps, and only those that are held up count."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import pose
@@ -42,7 +42,7 @@ def hold(world: TaskEnvironment, action: Vector, seconds: float = 1.0) -> StepRe
 
 
 def lift(world: TaskEnvironment, task: KukaPick, seed: int, height: float) -> Vector:
-    """Runs the expert until the thing is held that high, and returns the last action."""
+    """Runs the expert until the object is held that high, and returns the last action."""
     expert = KukaPickExpert(paces=(0.8, 0.8))
     world.begin(seed)
     expert.reset(world, np.random.default_rng(seed))
@@ -55,7 +55,7 @@ def lift(world: TaskEnvironment, task: KukaPick, seed: int, height: float) -> Ve
 
 def test_observations_fit_the_contract_of_one_arm(world: TaskEnvironment) -> None:
     observation, _ = world.reset(seed=0)
-    validate_observation(observation, world.contract)
+    check_observation(observation, world.contract)
     assert world.observation_space.contains(observation)
     assert world.contract.embodiment == "iiwa14"
     assert [camera.name for camera in world.contract.cameras] == ["overhead", "wrist"]
@@ -69,7 +69,7 @@ def test_observations_fit_the_contract_of_one_arm(world: TaskEnvironment) -> Non
 def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(
     world: TaskEnvironment, task: KukaPick
 ) -> None:
-    """Rays from both sides meet each form half its width from the middle of the hold, and the table where it rests."""
+    """Rays from both sides meet each form half its width from the grasp, and the table below."""
     assert len(FORMS) >= 20
     assert {part.kind for form, _ in FORMS.values() for part in form.parts} == {
         "box",
@@ -85,26 +85,26 @@ def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(
         if len(seen) == len(FORMS):
             break
         world.begin(seed)
-        thing = task.thing
-        if thing.name in seen:
+        item = task.object
+        if item.name in seen:
             continue
-        seen.add(thing.name)
+        seen.add(item.name)
         mujoco.mj_forward(model, data)
-        T_base_thing = task.pose(world.physics, thing)
-        assert thing.lowest(T_base_thing) == pytest.approx(0.0, abs=1e-9)
-        own = set(world.physics.bind(thing.shapes).element_id)
-        for found in thing.form.holds:
+        T_base_item = task.pose(world.physics, item)
+        assert item.lowest(T_base_item) == pytest.approx(0.0, abs=1e-9)
+        own = set(world.physics.bind(item.shapes).element_id)
+        for found in item.form.holds:
             assert found.width <= forms.WIDEST
-            middle = T_base_thing[:3, :3] @ found.point + T_base_thing[:3, 3]
+            middle = T_base_item[:3, :3] @ found.point + T_base_item[:3, 3]
             for across in (
-                T_base_thing[:3, :3] @ found.across,
-                -T_base_thing[:3, :3] @ found.across,
+                T_base_item[:3, :3] @ found.across,
+                -T_base_item[:3, :3] @ found.across,
             ):
                 if abs(across[2]) > 0.5:
                     continue
                 start = middle + (found.width / 2 + 0.01) * across
                 far = mujoco.mj_ray(model, data, start, -across, None, 1, -1, hit, None)
-                assert far == pytest.approx(0.01, abs=0.0015), thing.name
+                assert far == pytest.approx(0.01, abs=0.0015), item.name
                 assert hit[0] in own
     assert seen == set(FORMS)
 
@@ -120,7 +120,7 @@ def test_where_things_start_and_that_the_others_stay_away(
     places = []
     for seed in range(60):
         world.begin(seed)
-        T = task.pose(world.physics, task.thing)
+        T = task.pose(world.physics, task.object)
         places.append((*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))))
     low, high = np.min(places, axis=0), np.max(places, axis=0)
     lowest, highest = np.array([0.46, -0.2, -180]), np.array([0.68, 0.2, 180])
@@ -129,19 +129,19 @@ def test_where_things_start_and_that_the_others_stay_away(
     assert (high - low > 0.85 * (highest - lowest)).all()
     for seed in range(0, 60, 6):
         world.begin(seed)
-        T = task.pose(world.physics, task.thing)
+        T = task.pose(world.physics, task.object)
         hold(world, IIWA14.home, 0.3)
-        assert np.abs(task.pose(world.physics, task.thing)[:3, 3] - T[:3, 3]).max() < 0.002, (
-            task.thing.name
+        assert np.abs(task.pose(world.physics, task.object)[:3, 3] - T[:3, 3]).max() < 0.002, (
+            task.object.name
         )
-        assert task.at_rest(world.physics), task.thing.name
+        assert task.at_rest(world.physics), task.object.name
         away = [
             task.pose(world.physics, other)[2, 3]
-            for other in task.things
-            if other is not task.thing
+            for other in task.objects
+            if other is not task.object
         ]
-        np.testing.assert_allclose(away, AWAY_M, atol=1e-6, err_msg=task.thing.name)
-        assert list(task.props) == [task.thing.name]
+        np.testing.assert_allclose(away, AWAY_M, atol=1e-6, err_msg=task.object.name)
+        assert list(task.props) == [task.object.name]
 
 
 @pytest.mark.parametrize(("seed", "height"), [(5, 0.1), (6, -0.1)])
@@ -149,7 +149,7 @@ def test_the_expert_picks_at_every_height_of_the_table_within_the_limits(
     world: TaskEnvironment, seed: int, height: float
 ) -> None:
     recording = record_episode(world, KukaPickExpert(), seed, options={"table_height": height})
-    assert recording.success, recording.trouble
+    assert recording.success, recording.error
     stages = recording.arrays["stage"].tolist()
     assert set(stages) >= {0, 1, 2}
     assert stages == sorted(stages)
@@ -158,7 +158,7 @@ def test_the_expert_picks_at_every_height_of_the_table_within_the_limits(
 
 def test_it_takes_again_what_has_slipped(world: TaskEnvironment) -> None:
     recording = record_episode(world, KukaPickExpert(), 2, slip_m=0.02)
-    assert recording.success, recording.trouble
+    assert recording.success, recording.error
 
 
 def test_held_too_low_is_no_success_and_held_up_is(world: TaskEnvironment, task: KukaPick) -> None:
@@ -182,16 +182,16 @@ def test_waved_about_is_no_success_and_an_unsteady_arm_is_no_failure(
         action[0] += amplitude * np.sin(0.25 * step)
         if not result.success:
             result = world.advance(action)
-            fastest = max(fastest, task.speed(world.physics, task.thing))
-    assert task.touching(world.physics).held("arm", task.thing.name)
+            fastest = max(fastest, task.speed(world.physics, task.object))
+    assert task.contact_state(world.physics).held("arm", task.object.name)
     assert result.success is success
     assert fastest > (0.02 if success else 0.2)
 
 
 def test_high_without_being_held_is_no_success(world: TaskEnvironment, task: KukaPick) -> None:
     world.begin(1)
-    task.place(world.physics, task.thing, pose((0.55, 0.1, 0.4)))
-    task.suspend(world.physics, task.thing, suspended=True)
+    task.place(world.physics, task.object, pose((0.55, 0.1, 0.4)))
+    task.suspend(world.physics, task.object, suspended=True)
     mujoco.mj_forward(world.physics.model.ptr, world.physics.data.ptr)
     result = hold(world, IIWA14.home)
     assert task.clearance(world.physics) > 0.3
@@ -210,13 +210,13 @@ def test_of_two_arms_the_near_one_picks() -> None:
     used = set()
     for seed in range(20):
         world.begin(seed)
-        x = task.pose(world.physics, task.thing)[0, 3]
+        x = task.pose(world.physics, task.object)[0, 3]
         near = "left" if x < 0 else "right"
         if abs(x) < 0.1 or near in used:
             continue
         recording = record_episode(world, KukaBimanualPickExpert(), seed)
-        assert recording.success, recording.trouble
-        assert task.touching(world.physics).held(near, task.thing.name)
+        assert recording.success, recording.error
+        assert task.contact_state(world.physics).held(near, task.object.name)
         used.add(near)
     world.close()
     assert used == {"left", "right"}

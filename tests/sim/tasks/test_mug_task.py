@@ -137,7 +137,7 @@ def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
     world: TaskEnvironment, task: MugOnPlate, seed: int, slip_m: float, options: dict[str, float]
 ) -> None:
     recording = record_episode(world, MugOnPlateExpert(), seed, slip_m=slip_m, options=options)
-    assert recording.success, recording.trouble
+    assert recording.success, recording.error
     assert {1, 2} <= set(recording.arrays["stage"].tolist())
     moved = np.ptp(recording.arrays["action"], axis=0)
     used = [arm for arm in ALOHA.arms if moved[ALOHA.hinges[arm]].max() > 0.3]

@@ -8,7 +8,7 @@ import pytest
 from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.dish_tasks import PlateOnRack
 
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
@@ -152,9 +152,9 @@ def test_where_the_plate_starts(world: TaskEnvironment, task: PlateOnRack) -> No
     for seed in range(40):
         world.begin(seed)
         places.append(task.pose(world.physics, task.plate)[:3, 3])
-        touching = task.touching(world.physics)
-        assert not touching.by_any_arm(task.props)
-        assert not touching.between("rack", "plate")
+        contacts = task.contact_state(world.physics)
+        assert not contacts.by_any_arm(task.props)
+        assert not contacts.between("rack", "plate")
     low, high = np.min(places, axis=0), np.max(places, axis=0)
     assert (low >= (-0.25, -0.2, -1e-6)).all()
     assert (high <= (0.0, 0.0, 1e-6)).all()

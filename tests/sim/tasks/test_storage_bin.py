@@ -1,4 +1,4 @@
-"""What is no box in the bin: leaning on the rim, standing out, on top of the wall, or still held."""
+"""Boxes that are not in the bin: leaning on the rim, standing out, on the wall, or still held."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def test_what_stands_out_is_refused(world: TaskEnvironment, task: StorageBin, at
     put(world, task, task.boxes[0], at)
     result = stay(world, seconds=2.0)
     assert (result.success, task.stages[result.stage]) == (False, "two_in")
-    assert not task.inside(world.physics, task.things[0])
+    assert not task.inside(world.physics, task.objects[0])
 
 
 def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
@@ -56,10 +56,10 @@ def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
     q = grasp_with_left(world, task, at, T_base_box[:3, 1], opening=0.85)
     q[ALOHA.grippers["left"]] = closed_on(0.04)
     assert not stay(world, q).success
-    touching = task.touching(world.physics)
-    assert touching.held("left", "blue_box")
+    contacts = task.contact_state(world.physics)
+    assert contacts.held("left", "blue_box")
     assert task.reached(world.physics)
-    assert task.stages[task.progress(world.physics, touching)] == "two_in"
+    assert task.stages[task.progress(world.physics, contacts)] == "two_in"
     task.robot.put(world.physics, START_POSE)
     assert stay(world, seconds=2.0).success
 
@@ -73,7 +73,7 @@ def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
     ],
 )
 def test_inside_means_all_corners(task: StorageBin, turn: Matrix, inside: bool) -> None:
-    red = task.things[0].points @ turn.T
+    red = task.objects[0].points @ turn.T
     red[:, 2] -= red[:, 2].min() - task.bin.thickness
     assert task.bin.contains(red) is inside
     for shift in ((0.0, 0.0, -0.01), (0.03, 0.0, 0.0), (0.0, 0.14, 0.0), (0.0, 0.0, 0.06)):

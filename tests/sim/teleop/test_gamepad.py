@@ -1,4 +1,4 @@
-"""What sticks and buttons ask for, and a device of the kernel's format that is plugged in, unplugged and plugged in again.
+"""Commands of sticks and buttons, and a device of the kernel's format that is plugged in and out.
 
 No gamepad is at hand where tests run: the device is a pipe, into which the test writes the kernel's
 events.
@@ -17,20 +17,20 @@ from stringline.sim.teleop.gamepad import (
     FULL,
     INITIAL,
     Gamepad,
-    Layout,
-    Sticks,
+    GamepadLayout,
+    GamepadState,
     after_events,
-    still,
-    wish_of,
+    command_of,
+    is_idle,
 )
 
-LAYOUT = Layout(dead_zone=0.1)
-NOTHING = Sticks()
+LAYOUT = GamepadLayout(dead_zone=0.1)
+NOTHING = GamepadState()
 
 
 def asked(axes: dict[int, float]) -> tuple[list[float], list[float], float]:
-    wish = wish_of(Sticks(axes), NOTHING, LAYOUT)
-    return wish.linear.tolist(), wish.angular.tolist(), wish.opening
+    command = command_of(GamepadState(axes), NOTHING, LAYOUT)
+    return command.linear.tolist(), command.angular.tolist(), command.opening
 
 
 def test_each_stick_moves_one_thing_as_far_as_it_is_moved() -> None:
@@ -53,18 +53,18 @@ def test_each_stick_moves_one_thing_as_far_as_it_is_moved() -> None:
 
 
 def test_nothing_is_asked_for_by_a_pad_at_rest_or_of_which_nothing_is_known() -> None:
-    assert still(wish_of(NOTHING, NOTHING, LAYOUT))
-    rest = Sticks(
+    assert is_idle(command_of(NOTHING, NOTHING, LAYOUT))
+    rest = GamepadState(
         {axis: (-1.0 if axis in (LAYOUT.open, LAYOUT.close) else 0.02) for axis in range(8)}
     )
-    assert still(wish_of(rest, NOTHING, LAYOUT))
+    assert is_idle(command_of(rest, NOTHING, LAYOUT))
 
 
 def test_a_button_counts_once_when_it_goes_down() -> None:
-    down = Sticks(buttons=frozenset({LAYOUT.take, LAYOUT.left, 99}))
-    assert wish_of(down, NOTHING, LAYOUT).pressed == {"take", "left"}
-    assert wish_of(down, down, LAYOUT).pressed == frozenset()
-    assert wish_of(NOTHING, down, LAYOUT).pressed == frozenset()
+    down = GamepadState(buttons=frozenset({LAYOUT.take, LAYOUT.left, 99}))
+    assert command_of(down, NOTHING, LAYOUT).pressed == {"take", "left"}
+    assert command_of(down, down, LAYOUT).pressed == frozenset()
+    assert command_of(NOTHING, down, LAYOUT).pressed == frozenset()
 
 
 def test_the_events_of_the_kernel() -> None:
@@ -88,14 +88,14 @@ def test_a_device_is_read_without_waiting_and_may_come_and_go(tmp_path: Path) ->
     path, now = tmp_path / "js0", 0.0
     os.mkfifo(path)
     gamepad = Gamepad(path, LAYOUT, lambda: now)
-    assert still(gamepad.wish())
+    assert is_idle(gamepad.command())
     with path.open("wb", buffering=0) as device:
         device.write(
             EVENT.pack(1, FULL, AXIS, LAYOUT.right) + EVENT.pack(1, 1, BUTTON, LAYOUT.take)
         )
-        wish = gamepad.wish()
-        assert (wish.linear.tolist(), wish.pressed) == ([1.0, 0.0, 0.0], {"take"})
-        again = gamepad.wish()
+        command = gamepad.command()
+        assert (command.linear.tolist(), command.pressed) == ([1.0, 0.0, 0.0], {"take"})
+        again = gamepad.command()
         assert (again.linear.tolist(), again.pressed) == ([1.0, 0.0, 0.0], frozenset())
     assert gamepad._device is not None
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -104,11 +104,11 @@ def test_a_device_is_read_without_waiting_and_may_come_and_go(tmp_path: Path) ->
     )  # From now on reading fails, as with a device that was pulled out.
     os.close(folder)
     path.unlink()
-    assert still(gamepad.wish())
+    assert is_idle(gamepad.command())
     assert not gamepad.connected
     os.mkfifo(path)
     now = 0.5
-    gamepad.wish()
+    gamepad.command()
     assert gamepad.connected
     gamepad.close()
 
@@ -117,17 +117,21 @@ def test_a_gamepad_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "js3").touch()
     with pytest.raises(
         ValueError,
-        match=rf"No gamepad at {tmp_path}/js0 \(No such file.*Found: {tmp_path}/js3. .*device=null",
+        match=rf"There is no gamepad at {tmp_path}/js0 \(No such file.*Found: {tmp_path}/js3. "
+        ".*gamepad.device=null",
     ):
         Gamepad(tmp_path / "js0")
     with pytest.raises(ValueError, match="dead_zone is 1.0; allowed: 0 to below 1"):
-        Layout(dead_zone=1.0)
+        GamepadLayout(dead_zone=1.0)
     with pytest.raises(
         ValueError, match="gamepad.layout.take is -1; allowed: whole numbers 0 and above"
     ):
-        Layout(take=-1)
+        GamepadLayout(take=-1)
 
 
 def test_sticks_far_out_ask_for_no_more_than_all() -> None:
-    wish = wish_of(Sticks({axis: 1.2 for axis in range(8)}), NOTHING, LAYOUT)
-    assert max(np.abs(wish.linear).max(), np.abs(wish.angular).max(), abs(wish.opening)) <= 1.0
+    command = command_of(GamepadState({axis: 1.2 for axis in range(8)}), NOTHING, LAYOUT)
+    assert (
+        max(np.abs(command.linear).max(), np.abs(command.angular).max(), abs(command.opening))
+        <= 1.0
+    )

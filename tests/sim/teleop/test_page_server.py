@@ -14,13 +14,13 @@ def test_a_port_in_use_is_refused_and_a_free_one_taken(caplog: pytest.LogCapture
     try:
         with pytest.raises(
             ValueError,
-            match=rf"Port {port} of 127.0.0.1 cannot be had, .*take another: port={port + 1}",
+            match=rf"Port {port} of 127.0.0.1 is not available, .*another one: port={port + 1}",
         ):
             open_server("127.0.0.1", port)
         with socket.create_connection(("127.0.0.1", port), timeout=5):
             pass
         assert server.request_share_url() is None
-        assert "which is refused" in caplog.text
+        assert "it was refused" in caplog.text
     finally:
         close_server(server)
 
@@ -33,5 +33,5 @@ def test_addresses_and_ports_that_do_not_exist() -> None:
     for host in ("a..b", "::1%none"):
         with pytest.raises(ValueError, match=f"There is no address '{host}'.*host=127.0.0.1"):
             open_server(host, 0)
-    with pytest.raises(ValueError, match=r"Port 8080 of 192.0.2.1 cannot be had.*Cannot assign"):
+    with pytest.raises(ValueError, match=r"Port 8080 of 192.0.2.1 is not available.*Cannot assign"):
         open_server("192.0.2.1", 8080)

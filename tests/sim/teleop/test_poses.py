@@ -1,4 +1,4 @@
-"""Angles and quaternions of a page against scipy's, and ways between poses, half a turn included."""
+"""Angles and quaternions against scipy's, and interpolation of poses, half a turn included."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,9 @@ def test_quaternions_of_any_length_are_poses() -> None:
             pose([1, 2, 3], rotation.as_matrix()),
             atol=1e-12,
         )
-    with pytest.raises(ValueError, match=r"The quaternion \[0.0, 0.0, 0.0, 0.0\] is no rotation"):
+    with pytest.raises(
+        ValueError, match=r"The quaternion \[0.0, 0.0, 0.0, 0.0\] is not a rotation"
+    ):
         pose_of_quaternion([0, 0, 0], [0, 0, 0, 0])
 
 
@@ -52,7 +54,7 @@ def test_three_numbers_as_people_write_them() -> None:
         assert three_numbers(text).tolist() == [-0.2, 0.0, 0.1]
     for text in ("", "1, 2", "1 2 3 4", "1, 2, x", "1, nan, 3", "1, 2, inf"):
         with pytest.raises(
-            ValueError, match=rf"Three numbers are wanted, such as -0.2, 0, 0.25; got '{text}'"
+            ValueError, match=rf"Got '{text}'; allowed: three numbers, such as -0.2, 0, 0.25"
         ):
             three_numbers(text)
 

@@ -1,4 +1,4 @@
-"""Shapes that are drawn on the page are MuJoCo's: of the same volume, the outside out, the same colour, in the same place."""
+"""Shapes of the page are MuJoCo's: volume, orientation of faces, colour and place."""
 
 import mujoco
 import numpy as np
@@ -14,8 +14,9 @@ XML = """
     <mesh name="wedge" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
   </asset>
   <worldbody>
-    <body name="thing" pos="1 0 0">
-      <geom type="box" size="0.1 0.2 0.3" pos="0 0 1" quat="0.70710678 0 0 0.70710678" material="red"/>
+    <body name="object" pos="1 0 0">
+      <geom type="box" size="0.1 0.2 0.3" pos="0 0 1" quat="0.70710678 0 0 0.70710678"
+        material="red"/>
       <geom type="sphere" size="0.1" rgba="1 0 0 1"/>
       <geom type="sphere" size="0.1" rgba="0 1 0 0.5"/>
       <geom type="sphere" size="0.1" rgba="0 1 0 0"/>
@@ -69,10 +70,10 @@ def test_planes_without_an_end_have_one() -> None:
 
 def test_bodies_with_what_is_seen_of_them() -> None:
     model = mujoco.MjModel.from_xml_string(XML)
-    thing, wedge = drawn_bodies(model)
-    assert (thing.number, wedge.number) == (1, 2)
-    assert set(thing.surfaces) == {(1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 0.5)}
-    red = thing.surfaces[1.0, 0.0, 0.0, 1.0].vertices
+    item, wedge = drawn_bodies(model)
+    assert (item.number, wedge.number) == (1, 2)
+    assert set(item.surfaces) == {(1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 0.5)}
+    red = item.surfaces[1.0, 0.0, 0.0, 1.0].vertices
     np.testing.assert_allclose(
         red.max(axis=0), [0.2, 0.1, 1.3], atol=1e-6
     )  # The box lies across, and below it the sphere.

@@ -1,4 +1,4 @@
-"""Arms follow at bounded speed, get where they can, stand still where they cannot, and come back."""
+"""Arms follow at bounded speed, stop at the nearest reachable pose, and come back."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(
 def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(
     steering: Steering,
 ) -> None:
-    """Nearest as weighed by the inverse kinematics, which is asked for the same from where it starts."""
+    """Nearest by the weights of the inverse kinematics, started from the same joints."""
     home, far = steering.targets["left"].copy(), pose((0.9, 0.3, 0.3))
     steering.aim("left", far)
     assert not steering.reach("left").held
@@ -114,7 +114,7 @@ def test_what_is_no_target_is_refused_and_changes_nothing(steering: Steering) ->
         steering.aim("lefft", np.eye(4))
     with pytest.raises(ValueError, match="must be a finite 4x4 matrix"):
         steering.aim("left", np.full((4, 4), np.nan))
-    with pytest.raises(ValueError, match="which is no rotation"):
+    with pytest.raises(ValueError, match="which is not a rotation matrix"):
         steering.aim("left", np.diag([1.0, 1.0, -1.0, 1.0]))
     with pytest.raises(ValueError, match=r"There is no gripper 'middle'. .*Allowed: left, right"):
         steering.grip("middle", 1.0)

@@ -17,7 +17,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
-from stringline.sim.training.initialisation import Start, start_of
+from stringline.sim.training.initialisation import Initialisation, initialisation_of
 from stringline.sim.training.training_settings import TrainingSettings
 
 Weights = dict[str, torch.Tensor]
@@ -61,7 +61,11 @@ def begin(first: Path, tmp_path: Path) -> Callable[..., Weights]:
     def begun(store: EpisodeStore, **chosen: Any) -> Weights:
         trainer = Trainer(steps=1, batch_size=2, learning_rate=0.0, precision="no", seed=9)
         train_policy(
-            MODEL, store, trainer, tmp_path / "run", TrainingSettings(start=Start(first, **chosen))
+            MODEL,
+            store,
+            trainer,
+            tmp_path / "run",
+            TrainingSettings(initialisation=Initialisation(first, **chosen)),
         )
         return load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
 
@@ -85,14 +89,14 @@ def test_the_encoder_of_a_checkpoint(
     first: Path, begin: Callable[..., Weights], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "stringline")
-    weights = begin(EpisodeStore.open(first.parents[1] / "store"), take=["memory"])
+    weights = begin(EpisodeStore.open(first.parents[1] / "store"), include=["observation_encoder"])
     moved = {
         name for name, value in load_file(first / "weights.safetensors").items() if value.any()
     }
     assert same(weights, load_file(first / "weights.safetensors")) & moved == {
-        name for name in moved if name.startswith("memory.")
+        name for name in moved if name.startswith("observation_encoder.")
     }
-    assert "taken: memory; starting anew: denoiser; not used: denoiser" in caplog.text
+    assert "loaded: observation_encoder; initialised: denoiser; unused: denoiser" in caplog.text
 
 
 def test_another_body_takes_all_but_what_reads_and_writes_its_joints(
@@ -104,26 +108,29 @@ def test_another_body_takes_all_but_what_reads_and_writes_its_joints(
     caplog.set_level("INFO", "stringline")
     with pytest.raises(
         ValueError,
-        match=r"trained for another contract. joints: 1 \(post/hinge\) is asked .*leave=misfits",
+        match=(
+            r"trained for another contract. joints: 1 \(post/hinge\) is required.*"
+            r"exclude=mismatched"
+        ),
     ):
         begin(two_hinges)
-    leave = ["memory.embed_joints", "denoiser.embed_action", "denoiser.read_action"]
+    exclude = ["observation_encoder.embed_joints", "denoiser.embed_action", "denoiser.read_action"]
     with pytest.raises(
         ValueError,
-        match=r"leave=\[memory.embed_joints,denoiser.embed_action,denoiser.read_action\]",
+        match=r"exclude=\[observation_encoder.embed_joints,denoiser.embed_action,denoiser.read_action\]",
     ):
-        begin(two_hinges, leave=["memory.embed_joints"])
-    weights = begin(two_hinges, leave=leave)
+        begin(two_hinges, exclude=["observation_encoder.embed_joints"])
+    weights = begin(two_hinges, exclude=exclude)
     trained = load_file(first / "weights.safetensors")
     assert set(trained) - same(weights, trained) <= {
-        name for name in trained if name.startswith(tuple(leave))
+        name for name in trained if name.startswith(tuple(exclude))
     }
     assert (
-        "starting anew: memory.embed_joints, denoiser.embed_action, denoiser.read_action"
+        "initialised: observation_encoder.embed_joints, denoiser.embed_action, denoiser.read_action"
         in caplog.text
     )
-    with pytest.raises(ValueError, match=r"holds a run with other settings \(start\)"):
-        begin(two_hinges, leave="misfits")
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(initialisation\)"):
+        begin(two_hinges, exclude="mismatched")
 
 
 def test_ranges_are_those_of_the_data_or_are_kept(
@@ -136,17 +143,15 @@ def test_ranges_are_those_of_the_data_or_are_kept(
     assert torch.equal(load_policy(tmp_path / "run" / "checkpoint").action_range.high, old)
     record = yaml.safe_load((tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_text())[
         "training"
-    ]["start"]
+    ]["initialisation"]
     assert record == {
         "checkpoint": record["checkpoint"],
-        "take": [],
-        "leave": [],
+        "include": [],
+        "exclude": [],
         "keep_ranges": True,
     }
-    with pytest.raises(
-        ValueError, match=r"keep_ranges=true, but joints and action of .* are others"
-    ):
-        begin(two_hinges, keep_ranges=True, leave="misfits")
+    with pytest.raises(ValueError, match=r"keep_ranges=true, but joints and action of .* differ"):
+        begin(two_hinges, keep_ranges=True, exclude="mismatched")
 
 
 def test_a_mistake_leaves_no_folder_behind(
@@ -154,20 +159,24 @@ def test_a_mistake_leaves_no_folder_behind(
 ) -> None:
     store = EpisodeStore.open(first.parents[1] / "store")
     with pytest.raises(
-        ValueError, match=r"no part of the model to take 'memry'. Did you mean 'memory'"
+        ValueError,
+        match=(
+            r"no part of the model to include 'observation_encodr'. Did you mean "
+            r"'observation_encoder'"
+        ),
     ):
-        begin(store, take=["memry"])
+        begin(store, include=["observation_encodr"])
     assert not (tmp_path / "run").exists()
 
 
 def test_settings_of_the_command() -> None:
-    plain = {"initialise": None, "take": [], "leave": [], "keep_ranges": False}
-    assert start_of(plain) is None
-    assert start_of(plain | {"initialise": "c", "take": "memory"}) == Start(
-        "c", take=["memory"], leave=[]
-    )
+    plain = {"initialise_from": None, "include": [], "exclude": [], "keep_ranges": False}
+    assert initialisation_of(plain) is None
+    assert initialisation_of(
+        plain | {"initialise_from": "c", "include": "observation_encoder"}
+    ) == Initialisation("c", include=["observation_encoder"], exclude=[])
     with pytest.raises(
         ValueError,
-        match=r"leave says what to take from a checkpoint; name it: initialise=CHECKPOINT",
+        match=r"exclude needs a checkpoint; add initialise_from=CHECKPOINT",
     ):
-        start_of(plain | {"leave": "misfits"})
+        initialisation_of(plain | {"exclude": "mismatched"})

@@ -1,4 +1,4 @@
-"""What a policy reads decides which windows it gets; what the data lack is said before anything is trained."""
+"""A policy decides its windows; missing inputs are errors before the training."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy
-from stringline.policies.execution.instructed import Instructed
+from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import TrainingData, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
@@ -33,46 +33,47 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
 
 
 def trained_on(data: TrainingData, *overrides: str) -> ChunkPolicy:
-    return build_policy(model_configuration(*overrides), data.contract, data.statistics())
+    model = model_configuration(*overrides)
+    return build_policy(model, data.contract, data.statistics(model))
 
 
 def tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {key: torch.from_numpy(value) for key, value in batch.items()}
 
 
-LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]")
+LOOKING_BACK = ("+history=state", "policy.observation_encoder.history.ages_s=[0.16,0.08]")
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("images", ["true", "false"])
 def test_windows_have_what_the_policy_reads(store: EpisodeStore, mixed: bool, images: str) -> None:
-    """Of a store and of a mixture: training and probing run on them, in another action space, with a past and instructions."""
+    """Stores and mixtures work with other action spaces, a history and instructions."""
     data = TrainingData([Source(store.path), Source(store.path, 2.0)] if mixed else store, 1)
-    past = (*LOOKING_BACK, f"policy.memory.history.images={images}")
+    past = (*LOOKING_BACK, f"policy.observation_encoder.history.images={images}")
     policy = trained_on(data, "+action=relative_joints", "+instruction=task", *past)
-    for names in (data.training, data.probing):
+    for names in (data.training, data.held_out):
         windows = data.windows_for(policy, names)
         assert windows.past == (8, 4)
         assert windows.chunk == policy.chunk
         batch = tensors(windows.batch(np.arange(len(windows))))
-        assert set(batch) >= {f"past/{key}" for key in policy.memory.past_keys}
+        assert set(batch) >= {f"past/{key}" for key in policy.observation_encoder.past_keys}
         assert ("past/rgb/overhead" in batch) == (images == "true")
         assert policy.loss(batch).isfinite()
-    assert policy.memory.instruction is not None
-    assert set(policy.memory.instruction.names) == {*TEXTS, "wave"}, (
+    assert policy.observation_encoder.instruction is not None
+    assert set(policy.observation_encoder.instruction.names) == {*TEXTS, "wave"}, (
         "probes ask for what is held out, too"
     )
 
 
 def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Path) -> None:
-    """When the policy is built, and when one that exists is given other data; with what there is."""
+    """At the construction of a policy, and for an existing policy with other data."""
     data = TrainingData(store, 0)
     policy = trained_on(data)
     with pytest.raises(
         ValueError,
         match=r"no camera 'ceiling'. .*Allowed: overhead, table, wrist_left, wrist_right",
     ):
-        trained_on(data, "policy.memory.cameras=[ceiling]")
+        trained_on(data, "policy.observation_encoder.cameras=[ceiling]")
     fewer = EpisodeStore.create(tmp_path / "fewer")
     arrays = {key: value for key, value in episode(0).items() if not key.endswith("/wrist_left")}
     contract = CONTRACT.with_cameras(
@@ -96,17 +97,19 @@ def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Pat
     )
     flat.write(arrays, EpisodeAttributes(CONTRACT.with_cameras(*cameras), "move", 0, True))
     other = TrainingData(flat, 0)
-    with pytest.raises(ValueError, match=r"camera 'overhead': depth is asked for, none is offered"):
+    with pytest.raises(ValueError, match=r"camera 'overhead': depth is required, but not offered"):
         other.windows_for(policy, other.training)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_past_that_no_episode_reaches_is_refused(store: EpisodeStore, mixed: bool) -> None:
     data = TrainingData([Source(store.path)] if mixed else store, 0)
-    policy = trained_on(data, "+history=state", "policy.memory.history.ages_s=[0.48,0.1]")
+    policy = trained_on(
+        data, "+history=state", "policy.observation_encoder.history.ages_s=[0.48,0.1]"
+    )
     with pytest.raises(
         ValueError,
-        match=r"The past reaches 24 steps back, but the longest episode of .*store has 24",
+        match=r"past is .*, but the longest episode of .*store has 24",
     ):
         data.windows_for(policy, data.training)
 
@@ -122,13 +125,14 @@ def test_data_in_which_nothing_moves_are_refused(tmp_path: Path) -> None:
     build: Callable[..., ChunkPolicy] = trained_on
     for action in ("absolute", "relative_joints"):
         with pytest.raises(
-            ValueError, match=r"have zero range in each of the 14 dimensions .*nothing to learn"
+            ValueError,
+            match=r"have zero range in each of the 14 dimensions .*no action in the data moves",
         ):
             build(data, f"+action={action}")
 
 
 def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> None:
-    """A run with a history, instructions and another action space; its checkpoint plans, and differs by what it is told."""
+    """A run with history, instructions and another action space; plans depend on instructions."""
     model = model_configuration("+action=relative_joints", "+instruction=task", *LOOKING_BACK)
     trainer = Trainer(
         steps=8,
@@ -144,7 +148,7 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
     policy = load_policy(tmp_path / "checkpoint")
     plans = []
     for text in TEXTS:
-        session = Instructed(policy, text).session(0)
+        session = WithInstruction(policy, text).session(0)
         for step in (0, 4, 8):
             plan = session.plan(observation_at(episode(0), step))
         plans.append(plan.action)
@@ -176,14 +180,14 @@ def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path)
         (
             [{"pfad": "x"}],
             (
-                r"dataset.stores has an entry with \['pfad'\]; allowed: path, which must be, "
+                r"dataset.stores has an entry with \['pfad'\]; required: path; allowed: "
                 r"weight, "
                 r"cameras"
             ),
         ),
         (
             [{"path": "x", "wieght": 2}],
-            r"dataset.stores has an entry with \['path', 'wieght'\]; allowed: path, ",
+            r"dataset.stores has an entry with \['path', 'wieght'\]; required: path; allowed: ",
         ),
         (
             ["x"],

@@ -15,11 +15,12 @@ from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.sim.rollout.cluster import LocalCluster
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_evaluation import (
-    CHOOSING_SEED,
+    SELECTION_SEED,
     TrainingEvaluation,
     training_evaluation,
 )
 from stringline.sim.training.training_settings import TrainingSettings
+from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK: dict[str, Any] = {
     "name": "hand_over_banana",
@@ -30,14 +31,14 @@ TASK: dict[str, Any] = {
 SMALL: dict[str, Any] = {
     **MODEL,
     "chunk": 8,
-    "memory": {**MODEL["memory"], "cameras": ["overhead"]},
+    "observation_encoder": {**MODEL["observation_encoder"], "cameras": ["overhead"]},
 }
 
 
 def test_success_is_in_the_history_and_its_model_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another way to the same step had come to is replaced; what is known is not measured again."""
+    """Results of other weights are replaced; existing results are not measured again."""
     worlds = InProcess()
     monkeypatch.setattr(LocalCluster, "open", worlds.open)
     caplog.set_level("INFO", "stringline")
@@ -50,7 +51,12 @@ def test_success_is_in_the_history_and_its_model_is_kept(
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"about": {"checkpoint": "another"}}) + "\n")
     evaluate = TrainingEvaluation(
-        run / "latest", run / "evaluations", TASK, seeds=2, execute_steps=8, workers=1
+        run / "latest",
+        run / "evaluations",
+        TaskSettings.of(TASK),
+        seeds=2,
+        execute_steps=8,
+        workers=1,
     )
     trainer = Trainer(steps=2, batch_size=4, warmup_steps=1, precision="no")
     history = train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate))
@@ -67,7 +73,7 @@ def test_success_is_in_the_history_and_its_model_is_kept(
     assert "After step 2: success 0/2 = 0 % [0, 66] on hand_over_banana" in caplog.text
     about, *results = map(json.loads, file.read_text().splitlines())
     assert about["about"]["checkpoint"] == checkpoint_digest(run / "latest")
-    assert [result["seed"] for result in results] == [CHOOSING_SEED, CHOOSING_SEED + 1]
+    assert [result["seed"] for result in results] == [SELECTION_SEED, SELECTION_SEED + 1]
     before = file.stat().st_mtime_ns
     assert (
         train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate)).evaluations()

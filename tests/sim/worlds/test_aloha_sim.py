@@ -1,4 +1,4 @@
-"""The adapter of DeepMind's aloha_sim, in front of a small world with its interface (`stand_in/`)."""
+"""The adapter of DeepMind's aloha_sim on a small world with its interface (`stand_in/`)."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, opening_of_finger
 from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.rollout.rollout import roll_out
@@ -20,8 +20,13 @@ from stringline.sim.worlds.aloha_sim import (
     opening_of_servo,
     servo_of_opening,
 )
-from stringline.sim.worlds.third_party_world import PeerWorld
-from stringline.sim.worlds.world_registry import instruction_of, is_peer, open_peer, open_world
+from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
+from stringline.sim.worlds.world_registry import (
+    instruction_of,
+    is_third_party,
+    open_third_party,
+    open_world,
+)
 
 STAND_IN = Path(__file__).parents[1] / "stand_in"
 TASK = f"{PREFIX}turn_away"
@@ -38,18 +43,18 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[PeerWorld]:
+def world() -> Iterator[ThirdPartyEnvironment]:
     """One world for all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(STAND_IN)
-        world = open_peer(TASK, cameras=CAMERAS, image_size=[40, 48], time_limit_s=4.0)
+        world = open_third_party(TASK, cameras=CAMERAS, image_size=[40, 48], time_limit_s=4.0)
     yield world
     world.close()
 
 
-def theirs(world: PeerWorld) -> Any:
+def theirs(world: ThirdPartyEnvironment) -> Any:
     """Returns what aloha_sim itself shows now."""
-    return world.peer._seen  # type: ignore[attr-defined]
+    return world.adapter._observation  # type: ignore[attr-defined]
 
 
 def swing(step: int) -> Any:
@@ -59,11 +64,11 @@ def swing(step: int) -> Any:
     return action
 
 
-def test_it_shows_our_contract_in_our_frame(world: PeerWorld) -> None:
+def test_it_shows_our_contract_in_our_frame(world: ThirdPartyEnvironment) -> None:
     world.begin(0)
     seen = world.observe()
-    validate_observation(seen, world.contract)
-    assert is_peer(TASK)
+    check_observation(seen, world.contract)
+    assert is_third_party(TASK)
     assert world.contract == ALOHA.contract(world.contract.cameras, 50.0)  # So our checkpoints fit.
     assert (world.task.name, world.task.instruction) == (TASK, "turn the right arm away")
     model, data = world.physics.model.ptr, world.physics.data.ptr
@@ -75,7 +80,7 @@ def test_it_shows_our_contract_in_our_frame(world: PeerWorld) -> None:
         )
 
 
-def test_cameras_are_those_of_our_aloha(world: PeerWorld) -> None:
+def test_cameras_are_those_of_our_aloha(world: ThirdPartyEnvironment) -> None:
     """Those on the wrists only where its own code puts them when it is asked for them."""
     world.begin(0)
     seen = world.observe()
@@ -83,8 +88,8 @@ def test_cameras_are_those_of_our_aloha(world: PeerWorld) -> None:
         np.testing.assert_allclose(seen[f"T_base_camera/{name}"], T, atol=3e-3, err_msg=name)
 
 
-def test_depth_is_that_of_its_physics(world: PeerWorld) -> None:
-    """The middle of each image is as far away as a ray through it says, though its sensor is wider than our image."""
+def test_depth_is_that_of_its_physics(world: ThirdPartyEnvironment) -> None:
+    """The depth at the centre of each image is that of a ray, although the sensor is wider."""
     world.begin(0)
     seen = world.observe()
     model, data, hit = world.physics.model.ptr, world.physics.data.ptr, np.zeros(1, np.int32)
@@ -111,7 +116,7 @@ def test_depth_is_that_of_its_physics(world: PeerWorld) -> None:
     assert measured >= 6
 
 
-def test_joints_and_images_are_as_late_as_its_own(world: PeerWorld) -> None:
+def test_joints_and_images_are_as_late_as_its_own(world: ThirdPartyEnvironment) -> None:
     """Its `joints_pos` is what we show; images and their geometry are those of 0.3 s ago."""
     world.begin(5)
     poses = []
@@ -130,7 +135,7 @@ def test_joints_and_images_are_as_late_as_its_own(world: PeerWorld) -> None:
         world.advance(swing(step))
 
 
-def test_grippers_go_where_they_are_told(world: PeerWorld) -> None:
+def test_grippers_go_where_they_are_told(world: ThirdPartyEnvironment) -> None:
     np.testing.assert_allclose(
         opening_of_servo(np.array([-0.06135, 1.5155])), (0.0, 1.0), atol=1e-12
     )
@@ -145,15 +150,15 @@ def test_grippers_go_where_they_are_told(world: PeerWorld) -> None:
             world.advance(action)
         np.testing.assert_allclose(world.joints()[GRIPPERS], opening, atol=0.01)
     now, before = theirs(world), world.joints()
-    speed = world.peer.measure().velocity
+    speed = world.adapter.measure().velocity
     np.testing.assert_allclose(speed[:6], now["undelayed_joints_vel"][:6])
     world.advance(swing(0))
     np.testing.assert_allclose(
-        (world.joints() - before)[GRIPPERS] > 0, world.peer.measure().velocity[GRIPPERS] > 0
+        (world.joints() - before)[GRIPPERS] > 0, world.adapter.measure().velocity[GRIPPERS] > 0
     )
 
 
-def test_a_seed_is_the_episode_that_it_begins_with_that_seed(world: PeerWorld) -> None:
+def test_a_seed_is_the_episode_that_it_begins_with_that_seed(world: ThirdPartyEnvironment) -> None:
     from aloha_sim import task_suite  # type: ignore[import-not-found]
 
     env = task_suite.create_task_env("TurnAway", time_limit=80.0, random_state=7, cameras=())
@@ -165,7 +170,7 @@ def test_a_seed_is_the_episode_that_it_begins_with_that_seed(world: PeerWorld) -
     env.close()
 
 
-def test_its_reward_is_success_and_ends_the_episode(world: PeerWorld) -> None:
+def test_its_reward_is_success_and_ends_the_episode(world: ThirdPartyEnvironment) -> None:
     class Turn:
         def plan(self, observation: Any) -> Any:
             from stringline.policies.chunks.chunk import ActionChunk
@@ -184,7 +189,9 @@ def test_its_reward_is_success_and_ends_the_episode(world: PeerWorld) -> None:
     np.testing.assert_array_equal(world.physics.get_state(), state)
 
 
-def test_a_blow_up_is_a_failure(world: PeerWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_blow_up_is_a_failure(
+    world: ThirdPartyEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
     world.begin(2)
     world.physics.data.qvel[3] = 1e12
     result = world.advance(ALOHA.home)
@@ -195,7 +202,7 @@ def test_a_blow_up_is_a_failure(world: PeerWorld, caplog: pytest.LogCaptureFixtu
 
 
 def test_what_it_lacks_is_answered(
-    world: PeerWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: ThirdPartyEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
         ValueError, match=f"no task of aloha_sim '{PREFIX}turn_awry'. Did you mean '{TASK}'"
@@ -207,28 +214,26 @@ def test_what_it_lacks_is_answered(
         ValueError,
         match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns",
     ):
-        PeerWorld(world.peer, image_size=[1, 2, 3])
+        ThirdPartyEnvironment(world.adapter, image_size=[1, 2, 3])
     with pytest.raises(
         ValueError,
-        match=f"robot.model is 'menagerie'; {TASK} draws its own arms, so leave robot.model away",
+        match=f"robot.model is 'menagerie'; {TASK} has arms of its own. Omit robot.model",
     ):
-        PeerWorld(world.peer, robot_model="menagerie")
+        ThirdPartyEnvironment(world.adapter, robot_model="menagerie")
     assert instruction_of(TASK, {}) == "turn the right arm away"
     from aloha_sim import task_suite  # type: ignore[import-not-found]
 
     monkeypatch.delattr(task_suite, "create_task_env")
     with pytest.raises(
         ValueError,
-        match="aloha_sim.task_suite has no 'create_task_env'; this adapter was written for 1.0.0",
+        match="aloha_sim.task_suite has no 'create_task_env'; Stringline needs 1.0.0",
     ):
         open_world(TASK)
     info = tmp_path / "aloha_sim-2.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aloha_sim\nVersion: 2.0.0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        ValueError, match="aloha_sim 2.0.0 is installed; this adapter was written for 1.0.0"
-    ):
+    with pytest.raises(ValueError, match="aloha_sim 2.0.0 is installed; Stringline needs 1.0.0"):
         open_world(TASK)
 
 
@@ -238,6 +243,6 @@ def test_where_it_is_not_installed_it_says_where_it_is_to_be_had(
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(STAND_IN)])
     with pytest.raises(
         ValueError,
-        match="aloha_sim is not installed. It is not on PyPI; .*google-deepmind/aloha_sim",
+        match="aloha_sim is not installed. It is not on PyPI. Run: .*google-deepmind/aloha_sim",
     ):
         open_world(TASK)

@@ -1,4 +1,4 @@
-"""gym-aloha behind our face: its states bit by bit, its cameras where they are, its cube in the hands of our expert."""
+"""gym-aloha as a third-party environment: states bit by bit, cameras, and the expert."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,13 +12,13 @@ import pytest
 from gym_aloha.env import AlohaEnv
 
 from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.validation import validate_episode, validate_observation
-from stringline.datasets.embodiments.catalogue import BODIES
+from stringline.datasets.contract.validation import check_episode, check_observation
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.gym_aloha import (
     FINGERS,
     GYM_ALOHA,
+    NORMALISED,
     normalised_of_opening,
-    opening_of_normalised,
 )
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.store.store import EpisodeStore
@@ -28,14 +28,15 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.worlds.adapter import PeerCamera
-from stringline.sim.worlds.gym_aloha import GRIPPERS, KINDS, VIEWS
-from stringline.sim.worlds.third_party_cameras import PeerCameras
-from stringline.sim.worlds.third_party_world import PeerWorld
+from stringline.sim.worlds.adapter import CameraView
+from stringline.sim.worlds.gym_aloha import GRIPPERS, TASK_MODELS, VIEWS
+from stringline.sim.worlds.third_party_cameras import ThirdPartyCameras
+from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
+from stringline.sim.worlds.transfer_cube import TransferCubeExpert
 from stringline.sim.worlds.world_registry import (
     instruction_of,
-    make_peer_expert,
-    open_peer,
+    make_any_expert,
+    open_third_party,
     open_world,
 )
 
@@ -43,9 +44,9 @@ CUBE, INSERTION = "gym_aloha_transfer_cube", "gym_aloha_insertion"
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[PeerWorld]:
+def world() -> Iterator[ThirdPartyEnvironment]:
     """TransferCube with all cameras."""
-    world = open_peer(CUBE, cameras=list(VIEWS), image_size=96, time_limit_s=8.0)
+    world = open_third_party(CUBE, cameras=list(VIEWS), image_size=96, time_limit_s=8.0)
     yield world
     world.close()
 
@@ -66,7 +67,7 @@ class Blind(AlohaEnv):  # type: ignore[misc]
 def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
     name: str, task: str
 ) -> None:
-    ours, theirs = open_peer(name, cameras=()), Blind(task, obs_type="pixels_agent_pos")
+    ours, theirs = open_third_party(name, cameras=()), Blind(task, obs_type="pixels_agent_pos")
     rng = np.random.default_rng(0)
     for seed in (4, 1_000_000):
         ours.begin(seed)
@@ -79,32 +80,33 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
             ours.advance(action)
             observation, reward, *_ = theirs.step(asked)
             np.testing.assert_array_equal(ours.physics.get_state(), theirs._env.physics.get_state())
-            assert ours.peer.stage == reward
+            assert ours.adapter.stage == reward
         position = ours.joints()
         hinges = np.delete(np.arange(14), GRIPPERS)
         np.testing.assert_array_equal(position[hinges], observation["agent_pos"][hinges])
         left_fingers = ours.physics.data.qpos[[6, 14]]  # It shows those alone.
         np.testing.assert_allclose(
-            opening_of_normalised(observation["agent_pos"][GRIPPERS]), FINGERS.opening(left_fingers)
+            FINGERS.opening(NORMALISED.travel(observation["agent_pos"][GRIPPERS])),
+            FINGERS.opening(left_fingers),
         )
     ours.close()
 
 
-def test_it_is_a_world_whose_observations_fit_the_contract(world: PeerWorld) -> None:
+def test_it_is_a_world_whose_observations_fit_the_contract(world: ThirdPartyEnvironment) -> None:
     assert isinstance(world, World)
     world.begin(3)
-    validate_observation(world.observe(), world.contract)
+    check_observation(world.observe(), world.contract)
     assert (world.task.name, world.contract.embodiment, world.contract.control_hz) == (
         CUBE,
         "gym_aloha",
         50.0,
     )
-    assert BODIES["gym_aloha"] is GYM_ALOHA
+    assert EMBODIMENTS["gym_aloha"] is GYM_ALOHA
     assert instruction_of(CUBE, {}) == world.task.instruction
     assert [camera.name for camera in world.contract.cameras] == list(VIEWS)
 
 
-def test_grippers_and_their_gaps_are_where_the_body_says(world: PeerWorld) -> None:
+def test_grippers_and_their_gaps_are_where_the_body_says(world: ThirdPartyEnvironment) -> None:
     world.begin(0)
     rng, fingers = np.random.default_rng(1), ("10_left_gripper_finger", "10_right_gripper_finger")
     model, data, ends = world.physics.model.ptr, world.physics.data.ptr, np.zeros(6)
@@ -132,7 +134,9 @@ def test_grippers_and_their_gaps_are_where_the_body_says(world: PeerWorld) -> No
             )
 
 
-def test_every_camera_sees_the_cube_where_its_geometry_puts_it(world: PeerWorld) -> None:
+def test_every_camera_sees_the_cube_where_its_geometry_puts_it(
+    world: ThirdPartyEnvironment,
+) -> None:
     """A camera that looks down on it shows its red top in the right pixel, at the right depth."""
     world.begin(0)
     seen, found = world.observe(), set()
@@ -155,7 +159,7 @@ def test_every_camera_sees_the_cube_where_its_geometry_puts_it(world: PeerWorld)
         )
 
 
-def test_frames_come_at_their_own_rate_and_repeat_between(world: PeerWorld) -> None:
+def test_frames_come_at_their_own_rate_and_repeat_between(world: ThirdPartyEnvironment) -> None:
     world.begin(2)
     times, due = [], []
     for _ in range(9):
@@ -168,12 +172,12 @@ def test_frames_come_at_their_own_rate_and_repeat_between(world: PeerWorld) -> N
 
 def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> None:
     """The same twice, by its seed."""
-    world = open_peer(
+    world = open_third_party(
         CUBE, cameras=("overhead", "front_close"), image_size=16, frame_hz=5.0, time_limit_s=8.0
     )
-    expert = make_peer_expert(CUBE)
+    expert = make_any_expert(CUBE)
     first, again = record_episode(world, expert, 0), record_episode(world, expert, 0)
-    validate_episode(first.arrays, world.contract)
+    check_episode(first.arrays, world.contract)
     assert first.success
     assert first.stage == 4
     assert sorted(set(first.arrays["stage"].tolist())) == [0, 1, 2]  # Before the last action.
@@ -207,7 +211,7 @@ class Hold:
 
 
 def test_it_is_collected_and_evaluated_like_ours(tmp_path: Path) -> None:
-    """By the recipe and the world that the commands make of a configuration; videos take a camera that is there."""
+    """With recipe and world of a configuration; videos use an existing camera."""
     recipe = Recipe(
         task=CUBE,
         cameras=("angle",),
@@ -228,9 +232,9 @@ def test_it_is_collected_and_evaluated_like_ours(tmp_path: Path) -> None:
         CUBE,
         0,
         True,
-        KINDS[CUBE].instruction,
+        TASK_MODELS[CUBE].instruction,
     )
-    assert about.extra["stages"] == list(KINDS[CUBE].stages)
+    assert about.extra["stages"] == list(TASK_MODELS[CUBE].stages)
     make = partial(
         open_world, CUBE, cameras=("angle",), image_size=16, frame_hz=5.0, time_limit_s=0.2
     )
@@ -246,29 +250,31 @@ def test_it_is_collected_and_evaluated_like_ours(tmp_path: Path) -> None:
 
 
 def test_a_plain_expert_keeps_one_pace_and_others_are_refused() -> None:
-    assert make_peer_expert(CUBE, varied=False)._paces == (1.0, 1.0)
+    plain = make_any_expert(CUBE, varied=False)
+    assert isinstance(plain, TransferCubeExpert)
+    assert plain._paces == (1.0, 1.0)
     with pytest.raises(ValueError, match=f"no expert for the task '{INSERTION}'.*Allowed: {CUBE}"):
-        make_peer_expert(INSERTION)
+        make_any_expert(INSERTION)
     with pytest.raises(ValueError, match=r"paces is \(2.0, 1.0\); allowed"):
-        type(make_peer_expert(CUBE))(paces=(2.0, 1.0))
-    world = open_peer(INSERTION, cameras=())
+        TransferCubeExpert(paces=(2.0, 1.0))
+    world = open_third_party(INSERTION, cameras=())
     world.begin(0)
     with pytest.raises(
-        ValueError, match=f"This expert does '{CUBE}'; the world runs '{INSERTION}'"
+        ValueError, match=f"This expert is for '{CUBE}'; the world runs '{INSERTION}'"
     ):
-        make_peer_expert(CUBE).reset(world, np.random.default_rng(0))
+        make_any_expert(CUBE).reset(world, np.random.default_rng(0))
     world.close()
 
 
 def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(
-    world: PeerWorld, caplog: pytest.LogCaptureFixture
+    world: ThirdPartyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.begin(1)
     world.physics.data.qvel[0] = 1e12
     result = world.advance(GYM_ALOHA.home)
     assert (result.success, result.expired, result.unstable) == (False, True, True)
     assert f"The physics of {CUBE} became unstable" in caplog.text
-    validate_observation(world.observe(cameras=False), world.contract, cameras=False)
+    check_observation(world.observe(cameras=False), world.contract, cameras=False)
     world.begin(1)
     assert not world.advance(GYM_ALOHA.home).unstable
 
@@ -280,7 +286,7 @@ def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(
         ({"control_hz": 25.0}, f"control_hz is 25.0; {CUBE} has 50.0 actions per second"),
         ({"frame_hz": 12.0}, "frame_hz is 12.0; it must divide control_hz"),
         ({"time_limit_s": 0.0}, "time_limit_s is 0.0; allowed: above 0"),
-        ({"image_size": 2000}, "An image of 2000x2000 was asked for; allowed: 1x1 to 1024x1024"),
+        ({"image_size": 2000}, "The image size is 2000x2000; allowed: 1x1 to 1024x1024"),
     ],
 )
 def test_settings_out_of_range_are_answered(settings: Mapping[str, Any], message: str) -> None:
@@ -288,7 +294,7 @@ def test_settings_out_of_range_are_answered(settings: Mapping[str, Any], message
         open_world(CUBE, **{"cameras": ["overhead"], **settings})
 
 
-def test_options_and_seeds_that_it_does_not_have_are_answered(world: PeerWorld) -> None:
+def test_options_and_seeds_that_it_does_not_have_are_answered(world: ThirdPartyEnvironment) -> None:
     with pytest.raises(
         ValueError, match=f"no option of the task '{CUBE}' 'table_height'. Allowed: none"
     ):
@@ -310,19 +316,21 @@ def test_without_it_or_in_another_version_it_says_how_to_install_it(
         patch.setattr(metadata, "version", lambda package: "0.1.5")
         with pytest.raises(
             ValueError,
-            match=r'gym-aloha 0.1.5 is installed; .* written for 0.1.3. .*"stringline\[peers\]"',
+            match=r'gym-aloha 0.1.5 is installed; .* needs 0.1.3. .*"stringline\[third-party\]"',
         ):
             open_world(CUBE)
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "gym_aloha" else find(name))
     with pytest.raises(
         ValueError,
-        match=r'gym-aloha is not installed. Install it by pip install "stringline\[peers\]"',
+        match=r'gym-aloha is not installed. Run: pip install "stringline\[third-party\]"',
     ):
         open_world(INSERTION)
 
 
-def test_a_camera_that_the_peer_does_not_have_is_named(world: PeerWorld) -> None:
-    cameras = PeerCameras(["overhead"], {"overhead": PeerCamera("topp", 45.0)}, (32, 32), np.eye(4))
-    with pytest.raises(ValueError, match=r"camera of the peer's model.*'topp'.*'top'"):
+def test_a_camera_that_the_model_lacks_is_named(world: ThirdPartyEnvironment) -> None:
+    cameras = ThirdPartyCameras(
+        ["overhead"], {"overhead": CameraView("topp", 45.0)}, (32, 32), np.eye(4)
+    )
+    with pytest.raises(ValueError, match=r"camera of the third-party model.*'topp'.*'top'"):
         cameras.look_at(world.physics)

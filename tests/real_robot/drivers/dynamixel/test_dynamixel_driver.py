@@ -163,7 +163,7 @@ def test_a_broken_checksum_costs_one_answer_and_is_counted(served: Served) -> No
     answers = sync_read({bus: range(1, 10)}, table.PRESENT_POSITION.address, 4, 0.1)[bus]
     bus.close()
     assert sorted(answers) == [1, 2, 3, 4, 5, 7, 8, 9]
-    assert bus.crc_errors == 1
+    assert bus._parser.crc_errors == 1
 
 
 def test_an_overload_is_seen_in_the_next_cycle_and_says_which_servo(served: Served) -> None:

@@ -16,8 +16,8 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus, ReadOnlyError
 from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
-from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
 from stringline.real_robot.emulators.plants.hand_plant import HandPlant, load_hand, save_hand
+from stringline.real_robot.emulators.program.emulator_client import LeaderEmulator
 
 TICK = table.TICK_RAD
 ELBOW = 2
@@ -34,7 +34,7 @@ def way(bend: float = 0.3, opening: float = 0.5) -> tuple[NDArray[np.float64], N
 @pytest.fixture
 def emulated(tmp_path: Path) -> Iterator[LeaderEmulator]:
     save_hand(tmp_path / "way.npz", *way())
-    with LeaderEmulator(tmp_path / "way.npz") as running:
+    with LeaderEmulator(hand=tmp_path / "way.npz") as running:
         yield running
 
 

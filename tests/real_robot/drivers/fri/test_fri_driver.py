@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
+from stringline.real_robot.driver_interface.interlocks import (
+    FIRST_STOP,
+    Interlock,
+    describe_interlock,
+)
 from stringline.real_robot.driver_interface.safe_command import SafeCommand
-from stringline.real_robot.drivers.fri import driver as fri_driver
+from stringline.real_robot.drivers.fri import fri_driver
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -33,12 +37,13 @@ from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.fri_inbox import Inbox
 from stringline.real_robot.drivers.fri.fri_link import FriLink, address_of
-from stringline.real_robot.drivers.fri.fri_session import bar_of
+from stringline.real_robot.drivers.fri.fri_session import interlock_of
 from stringline.real_robot.drivers.fri.io_value import IoValue
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE, Playback
 from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.drivers.kuka import kuka_driver
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
@@ -184,8 +189,8 @@ def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(
     command = exchange(arm, controller)
     assert command is not None
     assert command.position == ELSEWHERE
-    assert arm.take_bar() is Bar.ENTERED
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.ENTERED
+    assert arm.take_interlock() is Interlock.NONE
     for step in range(1, 11):
         offered, measured = np.array(ELSEWHERE) + 0.03 * step, tuple(np.array(PLACE) + 0.03 * step)
         command = exchange(arm, controller, offered, measured=measured)
@@ -202,19 +207,19 @@ def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(
 def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
-    arm.take_bar()
+    arm.take_interlock()
     for far in (np.zeros(7), np.full(7, np.nan), np.array(ELSEWHERE) + 0.07):
         assert exchange(arm, controller, far) == Command(
             arm.sent - 1, controller.sequence, ELSEWHERE
         )
-        assert arm.take_bar() is Bar.FAR
+        assert arm.take_interlock() is Interlock.FAR
         assert np.array_equal(arm.anchor, ELSEWHERE)
 
 
 def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
-    arm.take_bar()
+    arm.take_interlock()
     assert not arm.asked
     for step in range(1, 5):  # Messages are late, and the filter goes on.
         arm.offer(np.array(ELSEWHERE) + 0.02 * step, 1.0)
@@ -222,86 +227,86 @@ def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
     command = exchange(arm, controller, np.array(ELSEWHERE) + 0.1)
     assert command is not None
     assert command.position == ELSEWHERE
-    assert arm.take_bar() is Bar.FAR
+    assert arm.take_interlock() is Interlock.FAR
 
 
-@pytest.mark.parametrize("own_beat", [False, True])
+@pytest.mark.parametrize("own_clock", [False, True])
 @pytest.mark.parametrize("lost", [1, 5])
-def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_beat: bool) -> None:
-    arm, controller = make(own_beat=own_beat)
+def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_clock: bool) -> None:
+    arm, controller = make(own_clock=own_clock)
     exchange(arm, controller)
     sent = steps_of(arm, controller, 6, 0.02)
     assert max(np.diff(sent)) == pytest.approx(0.02)
-    arm.take_bar()
+    arm.take_interlock()
     for _ in range(lost):
         controller.sequence += 1
         arm.offer(arm.anchor + 0.02, 1.0)
     controller.say()
     arm.collect(1.0)
-    assert arm.take_bar() is Bar.MISSED
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.MISSED
+    assert arm.take_interlock() is Interlock.NONE
     assert arm.anchor[0] == sent[-1]
     arm.answer()
     assert (heard := controller.heard()) is not None
     assert heard.position[0] == sent[-1]
     assert max(np.diff([sent[-1], *steps_of(arm, controller, 6, 0.02)])) <= 0.02 + 1e-9
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.NONE
 
 
-@pytest.mark.parametrize("own_beat", [False, True])
+@pytest.mark.parametrize("own_clock", [False, True])
 def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_one(
-    make: MakeArm, *, own_beat: bool
+    make: MakeArm, *, own_clock: bool
 ) -> None:
-    arm, controller = make(own_beat=own_beat)
+    arm, controller = make(own_clock=own_clock)
     exchange(arm, controller)
-    arm.take_bar()
+    arm.take_interlock()
     taken, number = steps_of(arm, controller, 6, 0.02)[-1], controller.reflected
     for _ in range(3):  # The controller stands there, and says that it has heard nothing since.
         steps_of(arm, controller, 1, 0.02)
         controller.reflected = number
     controller.say()
     arm.collect(1.0)
-    assert arm.take_bar() is Bar.MISSED
+    assert arm.take_interlock() is Interlock.MISSED
     assert arm.anchor[0] == taken
     arm.answer()
     assert (heard := controller.heard()) is not None
     assert heard.position[0] == taken
     steps_of(arm, controller, 3, 0.001)
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.NONE
 
 
 def test_a_controller_that_always_names_answers_a_message_later_lacks_none(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller, session=SessionState.COMMANDING_WAIT)
-    arm.take_bar()
+    arm.take_interlock()
     sent, before = [], 77  # It has not heard of this client.
     for step in range(8):
         reflected, before = before, controller.reflected
         command = exchange(arm, controller, arm.anchor + 0.01 * (step > 0), reflected=reflected)
         assert command is not None
         sent.append(command.position[0])
-        assert arm.take_bar() is (Bar.NONE if step else Bar.ENTERED)
+        assert arm.take_interlock() is (Interlock.NONE if step else Interlock.ENTERED)
     assert np.diff(sent) == pytest.approx(np.full(7, 0.01))
     exchange(arm, controller, reflected=before - 1)
-    assert arm.take_bar() is Bar.MISSED
+    assert arm.take_interlock() is Interlock.MISSED
 
 
 def test_what_a_stop_leaves_of_a_burst_of_messages_is_a_stop(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
-    arm.take_bar()
-    stops: list[tuple[dict[str, Any], Bar]] = [
-        ({"safety": SafetyState.STOP1_ON_PATH}, Bar.SAFETY),
-        ({"session": SessionState.MONITORING_READY, "ipo": ()}, Bar.MONITORING_READY),
-        ({"drives": (DriveState.OFF,) * 7}, Bar.DRIVES),
-        ({"operation": OperationMode.T2}, Bar.OPERATION_MODE),
+    arm.take_interlock()
+    stops: list[tuple[dict[str, Any], Interlock]] = [
+        ({"safety": SafetyState.STOP1_ON_PATH}, Interlock.SAFETY),
+        ({"session": SessionState.MONITORING_READY, "ipo": ()}, Interlock.MONITORING_READY),
+        ({"drives": (DriveState.OFF,) * 7}, Interlock.DRIVES),
+        ({"operation": OperationMode.T2}, Interlock.OPERATION_MODE),
     ]
     for changes, bar in stops:
         controller.say(**changes)
         exchange(arm, controller)
-        assert arm.take_bar() is bar
+        assert arm.take_interlock() is bar
         exchange(arm, controller)
-        assert arm.take_bar() is Bar.NONE  # It is told once, and past by then.
+        assert arm.take_interlock() is Interlock.NONE  # It is told once, and past by then.
 
 
 def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(
@@ -309,14 +314,14 @@ def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(
 ) -> None:
     arm, controller = make()
     exchange(arm, controller)
-    arm.take_bar()
+    arm.take_interlock()
     command = exchange(arm, controller, measured=tuple(np.array(PLACE) + 0.4))
-    assert arm.take_bar() is Bar.STRAYED
-    assert Bar.STRAYED >= FIRST_STOP
+    assert arm.take_interlock() is Interlock.STRAYED
+    assert Interlock.STRAYED >= FIRST_STOP
     assert command is not None
     assert command.position == ELSEWHERE
     exchange(arm, controller)
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.NONE
 
 
 def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: MakeArm) -> None:
@@ -367,24 +372,24 @@ def test_an_arm_that_is_silent_while_others_rest_leaves_no_endless_path() -> Non
 
 
 def test_where_a_path_ends_in_full_motion_commands_begin_anew(make: MakeArm) -> None:
-    arm, controller = make(own_beat=True)
+    arm, controller = make(own_clock=True)
     exchange(arm, controller)
-    arm.take_bar()
+    arm.take_interlock()
     sent = steps_of(arm, controller, 6, 0.02)
     while (command := exchange(arm, controller)) is not None and command.position[0] != sent[-1]:
         sent.append(command.position[0])
-    assert arm.take_bar() is Bar.MISSED
+    assert arm.take_interlock() is Interlock.MISSED
     assert arm.anchor[0] == sent[-1] == pytest.approx(ELSEWHERE[0] + 0.12)
     assert max(np.diff(sent)) <= 0.02 + 1e-9
     for _ in range(3):
         exchange(arm, controller)
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.NONE
 
 
 def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(
     make: MakeArm,
 ) -> None:
-    arm, controller = make(own_beat=True)
+    arm, controller = make(own_clock=True)
     exchange(arm, controller)
     for step in range(1, 5):
         arm.offer(np.array(ELSEWHERE) + 0.01 * step, 1.0)
@@ -404,7 +409,7 @@ def test_a_reader_keeps_the_session_alive_and_moves_nothing(make: MakeArm) -> No
     command = exchange(arm, controller, np.array(ELSEWHERE) + 0.01)
     assert command is not None
     assert command.position == ELSEWHERE
-    assert arm.take_bar() is Bar.NONE
+    assert arm.take_interlock() is Interlock.NONE
 
 
 def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(
@@ -444,25 +449,25 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(
 @pytest.mark.parametrize(
     ("changes", "bar"),
     [
-        ({}, Bar.NONE),
-        ({"quality": Quality.FAIR}, Bar.QUALITY),
-        ({"session": SessionState.COMMANDING_WAIT}, Bar.COMMANDING_WAIT),
-        ({"session": SessionState.MONITORING_READY}, Bar.MONITORING_READY),
-        ({"session": SessionState.MONITORING_WAIT}, Bar.MONITORING_WAIT),
-        ({"session": SessionState.IDLE}, Bar.IDLE),
-        ({"command_mode": CommandMode.TORQUE}, Bar.COMMAND_MODE),
-        ({"overlay": Overlay.CARTESIAN}, Bar.COMMAND_MODE),
-        ({"operation": OperationMode.AUT}, Bar.OPERATION_MODE),
-        ({"operation": None}, Bar.OPERATION_MODE),
-        ({"drives": (DriveState.ACTIVE,) * 6 + (DriveState.TRANSITIONING,)}, Bar.DRIVES),
-        ({"drives": ()}, Bar.DRIVES),
-        ({"safety": SafetyState.STOP2, "session": SessionState.IDLE}, Bar.SAFETY),
-        ({"safety": None}, Bar.SAFETY),
+        ({}, Interlock.NONE),
+        ({"quality": Quality.FAIR}, Interlock.QUALITY),
+        ({"session": SessionState.COMMANDING_WAIT}, Interlock.COMMANDING_WAIT),
+        ({"session": SessionState.MONITORING_READY}, Interlock.MONITORING_READY),
+        ({"session": SessionState.MONITORING_WAIT}, Interlock.MONITORING_WAIT),
+        ({"session": SessionState.IDLE}, Interlock.IDLE),
+        ({"command_mode": CommandMode.TORQUE}, Interlock.COMMAND_MODE),
+        ({"overlay": Overlay.CARTESIAN}, Interlock.COMMAND_MODE),
+        ({"operation": OperationMode.AUT}, Interlock.OPERATION_MODE),
+        ({"operation": None}, Interlock.OPERATION_MODE),
+        ({"drives": (DriveState.ACTIVE,) * 6 + (DriveState.TRANSITIONING,)}, Interlock.DRIVES),
+        ({"drives": ()}, Interlock.DRIVES),
+        ({"safety": SafetyState.STOP2, "session": SessionState.IDLE}, Interlock.SAFETY),
+        ({"safety": None}, Interlock.SAFETY),
     ],
 )
-def test_what_forbids_commands_is_named(changes: dict[str, object], bar: Bar) -> None:
-    assert bar_of(dataclasses.replace(ACTIVE, **changes), {OperationMode.T1}) is bar  # type: ignore[arg-type]
-    assert describe_bar(bar) != describe_bar(99) == "unknown state 99"
+def test_what_forbids_commands_is_named(changes: dict[str, object], bar: Interlock) -> None:
+    assert interlock_of(dataclasses.replace(ACTIVE, **changes), {OperationMode.T1}) is bar  # type: ignore[arg-type]
+    assert describe_interlock(bar) != describe_interlock(99) == "unknown state 99"
 
 
 def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> None:
@@ -564,7 +569,7 @@ def come_up(driver: FriDriver) -> None:
         ),
         (
             lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
-            "arm takes no commands: the session is MONITORING_WAIT",
+            "arm accepts no commands: the session is MONITORING_WAIT",
         ),
     ],
 )
@@ -600,7 +605,7 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
         ),
         (
             {"overlay": Overlay.NONE},
-            ["arm would be refused commands: its application wants no joint positions."],
+            ["arm would be refused commands: its application does not accept joint positions."],
         ),
         (
             {"control": ControlMode.JOINT_IMPEDANCE, "tracking": 0.9},
@@ -635,8 +640,10 @@ class VirtualWorld:
         self.now, self._due = 0.0, [0.0, 0.4 * PERIOD]
         self.at, self.silent = [np.array(HOME)] * 2, False
         self.path: list[Vector] = []
-        monkeypatch.setattr(fri_driver, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(fri_driver, "select", SimpleNamespace(select=self._wait))
+        for module in (kuka_driver, fri_driver):
+            clock = SimpleNamespace(monotonic=lambda: self.now)
+            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(kuka_driver, "select", SimpleNamespace(select=self._wait))
 
     def _wait(self, *given: Any) -> None:
         due = min(self._due)

@@ -1,7 +1,6 @@
 """What may go wrong over FRI, row by row: real datagrams, the device process's own loop, and an emulated controller."""
 
 import dataclasses
-import multiprocessing
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +17,7 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import state_layout
-from stringline.real_robot.driver_interface.interlocks import Bar
+from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
@@ -26,8 +25,8 @@ from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
 from stringline.real_robot.emulators.fri.captured_datagrams import captured_in
+from stringline.real_robot.emulators.fri.emulated_outputs import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
-from stringline.real_robot.emulators.fri.io_names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.program.emulator_client import EmulatorError
 from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
 from stringline.real_robot.incidents.incident_log import IncidentLog
@@ -60,13 +59,13 @@ class FriRig(KukaRig):
         log = None
         if logged:
             self._ring, joints = (
-                ring_memory(multiprocessing.get_context("spawn"), 1 << 21),
+                ring_memory(1 << 21),
                 len(body.joints),
             )
             log = IncidentLog(
                 self._ring, state_layout(joints, len(self.driver.servos), len(body.arms)), joints
             )
-            self.driver.tap([log.tap(place) for place in range(len(body.arms))])
+            self.driver.listen([log.tap(place) for place in range(len(body.arms))])
         super().__init__(
             emulator,
             self.driver,
@@ -123,8 +122,8 @@ class FriRig(KukaRig):
             assert check.goals == sum(len(path) for _, path in segments)
 
 
-def emulated(folder: Path, *arguments: str) -> FriEmulator:
-    return FriEmulator(["--lock-step", "--time-limit", "1e9", "--capture", str(folder), *arguments])
+def emulated(folder: Path, arms: str = "one") -> FriEmulator:
+    return FriEmulator(arms=arms, lock_step=True, time_limit_s=1e9, capture=folder)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +146,7 @@ def rig(emulator: FriEmulator, folder: Path) -> Iterator[FriRig]:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[FriRig]:
     with (
-        emulated(tmp_path, "--arms", "two") as running,
+        emulated(tmp_path, "two") as running,
         closing(FriRig(running, tmp_path, IIWA14_BIMANUAL)) as made,
     ):
         yield made
@@ -156,7 +155,7 @@ def pair(tmp_path: Path) -> Iterator[FriRig]:
 def assert_goes_on_from_where_it_stands(rig: FriRig, old_goal: float) -> None:
     """Waits until the controller takes commands again, resets, and looks at the first commands after that."""
     before = len(rig.segments())
-    rig.until(lambda state: state.arms.barred.max() == 0 and not state.arms.lost.any(), 80)
+    rig.until(lambda state: state.arms.interlock.max() == 0 and not state.arms.lost.any(), 80)
     assert rig.state.mode is Mode.FAULT
     stands = rig.state.arms.position[:7]
     rig.begin()
@@ -198,8 +197,8 @@ def test_after_one_datagram_that_goes_astray_the_arm_goes_on_from_where_it_stand
     before = rig.state.command[0]
     rig.emulator.fault("arm", fault)
     seen = [rig.cycle() for _ in range(8)]
-    held = [int(state.arms.barred.max()) for state in seen if state.mode is not Mode.RUN]
-    assert held == ([] if "duplicate" in fault else [Bar.MISSED])
+    held = [int(state.arms.interlock.max()) for state in seen if state.mode is not Mode.RUN]
+    assert held == ([] if "duplicate" in fault else [Interlock.MISSED])
     assert rig.state.command[0] > before
     inbox = rig.driver._arms[0].inbox
     assert inbox.stale == (fault in ("duplicate", "reorder", "late"))
@@ -254,7 +253,7 @@ def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(ri
     rig.emulator.fault("arm", "t2")
     rig.until(lambda state: state.mode is Mode.FAULT, 2)
     rig.emulator.fault("arm", "t1")
-    rig.until(lambda state: not state.arms.barred.any(), 3)
+    rig.until(lambda state: not state.arms.interlock.any(), 3)
     rig.rest()
     for told, kept in ((Reason(0), Reason.STOPPED), (Reason.STOPPED, Reason(0))):
         rig.loop.begin(rig.session, rig.clock, told)
@@ -267,7 +266,7 @@ def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(ri
     assert rig.state.mode is not Mode.FAULT
     assert rig.cycle().mode is Mode.FAULT
     assert rig.state.cause is not None
-    assert rig.state.cause.barred.tolist() == [Bar.MONITORING_READY]
+    assert rig.state.cause.interlock.tolist() == [Interlock.MONITORING_READY]
 
 
 def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(
@@ -277,7 +276,7 @@ def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_
     rig.emulator.fault("arm", "cut")
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
     rig.until(lambda state: state.mode is Mode.FAULT, 12)
-    assert "the port of an arm is gone (arm)." in rig.words()
+    assert "the port of an arm is lost (arm)." in rig.words()
     rig.cycle(5)
     rig.emulator.fault("arm", "mend")
     assert_goes_on_from_where_it_stands(rig, goal)
@@ -291,7 +290,7 @@ def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(
     rig.emulator.fault("arm", fault, 8)
     rig.until(lambda state: state.mode is Mode.FAULT, 10)
     assert (
-        "a controller has stopped its arm, or does not let it go (arm: the session is "
+        "a controller has stopped its arm, or does not release it (arm: the session is "
         "MONITORING_WAIT"
     ) in rig.words()
     assert_goes_on_from_where_it_stands(rig, goal)
@@ -344,7 +343,7 @@ def test_a_load_that_lasts_makes_the_arm_hold_and_is_a_fault(rig: FriRig) -> Non
     rig.moving()
     rig.emulator.fault("arm", "load", 400)
     assert rig.until(lambda state: state.mode is Mode.HOLD, 35) >= 30
-    assert "a joint has worked too hard for too long" in rig.words()
+    assert "a joint was overloaded for too long" in rig.words()
     assert rig.until(lambda state: state.mode is Mode.FAULT, 130) >= 110
     rig.emulator.fault("arm", "load", 0)
     rig.cycle()
@@ -401,7 +400,7 @@ def recover(rig: FriRig) -> None:
         rig.until(
             lambda state: (
                 not (
-                    state.arms.barred.any()
+                    state.arms.interlock.any()
                     or state.arms.lost.any()
                     or state.arms.servo_misses.any()
                 )
@@ -502,7 +501,7 @@ def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(
     with pytest.raises(EmulatorError, match="no arm 'amr'. Did you mean 'arm'"):
         emulator.nudge("amr")
     with pytest.raises(EmulatorError, match="no operation .nugde.. Did you mean .nudge."):
-        emulator._ask({"operation": "nugde", "arm": "arm"})
+        emulator._request({"operation": "nugde", "arm": "arm"})
     emulator.begin(0)
     with pytest.raises(EmulatorError, match="nudged in lock-step, before the first episode"):
         emulator.nudge("arm")

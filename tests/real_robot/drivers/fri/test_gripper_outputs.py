@@ -15,7 +15,7 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper, OutputGripper
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.fri.io_names import (
+from stringline.real_robot.emulators.fri.emulated_outputs import (
     GRIPPER_CLOSE,
     GRIPPER_INPUT,
     GRIPPER_IS_OPEN,

@@ -19,9 +19,13 @@ from stringline.real_robot.drivers.grippers.gripper_choice import (
 )
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg, WsgGripper
-from stringline.real_robot.emulators.fri import __main__ as program
-from stringline.real_robot.emulators.grippers.gripper_arguments import gripper_arguments
-from stringline.real_robot.robots.backends import FriArms, arm_kind
+from stringline.real_robot.emulators import emulate
+from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.emulator_settings import (
+    FriSettings,
+    settings_of_document,
+)
+from stringline.real_robot.robots.backends import FriBackend, robot_backend
 
 ONE, TWO = ("arm",), ("left", "right")
 
@@ -157,10 +161,10 @@ def test_arms_that_have_no_controller_in_reach_take_no_outputs() -> None:
         gripper_settings(outputs(), ONE, (WSG_LCM,))
     ports = {"arm": "127.0.0.1:30200"}
     with pytest.raises(ValueError, match="FRI 1.11 has no inputs and outputs for a gripper"):
-        FriArms("one", {"version": "1.11", "gripper": outputs()}).driver(
+        FriBackend("one", {"version": "1.11", "gripper": outputs()}).driver(
             ports, period_s=0.01, lock_step=False, read_only=True
         )
-    old = FriArms("one", {"version": "1.11", "gripper": wsg()})
+    old = FriBackend("one", {"version": "1.11", "gripper": wsg()})
     driver = old.driver(ports, period_s=0.01, lock_step=False, read_only=True)
     assert driver.servos == ("arm/controller (127.0.0.1:30200)", "arm/gripper (SCHUNK_WSG_STATUS)")
     with pytest.raises(ValueError, match="no arm 'amr'. Did you mean 'arm'"):
@@ -181,12 +185,12 @@ def test_an_arm_without_a_gripper_has_one_that_is_where_it_is_told_to_be() -> No
     gripper.close()
 
 
-def test_an_emulator_is_told_what_its_driver_has_to_find() -> None:
-    assert gripper_arguments(None) == gripper_arguments(outputs()) == []
-    told = gripper_arguments(
-        wsg(address="239.1.2.3:4", command_channel="C_{arm}", status_channel="S_{arm}")
-    )
-    settings = program._parser().parse_args(told)
+def test_an_emulator_has_the_gripper_that_its_driver_expects() -> None:
+    assert FriEmulator().settings == FriEmulator(gripper=outputs()).settings
+    given = wsg(address="239.1.2.3:4", command_channel="C_{arm}", status_channel="S_{arm}")
+    document = FriEmulator(gripper=given, lock_step=True).settings.document()
+    settings = settings_of_document(document)
+    assert isinstance(settings, FriSettings)
     assert (settings.gripper, settings.gripper_address, settings.gripper_interface) == (
         WSG_LCM,
         "239.1.2.3:4",
@@ -194,7 +198,7 @@ def test_an_emulator_is_told_what_its_driver_has_to_find() -> None:
     )
     assert (settings.gripper_commands, settings.gripper_states) == ("C_{arm}", "S_{arm}")
     with pytest.raises(SystemExit, match="would share the channels"):
-        program.main(["--arms", "two", "--gripper", WSG_LCM])
+        emulate.main(["fri", "--arms", "two", "--gripper", WSG_LCM])
 
 
 def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> None:
@@ -221,18 +225,15 @@ def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> No
     for transport, kind in ((FRI_OUTPUT, IoGripper), (WSG_LCM, WsgGripper)):
         assert set(real[0][transport]) == {field.name for field in fields(kind)}
     emulated = found["kuka_emulated", WSG_LCM]
-    arms = arm_kind(emulated)
+    arms = robot_backend("fri", "one", emulated["driver"])
     emulator = arms.emulator(
-        lock_step=True, cameras=(), image_size=64, settings=emulated["emulator"]
+        lock_step=True, cameras=(), image_size=64, **emulated["emulator"]
     )
-    assert emulator._arguments[-10:-8] == ["--gripper", WSG_LCM]
-    channels = [
-        "--gripper-commands",
-        "SCHUNK_WSG_COMMAND_{arm}",
-        "--gripper-states",
-        "SCHUNK_WSG_STATUS_{arm}",
-    ]
-    assert emulator._arguments[-4:] == channels
+    settings = emulator.settings
+    assert isinstance(settings, FriSettings)
+    assert settings.gripper == WSG_LCM
+    assert settings.gripper_commands == "SCHUNK_WSG_COMMAND_{arm}"
+    assert settings.gripper_states == "SCHUNK_WSG_STATUS_{arm}"
     driver = arms.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=True, read_only=True)
     assert driver.servos[1] == "arm/gripper (SCHUNK_WSG_STATUS_arm)"
 
@@ -242,14 +243,12 @@ def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> No
 )
 def test_a_gripper_may_be_left_as_it_is_beside_an_arm_that_moves(transport: str, port: str) -> None:
     """That one which is only read is sent nothing is for tests of grippers."""
-    arms = arm_kind({"transport": transport, "arms": "one", "driver": {"gripper": wsg()}})
+    arms = robot_backend(transport, "one", {"gripper": wsg()})
     for still in (False, True):
         driver = arms.driver(
             {"arm": port}, period_s=0.01, lock_step=True, read_only=False, still_grippers=still
         )
         assert isinstance(driver, FriDriver | LcmDriver)
-        gripper = (
-            driver._grippers["arm"] if isinstance(driver, FriDriver) else driver._cells[0].gripper
-        )
+        gripper = driver._grippers["arm"]
         assert isinstance(gripper, SchunkWsg)
         assert gripper._read_only == still

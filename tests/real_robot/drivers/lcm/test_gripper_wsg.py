@@ -382,7 +382,9 @@ class Rig(KukaRig):
 
 @pytest.fixture(scope="module")
 def emulator(network: None) -> Iterator[FriEmulator]:
-    with FriEmulator(["--lock-step", "--time-limit", "1e9", "--gripper", "wsg_lcm"]) as running:
+    with FriEmulator(
+        lock_step=True, time_limit_s=1e9, gripper={"transport": "wsg_lcm"}
+    ) as running:
         yield running
 
 
@@ -467,7 +469,7 @@ def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_caus
     emulator.fault("arm", "gripper_jam")
     rig.go(0.1, 1)
     rig.until(lambda state: state.mode is Mode.FAULT, 130)
-    assert f"a servo reports an error ({SERVO}: it does not go where it is sent)" in rig.words()
+    assert f"a servo reports an error ({SERVO}: it does not follow its target)" in rig.words()
     rig.begin()  # A reset while the cause lasts is none.
     assert rig.cycle(10).mode is Mode.FAULT
     emulator.fault("arm", "gripper_free")
@@ -485,7 +487,7 @@ def test_when_its_driver_was_started_anew_the_fingers_stay_until_a_reset(
     emulator.fault("arm", "gripper_restart", 30)
     rig.until(lambda state: state.mode is Mode.FAULT, 50)
     assert (
-        f"({SERVO}: its driver program was started anew, and is sent nowhere until a reset)"
+        f"({SERVO}: its driver program was restarted, and gets no targets until a reset)"
         in rig.words()
     )
     far.heard()
@@ -518,7 +520,7 @@ def test_a_second_gripper_is_not_taken_for_one_that_fell_silent(
     assert rig.cycle(2).mode is Mode.FAULT
     other.tell(99.0)
     rig.cycle()
-    assert f"({SERVO}: it is silent, and somebody else speaks in its place)" in rig.words()
+    assert f"({SERVO}: it is silent, and another program answers in its place)" in rig.words()
 
 
 def test_an_arm_that_is_only_read_has_a_gripper_that_is_only_read(emulator: FriEmulator) -> None:

@@ -189,16 +189,16 @@ def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
     [
         (
             lambda: Program(joint_position_ipo=(math.nan,) * 7),
-            "its controller is in no motion that takes commands",
+            "its controller is not in a motion that accepts commands",
         ),
         (lambda: Program(**NOTHING), "or has told nothing yet"),
         (
             lambda: Program(foreign=True),
-            r"somebody else commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)",
+            r"another program commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)",
         ),
         (
             lambda: Program(joint_position_commanded=(0.5,) * 7),
-            "the arm is far from where it was commanded to be",
+            "the arm is far from its commanded position",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_arms_that_take_no_commands_are_not_armed(make: Callable[[], Program], w
     arms = driver(period_s=0.05)
     with make():
         arms.connect()
-        with pytest.raises(RobotNotReadyError, match=f"arm takes no commands: .*{words}"):
+        with pytest.raises(RobotNotReadyError, match=f"arm accepts no commands: .*{words}"):
             arms.arm()
 
 
@@ -233,7 +233,7 @@ def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
     rows: dict[str, Any] = dict.fromkeys(ROWS, (*PLACE, *[0.0] * 7))
     with Program(joints=14, **rows) as told:
         arms.connect()
-        with pytest.raises(RobotNotReadyError, match="right takes no commands"):
+        with pytest.raises(RobotNotReadyError, match="right accepts no commands"):
             arms.arm()
         program = arms._programs[0]
         assert program.ready
@@ -241,7 +241,7 @@ def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
         program.pending = True
         assert program.command(wanted) == []
         told._rows["joint_position_measured"] = PLACE * 2
-        with pytest.raises(RobotNotReadyError, match="right takes no commands"):
+        with pytest.raises(RobotNotReadyError, match="right accepts no commands"):
             arms.arm()
         program.pending = True
         assert program.command(wanted) == ["left"]
@@ -268,7 +268,7 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
             if busy:
                 told.tell()  # A step that is made while the filter works.
             arms.write(command)
-            return bool(state.asked[0]), len(
+            return bool(state.accepts[0]), len(
                 [one for one in listener.receive() if one.source == program.link.own]
             )
 
@@ -296,12 +296,12 @@ def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
         arms.connect()
         arms.arm()
         assert arms.notes == [
-            "arm would be refused commands: somebody else commands it, so nothing is sent to it."
+            "arm would be refused commands: another program commands it, so nothing is sent to it."
         ]
         state = arms.read(lambda: 7.0)
         assert state.time == 7.0
         assert np.allclose(state.position, [*PLACE, 1.0])
-        assert state.barred.tolist() == [0]
+        assert state.interlock.tolist() == [0]
         assert arms._programs[0].command({"arm": np.array(PLACE)}) == []
         own = arms._programs[0].link.own
         assert own not in {message.source for message in listener.receive()}

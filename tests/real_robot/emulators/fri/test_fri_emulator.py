@@ -10,12 +10,12 @@ from stringline.real_robot.drivers.fri.enums import Quality, SafetyState, Sessio
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri import __main__ as program
+from stringline.real_robot.emulators import emulate
 from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
-from stringline.real_robot.emulators.program.faulty_network import Road
+from stringline.real_robot.emulators.program.faulty_channel import FaultyChannel
 
 VERSION = version_of("2.5")
 HOME = IIWA14.home[:7]
@@ -159,7 +159,7 @@ def test_quality_follows_the_rule() -> None:
 
 
 def test_a_road_does_to_datagrams_what_its_script_says() -> None:
-    road = Road()
+    road = FaultyChannel()
     for kind, arrived in (
         ("drop", []),
         ("duplicate", [b"ab", b"ab"]),
@@ -184,4 +184,4 @@ def test_what_an_emulator_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="every 1 to 100 whole milliseconds"):
         EmulatedCell(IIWA14, FirstOrderPlant(IIWA14, period_s=0.0105), VERSION)
     with pytest.raises(SystemExit, match="is not a number for each of left, right"):
-        program.main(["--arms", "two", "--ports", "30200"])
+        emulate.main(["fri", "--arms", "two", "--ports", "30200"])

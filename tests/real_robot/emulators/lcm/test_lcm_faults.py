@@ -43,7 +43,7 @@ def rig(emulator: LcmEmulator, folder: Path) -> Iterator[LcmRig]:
 
 def assert_goes_on_from_where_it_stands(rig: LcmRig, old_goal: float, cycles: int = 80) -> None:
     """Waits until the arm takes commands again, resets, and looks at the first commands after that."""
-    rig.until(lambda state: state.arms.barred.max() == 0 and not state.arms.lost.any(), cycles)
+    rig.until(lambda state: state.arms.interlock.max() == 0 and not state.arms.lost.any(), cycles)
     assert rig.state.mode is Mode.FAULT
     rig.cycle(15)  # Commands in a fault, if there are any, are those of an arm at rest.
     before, stands = len(rig.sent()), rig.state.arms.position[:7]
@@ -130,7 +130,7 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
     rig.emulator.fault("arm", fault, 15)
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
     rig.until(lambda state: state.mode is Mode.FAULT, 12)
-    assert "the port of an arm is gone (arm)." in rig.words()
+    assert "the port of an arm is lost (arm)." in rig.words()
     silent = len(rig.sent())
     rig.cycle(3)
     assert (
@@ -144,9 +144,9 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
     ("fault", "count", "words"),
     [
         ("backwards", 1, "the time of its driver program has gone backwards"),
-        ("push", 20, "the arm is far from where it was commanded to be"),
-        ("twin", 1, "two driver programs speak for it"),
-        ("foreign", 5, "somebody else commands it, so nothing is sent to it"),
+        ("push", 20, "the arm is far from its commanded position"),
+        ("twin", 1, "two driver programs publish its status"),
+        ("foreign", 5, "another program commands it, so nothing is sent to it"),
     ],
 )
 def test_what_people_have_to_look_at_is_a_fault_at_once(
@@ -196,7 +196,7 @@ def test_zeros_are_not_where_an_arm_was_commanded_to_be(rig: LcmRig) -> None:
     before = len(rig.sent())
     rig.begin()
     assert rig.cycle(20).mode is Mode.FAULT
-    assert "its controller is in no motion that takes commands" in rig.words()
+    assert "its controller is not in a motion that accepts commands" in rig.words()
     assert len(rig.sent()) == before
     assert np.abs([row[3] for _, _, row in rig.sent()]).min() > 1.0
 
@@ -205,7 +205,7 @@ def test_at_a_load_the_program_gives_up_which_is_a_fault(rig: LcmRig) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "load", 61)
     rig.until(lambda state: state.mode is Mode.FAULT, 14)
-    assert "the port of an arm is gone (arm)." in rig.words()
+    assert "the port of an arm is lost (arm)." in rig.words()
     assert rig.emulator.report()["arm"].ended == "arm is in an unsafe state"
     rig.emulator.fault("arm", "load", 0)
     rig.emulator.fault("arm", "revive")
@@ -230,17 +230,17 @@ def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_it_is_
     goal = rig.moving()
     rig.emulator.fault("arm", "stop")
     rig.until(lambda state: state.mode is Mode.FAULT, 3)
-    assert "its controller is in no motion that takes commands" in rig.words()
+    assert "its controller is not in a motion that accepts commands" in rig.words()
     rig.begin()  # A reset while the cause lasts is none.
     assert rig.cycle().mode is Mode.FAULT
     rig.emulator.fault("arm", "release")
-    rig.until(lambda state: state.arms.barred.max() == 0, 80)
+    rig.until(lambda state: state.arms.interlock.max() == 0, 80)
     rig.cycle(8)  # That the controller still waits for its client cannot be seen.
     assert rig.emulator.report()["arm"].inhibited
     rig.begin()
     rig.moving()
     rig.until(lambda state: state.mode is Mode.FAULT, 40)
-    assert "its driver program does not do what it is told" in rig.words()
+    assert "its driver program does not follow commands" in rig.words()
     for event in ("crash", "revive"):
         rig.emulator.fault("arm", event)
         rig.cycle(15)
@@ -251,7 +251,7 @@ def test_commands_that_do_not_arrive_are_noticed_by_what_the_arm_does(rig: LcmRi
     goal = rig.moving()
     rig.emulator.fault("arm", "command_drop", 30)
     rig.until(lambda state: state.mode is Mode.FAULT, 25)
-    assert "its driver program does not do what it is told" in rig.words()
+    assert "its driver program does not follow commands" in rig.words()
     rig.cycle(30)
     assert_goes_on_from_where_it_stands(rig, goal)
     assert rig.emulator.report()["arm"].stops == ()
@@ -272,7 +272,7 @@ def test_two_arms_of_one_program_or_of_two(network: None, tmp_path: Path, prefix
         for arm, prefix in zip(IIWA14_BIMANUAL.arms, several * (3 - len(several)), strict=False)
     }
     with ExitStack() as stack:
-        emulator = stack.enter_context(emulated(tmp_path, "--arms", "two", "--prefixes", prefixes))
+        emulator = stack.enter_context(emulated(tmp_path, arms="two", prefixes=prefixes))
         rig = stack.enter_context(
             closing(LcmRig(emulator, tmp_path, IIWA14_BIMANUAL, channels=channels))
         )
@@ -282,7 +282,7 @@ def test_two_arms_of_one_program_or_of_two(network: None, tmp_path: Path, prefix
         rig.cycle(20)
         emulator.fault("right", "stop")
         rig.until(lambda state: state.mode is Mode.FAULT, 3)
-        assert "(right: its controller is in no motion" in rig.words()
+        assert "(right: its controller is not in a motion" in rig.words()
         rig.cycle(15)
         left = rig.state.command[0]
         assert left > rig.state.command[8]

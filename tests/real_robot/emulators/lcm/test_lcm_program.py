@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
+from stringline.real_robot.driver_interface.interlocks import (
+    FIRST_STOP,
+    Interlock,
+    describe_interlock,
+)
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.drake_types import (
     IIWA_COMMAND,
@@ -20,8 +24,8 @@ from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.lcm_link import LcmMessage
 from stringline.real_robot.drivers.lcm.status import ArmReport, IiwaStatus
+from stringline.real_robot.emulators import emulate
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.lcm import __main__ as program
 from stringline.real_robot.emulators.lcm.command_check import (
     CapturedCommand,
     LcmLine,
@@ -30,11 +34,11 @@ from stringline.real_robot.emulators.lcm.command_check import (
 )
 from stringline.real_robot.emulators.lcm.emulated_program import (
     VERSION,
+    ClockFilter,
     EmulatedProgram,
     ProgramSettings,
 )
-from stringline.real_robot.emulators.lcm.program_clock import ClockFilter
-from stringline.real_robot.emulators.lcm.status_faults import Lies
+from stringline.real_robot.emulators.lcm.status_faults import StatusFaults
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.safety.limits import SafetyLimits
 
@@ -60,7 +64,7 @@ class Robot:
         return IIWA_STATUS.decode(IIWA_STATUS.encode(told))
 
     def command(self, *rows: float) -> None:
-        self.program.obey(IIWA_COMMAND.encode({"utime": 0, "joint_position": rows}))
+        self.program.receive(IIWA_COMMAND.encode({"utime": 0, "joint_position": rows}))
 
     def measured(self) -> np.ndarray:
         return np.array(self.period()["joint_position_measured"])
@@ -135,7 +139,7 @@ def test_it_ends_itself_at_a_command_that_is_too_short(rows: tuple[float, ...], 
 def test_it_ends_itself_at_a_command_within_its_guard_time_and_takes_longer_ones() -> None:
     robot = Robot(guard_s=0.25)
     robot.period(25)
-    robot.program.obey(b"no command at all")
+    robot.program.receive(b"no command at all")
     assert robot.program.ended == ""
     robot.command(*HOME)
     assert robot.program.ended == "a command came within its guard time"
@@ -178,7 +182,7 @@ def test_an_arm_whose_motion_begins_again_is_held_unless_it_was_told_otherwise(
 
 
 def test_lies_are_told_as_often_as_was_asked_for() -> None:
-    lies, robot = Lies(), Robot(clock_samples=1)
+    lies, robot = StatusFaults(), Robot(clock_samples=1)
     robot.period(2)
     status = robot.program.status()
     honest = IIWA_STATUS.decode(lies.told(status))
@@ -191,7 +195,7 @@ def test_lies_are_told_as_often_as_was_asked_for() -> None:
     assert [IIWA_STATUS.decode(lies.told(status))["num_joints"] for _ in range(3)] == [6, 6, 7]
     lies.plan("freeze", 1)
     robot.period()
-    assert IIWA_STATUS.decode(lies.told(robot.program.status()))["utime"] == honest["utime"]
+    assert IIWA_STATUS.decode(lies.encode(robot.program.status()))["utime"] == honest["utime"]
     with pytest.raises(ValueError, match="no fault of a status 'pusch'. Did you mean 'push'"):
         lies.plan("pusch", 1)
 
@@ -205,7 +209,7 @@ def test_what_an_emulator_cannot_be_is_refused() -> None:
         ),
     ):
         with pytest.raises(SystemExit, match=words):
-            program.main(arguments)
+            emulate.main(["lcm", *arguments])
 
 
 # The driver's side.
@@ -239,16 +243,16 @@ def test_only_what_is_new_and_usable_comes_out_of_the_inbox() -> None:
     assert inbox.stale == 2
     assert not take(2**31 + 1, 100)
     assert inbox.frozen == 1
-    assert inbox.event is Bar.NONE
+    assert inbox.event is Interlock.NONE
     assert not take(2**31 + 2, 99)
-    assert inbox.event is Bar.CLOCK
+    assert inbox.event is Interlock.CLOCK
     assert not take(1, 300, THERE)
-    assert inbox.event is Bar.TWO_PROGRAMS
-    inbox.event = Bar.NONE
+    assert inbox.event is Interlock.TWO_PROGRAMS
+    inbox.event = Interlock.NONE
     assert take(2**31 + 3, 50, lost=True)  # A clock that was set back is believed after a silence.
     assert inbox.ready_at == 50
     assert take(1, 10, THERE, lost=True)
-    assert inbox.event is Bar.RESTARTED
+    assert inbox.event is Interlock.RESTARTED
     assert take(2**32 - 1, 20, THERE, lost=True)
     assert take(0, 30, THERE)  # The counter goes round.
     for name, value in (("joints", 6), ("joint_torque_external", (math.nan,) * 7)):
@@ -308,7 +312,7 @@ def led(steps: int = 20, step: float = 0.01) -> LcmArm:
     """Returns an arm that has followed so many steps, two behind."""
     arm, position = LcmArm("arm", PERIOD), np.full(7, 0.1)
     arm.take(report())
-    assert arm.take_bar() is Bar.ENTERED
+    assert arm.take_interlock() is Interlock.ENTERED
     for index in range(steps):
         position = position + step
         assert arm.offer(position)
@@ -318,7 +322,7 @@ def led(steps: int = 20, step: float = 0.01) -> LcmArm:
                 measured=0.1 + step * max(index - 3, 0), commanded=0.1 + step * max(index - 2, 0)
             )
         )
-        assert arm.take_bar() is Bar.NONE
+        assert arm.take_interlock() is Interlock.NONE
     return arm
 
 
@@ -332,7 +336,7 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
     arm = led()
     for far in (arm.anchor + 0.032, np.full(7, np.nan), np.full(7, np.inf), np.zeros(7)):
         assert not arm.offer(far)
-        assert arm.take_bar() is Bar.FAR
+        assert arm.take_interlock() is Interlock.FAR
         assert np.allclose(arm.anchor, 0.3)
     assert arm.offer(arm.anchor + 0.031)
 
@@ -340,31 +344,31 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
 @pytest.mark.parametrize(
     ("told", "bar", "anchor"),
     [
-        (report(commanded=0.1, measured=0.1), Bar.IGNORED, 0.1),
-        (report(commanded=0.35, measured=0.3), Bar.IGNORED, 0.35),
+        (report(commanded=0.1, measured=0.1), Interlock.IGNORED, 0.1),
+        (report(commanded=0.35, measured=0.3), Interlock.IGNORED, 0.35),
         (
             report(commanded=0.28, measured=-0.1),
-            Bar.STRAYED,
+            Interlock.STRAYED,
             0.3,
         ),  # It is not the controller's doing: commands stay.
-        (report(commanded=0.28, measured=0.25, ipo=math.nan), Bar.NO_MOTION, 0.25),
+        (report(commanded=0.28, measured=0.25, ipo=math.nan), Interlock.NO_MOTION, 0.25),
         (
             report(commanded=0.0, measured=0.25),
-            Bar.NO_MOTION,
+            Interlock.NO_MOTION,
             0.25,
         ),  # Zeros are not where it was commanded to be.
     ],
 )
 def test_an_arm_that_does_something_else_begins_anew_where_its_controller_has_it(
-    told: ArmReport, bar: Bar, anchor: float
+    told: ArmReport, bar: Interlock, anchor: float
 ) -> None:
     arm = led()
     arm.take(told)
     assert np.allclose(arm.anchor, anchor)
-    assert arm.offer(arm.anchor + 0.001) is (bar is not Bar.NO_MOTION)
-    assert arm.take_bar() is bar
+    assert arm.offer(arm.anchor + 0.001) is (bar is not Interlock.NO_MOTION)
+    assert arm.take_interlock() is bar
     assert bar >= FIRST_STOP
-    assert describe_bar(bar) != describe_bar(99)
+    assert describe_interlock(bar) != describe_interlock(99)
 
 
 def test_after_a_stop_commands_begin_where_the_arm_is_and_never_at_the_old_target() -> None:
@@ -373,7 +377,7 @@ def test_after_a_stop_commands_begin_where_the_arm_is_and_never_at_the_old_targe
     assert not arm.offer(np.full(7, 0.31))
     arm.take(report(commanded=0.24, measured=0.24))
     assert (
-        arm.take_bar() is Bar.NO_MOTION
+        arm.take_interlock() is Interlock.NO_MOTION
     )  # It is told though the motion has begun again meanwhile.
     assert np.allclose(arm.anchor, 0.24)
     assert not arm.offer(np.full(7, 0.31))

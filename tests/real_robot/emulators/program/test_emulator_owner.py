@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import stringline
-from stringline.real_robot.emulators.dynamixel import aloha
+from stringline.real_robot.emulators import emulate
 from stringline.real_robot.emulators.program.control import ControlSocket, is_pipe, local_sockets
 from stringline.real_robot.ipc.array_messages import receive, send
 
@@ -23,7 +23,7 @@ DIES_BEFORE_IT_CONNECTS = """
 import os, signal, socket
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 
-emulator = Emulator(["--plant", "first_order", "--lock-step"])
+emulator = Emulator(plant="first_order", lock_step=True)
 
 def die(*_):
     print(emulator.pid, flush=True)
@@ -111,7 +111,7 @@ def test_a_task_of_other_arms_is_refused_in_a_line() -> None:
     with pytest.raises(
         SystemExit, match=r"^kuka_pick is for iiwa14; these arms are aloha\. Choose its robot=\.$"
     ):
-        aloha.main(["--task", "kuka_pick", "--cameras", "", "--lock-step"])
+        emulate.main(["dynamixel", "--task", "kuka_pick", "--cameras", "", "--lock-step"])
 
 
 def test_an_input_that_is_no_pipe_says_nothing(listener: socket.socket) -> None:

@@ -1,0 +1,106 @@
+"""Modes and settings of `stringline-deploy`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from stringline.datasets.contract.arguments import POSITIVE, WHOLE, unknown_name
+from stringline.policies.execution.execution import Execution
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings
+from stringline.sim.worlds.task_settings import TaskSettings
+
+
+class DeploymentMode(StrEnum):
+    """What commands the arms."""
+
+    RUN = "run"  # A policy moves the arms.
+    DRY_RUN = "dry_run"  # A policy plans, the filter computes commands, and none is sent.
+    SHADOW = "shadow"  # A policy moves the arms and an emulated twin.
+    TELEOP = "teleop"  # A person moves the arms with leader arms.
+    CALIBRATE = "calibrate"  # The arms visit poses at which cameras take images of a board.
+
+    @classmethod
+    def named(cls, name: str) -> "DeploymentMode":
+        """Returns the mode of that name.
+
+        Raises:
+            ValueError: There is none; the message names the nearest.
+        """
+        if name not in {mode.value for mode in cls}:
+            raise unknown_name("mode of deployment", name, [mode.value for mode in cls])
+        return cls(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentSettings:
+    """Settings of `configs/deploy.yaml`, without those of a calibration.
+
+    Attributes:
+        mode: What commands the arms.
+        robot: The robot.
+        task: The task, whose world an emulated robot has.
+        checkpoint: Folder or name of a checkpoint, or address of a policy server.
+        execution: How plans are executed.
+        execute_steps: Actions of a chunk that are executed before the next plan; None: all.
+        seed: Seed of the policy and of the emulated world.
+        prompt: Instruction to the policy; None: that of the task.
+        seconds: Longest time of a run in real time.
+        options: Options of the emulated world.
+        take_over: Whether a person may take over with leader arms.
+        view: Target of the live view, see `LiveView`; None: no view.
+        output: Folder of results.
+        record: Episode store for recordings; None: no recording.
+        log: What the incident recorder keeps; None: nothing.
+    """
+
+    mode: DeploymentMode
+    robot: RobotSettings
+    task: TaskSettings
+    checkpoint: str = ""
+    execution: Execution = field(default_factory=Execution)
+    execute_steps: int | None = None
+    seed: int = 0
+    prompt: str | None = None
+    seconds: float = 20.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    take_over: bool = False
+    view: str | None = None
+    output: Path = Path("runs/deploy")
+    record: Path | None = None
+    log: LogPlan | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        WHOLE.check(seed=self.seed)
+        POSITIVE.check(seconds=self.seconds)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings of a configuration.
+
+        Args:
+            plain: `configs/deploy.yaml`, resolved.
+
+        Raises:
+            ValueError: A setting is unknown or out of range.
+        """
+        settings = {name: value for name, value in plain.items() if name != "calibration"}
+        chosen = known_settings("a deployment", settings, cls)
+        log = dict(chosen.pop("log", {}))
+        if (folder := log.pop("folder", None)) is not None:
+            chosen["log"] = LogPlan(Path(folder), {"configuration": plain}, **log)
+        if "record" in chosen:
+            chosen["record"] = Path(chosen["record"])
+        return cls(
+            **chosen
+            | {
+                "mode": DeploymentMode.named(str(plain["mode"])),
+                "robot": RobotSettings.of(plain["robot"]),
+                "task": TaskSettings.of(plain["task"]),
+                "execution": Execution.of(plain.get("execution")),
+                "output": Path(plain["output"]),
+            }
+        )

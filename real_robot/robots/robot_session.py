@@ -1,0 +1,211 @@
+"""The bring-up of a robot: every mode starts emulator, cameras, ports and torque in one order."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from stringline.datasets.contract.contract import Camera
+from stringline.real_robot.cameras.camera_checks import check_cameras
+from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.twin import TwinnedDeviceProcess
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.approach import Approach
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
+from stringline.real_robot.operator.live_status import print_line
+from stringline.real_robot.recording.observation_bridge import FrameSource
+from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
+
+
+@dataclass(frozen=True)
+class ArmedRobot:
+    """A robot after its bring-up.
+
+    Attributes:
+        device: Device process of the arms, with torque on unless it is read-only.
+        emulator: Emulator of emulated arms.
+        cameras: Camera processes; None without cameras and in lock-step.
+    """
+
+    device: TwinnedDeviceProcess
+    emulator: Emulator | None
+    cameras: Cameras | None
+
+    @property
+    def frames(self) -> FrameSource:
+        """Source of the cameras' images."""
+        return self.cameras or self.emulator or NoCameras()
+
+
+class RobotSession:
+    """Starts a robot, and ends what it started; a context manager.
+
+    The order of the steps is a matter of safety, so it is the same in each mode:
+
+    1. `check`: the limits file, the calibration file and the serial adapters, without a port.
+       `stringline-deploy` opens the checkpoint before; a calibration then checks its libraries,
+       cameras, file and poses, and ends here if a check has failed.
+    2. `start` starts the emulator of emulated arms, unless the caller has.
+    3. The camera processes start, and each camera is checked.
+    4. The device process opens the ports and checks all servos or controllers.
+    5. `before_torque`: teleoperation opens the ports of the leaders.
+    6. All checks so far must have passed.
+    7. The goal is set to where the arms stand, then torque is turned on. A read-only device
+       process only measures where the arms stand.
+    8. That check must have passed.
+    9. From now on camera processes that stop are restarted.
+
+    With a `StrictChecklist` the first error ends the bring-up, and nothing is reported.
+
+    Args:
+        factory: Builds the parts of the robot.
+        checklist: Reports the checks; None: a `StrictChecklist`.
+        log: What the incident recorder keeps.
+        read_only: Whether no command is sent to the arms.
+        still_grippers: Whether no command is sent to grippers that are not servos of an arm.
+        arms: Name of the arms in reports: `arms`, or `followers` beside leaders.
+    """
+
+    def __init__(
+        self,
+        factory: RobotFactory,
+        checklist: Checklist | None = None,
+        *,
+        log: LogPlan | None = None,
+        read_only: bool = False,
+        still_grippers: bool = False,
+        arms: str = "arms",
+    ) -> None:
+        self.factory = factory
+        self.checklist = checklist or StrictChecklist()
+        self._log = log
+        self._read_only = read_only
+        self._still_grippers = still_grippers
+        self._names = arms
+        self._stack = ExitStack()
+        self._cameras: Cameras | None = None
+        self._device: TwinnedDeviceProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def check(self, *, with_leaders: bool = False) -> None:
+        """Runs the checks that open no port; see step 1."""
+        self.factory.check(self.checklist, moving=not self._read_only, with_leaders=with_leaders)
+
+    def start(
+        self,
+        wanted: Sequence[Camera] | None,
+        *,
+        emulator: Emulator | None = None,
+        recalibrated: Sequence[str] = (),
+        on_device: Callable[[TwinnedDeviceProcess], object] = lambda _: None,
+        before_torque: Callable[[TwinnedDeviceProcess], object] = lambda _: None,
+    ) -> ArmedRobot:
+        """Starts the robot; see steps 2 to 9.
+
+        Args:
+            wanted: Cameras of a policy; None: all.
+            emulator: Emulator that the caller has started.
+            recalibrated: Cameras whose old calibration is not checked.
+            on_device: Receives the device process before it starts.
+            before_torque: Receives the device process after it has opened the ports.
+
+        Raises:
+            ValueError: A check failed; names all failed checks.
+        """
+        factory = self.factory
+        if emulator is None and (emulator := factory.emulator(wanted or ())) is not None:
+            self._stack.enter_context(emulator)
+        cameras = self._cameras = factory.cameras(emulator, wanted)
+        if cameras is not None:
+            known = factory.calibration
+            trusted = None if known is None else known.without(recalibrated)
+            check_cameras(self._stack.enter_context(cameras), self.checklist, trusted)
+        device = self._device = factory.device(
+            emulator,
+            read_only=self._read_only,
+            log=self._log,
+            cameras=cameras,
+            still_grippers=self._still_grippers,
+        )
+        on_device(device)
+        self._stack.enter_context(device)
+        arm_device(
+            device,
+            self.checklist,
+            read_only=self._read_only,
+            arms=self._names,
+            before_torque=lambda: before_torque(device),
+        )
+        if cameras is not None:
+            cameras.supervise()
+        return ArmedRobot(device, emulator, cameras)
+
+    def summary(self) -> list[str]:
+        """Returns lines about irregularities of cameras and log, after the session has ended."""
+        lines = [] if self._cameras is None else self._cameras.summary()
+        return lines + ([] if self._device is None else _incident_summary(self._device))
+
+
+def arm_device(
+    device: DeviceProcess,
+    checklist: Checklist | None = None,
+    *,
+    read_only: bool = False,
+    arms: str = "arms",
+    before_torque: Callable[[], object] = lambda: None,
+) -> None:
+    """Starts a device process and turns on torque: steps 4 to 8 of `RobotSession`.
+
+    Raises:
+        ValueError: A check failed.
+        RobotNotReadyError: A check failed, without a checklist.
+    """
+    checklist = checklist or StrictChecklist()
+    followers = "" if arms == "arms" else f" of the {arms}"
+    with checklist.check(f"ports and servos{followers}") as note:
+        device.connect()
+        note(f"{len(device.servos)} servos answer and are set as they should be")
+    before_torque()
+    checklist.check_passed()
+    what = f"where the {arms} stand"
+    with checklist.check(what if read_only else f"goal {what}, then torque") as note:
+        note(" ".join(device.arm()))
+    checklist.check_passed()
+
+
+def approach_home(robot: ArmedRobot, factory: RobotFactory) -> None:
+    """Moves real arms to their home pose, if the settings give a time for that."""
+    if seconds := factory.settings.approach_s:
+        print_line("The arms move to their home pose.")
+        embodiment = factory.embodiment
+        Approach(robot.device, embodiment).to(embodiment.home, seconds, "their home pose")
+
+
+def _incident_summary(device: DeviceProcess) -> list[str]:
+    """Returns lines about the incident logs of a closed device process."""
+    incidents = device.incidents
+    if incidents is None or not (incidents.files or incidents.lost or incidents.failures):
+        return []
+    lines = [
+        f"Incident logs: {incidents.files}, in {incidents.folder}. Read them with "
+        "stringline-incident file=..."
+    ]
+    if incidents.lost or incidents.failures:
+        lines.append(
+            f"The incident logs lack {incidents.lost} records; {incidents.failures} writes to "
+            "the disk failed."
+        )
+    return lines

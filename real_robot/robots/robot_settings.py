@@ -1,0 +1,144 @@
+"""Settings of a robot, as `configs/robot` describes it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE, unknown_name
+
+Arguments = Mapping[str, Any]
+"""Keyword arguments of a driver or emulator, which checks them itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaderSettings:
+    """Settings of leader arms.
+
+    Attributes:
+        ports: Serial port by arm; emulated leaders bring their own.
+        driver: Keyword arguments of `AlohaLeaders`.
+        hand: Motion of emulated leaders: `expert`, a file of `save_hand`, or None for no motion.
+    """
+
+    ports: Mapping[str, str] = field(default_factory=dict)
+    driver: Arguments = field(default_factory=dict)
+    hand: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeleoperationSettings:
+    """How leaders and followers are coupled.
+
+    Attributes:
+        agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
+        approach_s: Seconds in which the followers move to the leaders first; None or 0: a person
+            brings the leaders.
+        patience_s: Longest wait for that person.
+    """
+
+    agree: float = 0.3
+    approach_s: float | None = None
+    patience_s: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotSettings:
+    """A robot with its cameras, limits, leaders and twin.
+
+    Attributes:
+        name: Name in messages and recordings.
+        transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
+        arms: Number of KUKA arms, `one` or `two`.
+        control_hz: Actions per second.
+        device_hz: Cycles of the device process per second.
+        lock_step: Whether the emulated world waits for the policy.
+        approach_s: Seconds of the motion to the home pose before an episode; None or 0: no motion.
+        home_s: Seconds of the motion to the home pose on the operator's request.
+        model: Appearance of emulated arms, `primitives` or `menagerie`.
+        ports: Port of each real arm.
+        driver: Keyword arguments of the driver.
+        emulator: Keyword arguments of the emulator; None: the arms are real.
+        twin: Keyword arguments of the emulator beside the arms in `mode=shadow`.
+        cameras: Names of emulated cameras; for real ones the settings of each by its name.
+        cameras_file: YAML file with settings of cameras, which overrides `cameras`.
+        calibration_file: YAML file with measured camera poses.
+        limits: Arguments of `SafetyLimits.of`.
+        limits_file: YAML file that overrides `limits`.
+        leaders: Leader arms, if the robot has any.
+        teleoperation: How leaders and followers are coupled.
+    """
+
+    name: str
+    control_hz: float
+    device_hz: float
+    lock_step: bool
+    transport: str | None = None
+    arms: str = "one"
+    approach_s: float | None = None
+    home_s: float = 4.0
+    model: str = "primitives"
+    ports: Mapping[str, str] = field(default_factory=dict)
+    driver: Arguments = field(default_factory=dict)
+    emulator: Arguments | None = None
+    twin: Arguments | None = None
+    cameras: Sequence[str] | Mapping[str, Any] = ()
+    cameras_file: Path | None = None
+    calibration_file: Path | None = None
+    limits: Arguments = field(default_factory=dict)
+    limits_file: Path | None = None
+    leaders: LeaderSettings | None = None
+    teleoperation: TeleoperationSettings = TeleoperationSettings()
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        POSITIVE.check(**{"robot.device_hz": self.device_hz, "robot.control_hz": self.control_hz})
+        for name in ("approach_s", "home_s"):
+            if (seconds := getattr(self, name)) is not None:
+                NOT_NEGATIVE.check(**{f"robot.{name}": seconds})
+        if self.lock_step and not self.emulated:
+            raise ValueError("Only an emulated robot can run in lock-step: robot.lock_step=false.")
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings of a configuration.
+
+        Args:
+            plain: Settings of `configs/robot`, resolved; null selects a default.
+
+        Raises:
+            ValueError: A setting is unknown or out of range.
+        """
+        chosen = known_settings("a robot", plain, cls)
+        for name in ("control_hz", "device_hz"):
+            chosen[name] = float(chosen[name])
+        for name in ("cameras_file", "calibration_file", "limits_file"):
+            if name in chosen:
+                chosen[name] = Path(chosen[name])
+        for name, part in (("leaders", LeaderSettings), ("teleoperation", TeleoperationSettings)):
+            if name in chosen:
+                chosen[name] = part(**known_settings(f"robot.{name}", chosen[name], part))
+        return cls(**chosen)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the arms are emulated."""
+        return self.emulator is not None
+
+
+def known_settings(owner: str, plain: Mapping[str, Any], settings: type) -> dict[str, Any]:
+    """Returns the settings that are not null.
+
+    Args:
+        owner: Owner of the settings, for the message.
+        plain: Settings by name.
+        settings: Dataclass whose fields are the valid names.
+
+    Raises:
+        ValueError: A setting is unknown; names the nearest.
+    """
+    known = [each.name for each in fields(settings)]
+    for name in plain:
+        if name not in known:
+            raise unknown_name(f"setting of {owner}", str(name), known)
+    return {name: value for name, value in plain.items() if value is not None}

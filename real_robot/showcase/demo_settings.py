@@ -1,0 +1,115 @@
+"""Settings of `stringline-demo`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+from stringline.datasets.contract.arguments import COUNT, Range
+from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.trainer import Trainer
+from stringline.policies.execution.execution import Execution
+from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
+from stringline.sim.collection.demonstration import NOISES_RAD
+from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
+from stringline.sim.training.training_settings import TrainingSettings
+from stringline.sim.worlds.task_settings import TaskSettings
+
+DEMONSTRATION_SEED = 10_000  # First seed of the demonstrations.
+COUNTS = ("expert_trials", "episodes", "trials", "workers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """Settings of `configs/demo.yaml`; comments there describe the numbers.
+
+    Attributes:
+        task: The task.
+        policy: Configuration of the policy, with its `_target_`.
+        encoder: Configuration of the encoder, for the report.
+        coordinates: Configuration of the coordinates, for the report.
+        trainer: The trainer.
+        training: Settings of the training data.
+        execution: How plans are executed.
+        execute_steps: Actions of a chunk that are executed before the next plan; None: all.
+        robot_model: Appearance of the arms.
+        output: Folder of all results.
+        workers: Number of parallel simulations.
+        expert_trials: Number of trials of the expert.
+        episodes: Number of demonstrations.
+        noise_rad: Disturbance of executed commands in demonstrations.
+        trials: Number of trials in simulation.
+        wire_trials: Number of trials through the real protocol.
+    """
+
+    task: TaskSettings
+    policy: Mapping[str, Any]
+    encoder: Mapping[str, Any]
+    coordinates: Mapping[str, Any]
+    trainer: Trainer
+    training: TrainingSettings
+    execution: Execution
+    execute_steps: int | None
+    robot_model: RobotModel
+    output: Path
+    workers: int
+    expert_trials: int
+    episodes: int
+    noise_rad: float
+    trials: int
+    wire_trials: int
+
+    def __post_init__(self) -> None:
+        """Checks everything that a later phase would refuse after hours."""
+        COUNT.check(**{name: getattr(self, name) for name in COUNTS})
+        Range(least=1, most=self.trials, whole=True).check(wire_trials=self.wire_trials)
+        NOISES_RAD.check(noise_rad=self.noise_rad)
+        if self.execute_steps is not None:
+            COUNT.check(execute_steps=self.execute_steps)
+        check_robot_model(self.robot_model)
+        check_delay(self.execution)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings of a configuration.
+
+        Args:
+            plain: `configs/demo.yaml`, resolved.
+
+        Raises:
+            ValueError: A setting is unknown or out of range.
+        """
+        numbers = ("execute_steps", "wire_trials", "noise_rad", *COUNTS)
+        return cls(
+            task=TaskSettings.of(plain["task"]),
+            policy=plain["policy"],
+            encoder=plain["encoder"],
+            coordinates=plain["coordinates"],
+            trainer=build(plain["trainer"]),
+            training=TrainingSettings(early_s=plain["early_s"], early_factor=plain["early_factor"]),
+            execution=Execution.of(plain["execution"]),
+            robot_model=cast("RobotModel", plain["robot"]["model"]),
+            output=Path(str(plain["output"])),
+            **{name: plain[name] for name in numbers},
+        )
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the evaluation in simulation."""
+        return evaluation_seeds(self.trials)
+
+    @property
+    def wire_seeds(self) -> list[int]:
+        """Seeds of the evaluation through the real protocol."""
+        return self.seeds[: self.wire_trials]
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint of the trained policy."""
+        return self.output / "training" / "checkpoint"
+
+    def overrides(self) -> dict[str, object]:
+        """Returns overrides of other commands for the same execution and appearance."""
+        model = {} if self.robot_model == PRIMITIVES else {"robot.model": self.robot_model}
+        return {**self.execution.overrides(), **model}

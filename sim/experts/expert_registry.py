@@ -1,0 +1,46 @@
+"""Experts by the name of their task."""
+
+from collections.abc import Callable
+from pkgutil import resolve_name
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.expert import Expert
+from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
+
+
+def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
+    """Builds the expert of a task.
+
+    Args:
+        task: Name of the task, or `module:Class` of a user's task, whose static method
+            `make_expert` is called.
+        varied: Whether the expert varies its motions and recovers from errors; otherwise the plain
+            expert, which only some tasks have. Users' tasks have one expert for both.
+
+    Raises:
+        ValueError: The task or its expert does not exist; the message contains the nearest names.
+    """
+    if is_user_task(task):
+        return _user_expert(task)
+    modules = {
+        name: entry.expert if varied else entry.plain_expert for name, entry in TASKS.items()
+    }
+    experts = {name: where for name, where in modules.items() if where is not None}
+    if task not in experts:
+        kind = "expert for the task" if varied else "plain expert for the task"
+        raise unknown_name(kind, task, experts)
+    make: Callable[[], Expert[TaskEnvironment]] = resolve_name(f"{__package__}.{experts[task]}")
+    return make()
+
+
+def _user_expert(task: str) -> Expert[TaskEnvironment]:
+    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(
+        task_class(task), "make_expert", None
+    )
+    if make is None:
+        raise ValueError(
+            f"{task} has no expert. Add a static method make_expert() to its class, or record "
+            "demonstrations with stringline-teleop."
+        )
+    return make()

@@ -1,0 +1,77 @@
+"""Command lines that repeat an evaluation or one of its episodes."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stringline.sim.worlds.task_settings import TaskSettings
+
+_WORDS = ("null", "true", "false", "on", "off", "yes", "no", "nan", "inf", "infinity")
+
+
+@dataclass(frozen=True)
+class RerunCommand:
+    """The command lines of an evaluation on a single task.
+
+    Attributes:
+        checkpoint: The checkpoint, as the user named it.
+        task: The task.
+        execute_steps: Control periods between two plans; None: whole chunks.
+        output: Folder of the evaluation; repeated episodes get folders in it.
+        overrides: Overrides of execution and robot; empty for the defaults.
+    """
+
+    checkpoint: str
+    task: TaskSettings
+    execute_steps: int | None
+    output: Path
+    overrides: Mapping[str, object] = field(default_factory=dict)
+
+    def command(self, seed: int) -> str:
+        """Returns a shell command that repeats one episode in a folder of its own."""
+        return self._line(1, seed, self.output / "replays" / str(seed))
+
+    def whole(self, seeds: int, first_seed: int) -> str:
+        """Returns a shell command that repeats or continues the evaluation in its folder."""
+        return self._line(seeds, first_seed, self.output)
+
+    def _line(self, seeds: int, first_seed: int, output: Path) -> str:
+        # Defaults may change, so the line has all settings on which the outcome depends.
+        options = {f"++task.options.{name}": value for name, value in self.task.options.items()}
+        values = {
+            "checkpoint": self.checkpoint,
+            "task": self.task.name,
+            "task.time_limit_s": self.task.time_limit_s,
+            "task.frame_hz": self.task.frame_hz,
+            **options,
+            "execute_steps": self.execute_steps,
+            **self.overrides,
+            "seeds": seeds,
+            "first_seed": first_seed,
+            "output": str(output),
+        }
+        return eval_line(values)
+
+
+def eval_line(settings: Mapping[str, object]) -> str:
+    """Returns a shell command of `stringline-eval` with settings in their order."""
+    return shlex.join(
+        ["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())]
+    )
+
+
+def hydra_value(value: object) -> str:
+    """Returns a value as Hydra's command line reads it, in quotes where necessary."""
+    if not isinstance(value, str):
+        return "null" if value is None else str(value)
+    if (
+        re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII)
+        and value.lower() not in _WORDS
+    ):
+        return value
+    # Hydra reads a backslash as an escape only before a quote, so one at the end is doubled.
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"

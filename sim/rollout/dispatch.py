@@ -1,0 +1,115 @@
+"""The dispatcher: distributes episodes to workers and repeats the episodes of workers that died."""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from stringline.sim.rollout.cluster import WorkerHandle, WorkerPool
+from stringline.sim.rollout.messages import (
+    EpisodeEnd,
+    EpisodeJob,
+    Message,
+    PlanRequest,
+    TaskResult,
+    WorkerLost,
+    WorkerReady,
+    WorldTask,
+)
+from stringline.sim.rollout.rollout import Answer
+
+logger = logging.getLogger(__name__)
+
+MOST_ATTEMPTS = 3
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+class Episodes(Protocol[ResultT]):
+    """Episodes to run, one for each seed."""
+
+    def waiting(self, running: Collection[int]) -> Sequence[int]:
+        """Returns the seeds that neither run nor have a result; without any the dispatcher ends."""
+        ...
+
+    def on_ready(self, message: WorkerReady) -> None:
+        """Checks the world of a worker."""
+
+    def start(self, seed: int) -> EpisodeJob | WorldTask:
+        """Returns the command that starts an episode."""
+        ...
+
+    def plan(self, seed: int, request: PlanRequest) -> Answer:
+        """Returns the plan for an observation."""
+        ...
+
+    def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> ResultT:
+        """Returns the result of an episode that ended."""
+        ...
+
+    def recover(self, seed: int) -> ResultT | None:
+        """Returns the result of an episode whose worker died after it had stored the episode."""
+        ...
+
+    def give_up(self, seed: int, reason: str) -> ResultT:
+        """Returns the result of an episode whose workers died in every attempt."""
+        ...
+
+
+class WorkerRetries:
+    """Counts the lost workers of each episode."""
+
+    def __init__(self) -> None:
+        self._count = Counter[int]()
+
+    def should_retry(self, seed: int, reason: str) -> bool:
+        """Returns whether to run an episode again, and logs the reason of the loss, a sentence."""
+        self._count[seed] += 1
+        if self._count[seed] < MOST_ATTEMPTS:
+            logger.warning("Seed %d: %s The episode is run again.", seed, reason)
+            return True
+        logger.error(
+            "Seed %d: %s That happened %d times; the episode counts as failed.",
+            seed,
+            reason,
+            MOST_ATTEMPTS,
+        )
+        return False
+
+
+def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]:
+    """Runs episodes on the workers of a pool and yields each result when its episode ends."""
+    running = dict[WorkerHandle, int]()
+    idle = set[WorkerHandle]()
+    retries = WorkerRetries()
+    for worker, message in pool.messages():
+        if isinstance(message, PlanRequest):
+            worker.send(episodes.plan(running[worker], message))
+            continue
+        (idle.discard if isinstance(message, WorkerLost) else idle.add)(worker)
+        if isinstance(message, WorkerReady):
+            episodes.on_ready(message)
+        elif worker in running:
+            result = _result(episodes, running.pop(worker), message, retries)
+            if result is not None:
+                yield result
+        waiting = list(episodes.waiting(running.values()))
+        # Any idle worker may take over the episode of a lost worker.
+        while waiting and idle:
+            free = idle.pop()
+            running[free] = waiting.pop(0)
+            free.send(episodes.start(running[free]))
+        if not waiting and not running:
+            return
+
+
+def _result(
+    episodes: Episodes[ResultT], seed: int, message: Message, retries: WorkerRetries
+) -> ResultT | None:
+    """Returns the result of an episode; None if it has to run again."""
+    if isinstance(message, (EpisodeEnd, TaskResult)):
+        return episodes.finish(seed, message)
+    assert isinstance(message, WorkerLost)
+    stored = episodes.recover(seed)
+    if stored is not None or retries.should_retry(seed, message.reason):
+        return stored
+    return episodes.give_up(seed, message.reason)

@@ -1,0 +1,133 @@
+"""The table of tasks and their experts, and tasks that users define in modules of their own.
+
+Importing this module loads neither the simulation nor graphics: a class of the table is imported on
+first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module, util
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from stringline.datasets.contract.arguments import unknown_name
+
+if TYPE_CHECKING:
+    from stringline.sim.tasks.tabletop import TabletopTask
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """The classes of one task, each as `module:Class`.
+
+    Attributes:
+        task: Subclass of `TabletopTask`, in a module of `sim/tasks`.
+        expert: Expert whose motions vary, in a module of `sim/experts`.
+        plain_expert: Expert that acts in one way at one pace, if there is one.
+    """
+
+    task: str
+    expert: str
+    plain_expert: str | None = None
+
+
+TASKS: Mapping[str, TaskEntry] = {
+    "bowl_on_rack": TaskEntry("dish_tasks:BowlOnRack", "dish_experts:BowlOnRackExpert"),
+    "double_insertion": TaskEntry(
+        "insertion_tasks:DoubleInsertion", "insertion_experts:DoubleInsertionExpert"
+    ),
+    "fmb_1": TaskEntry("recess_tasks:Fmb1", "recess_experts:Fmb1Expert"),
+    "fmb_2": TaskEntry("recess_tasks:Fmb2", "recess_experts:Fmb2Expert"),
+    "fruit_bowl": TaskEntry("gathering_tasks:FruitBowl", "gathering_experts:FruitBowlExpert"),
+    "glass_on_rack": TaskEntry("dish_tasks:GlassOnRack", "dish_experts:GlassOnRackExpert"),
+    "hand_over_banana": TaskEntry(
+        "hand_over_tasks:HandOverBanana",
+        "hand_over_experts:VariedHandOverBananaExpert",
+        plain_expert="hand_over_experts:HandOverBananaExpert",
+    ),
+    "hand_over_pen": TaskEntry(
+        "hand_over_tasks:HandOverPen", "hand_over_experts:HandOverPenExpert"
+    ),
+    "kuka_bimanual_pick": TaskEntry(
+        "kuka_tasks:KukaBimanualPick", "kuka_experts:KukaBimanualPickExpert"
+    ),
+    "kuka_bimanual_place": TaskEntry(
+        "kuka_tasks:KukaBimanualPlace", "kuka_experts:KukaBimanualPlaceExpert"
+    ),
+    "kuka_hand_over": TaskEntry("kuka_tasks:KukaHandOver", "kuka_experts:KukaHandOverExpert"),
+    "kuka_pick": TaskEntry("kuka_tasks:KukaPick", "kuka_experts:KukaPickExpert"),
+    "kuka_place": TaskEntry("kuka_tasks:KukaPlace", "kuka_experts:KukaPlaceExpert"),
+    "mug_on_plate": TaskEntry("mug_task:MugOnPlate", "mug_expert:MugOnPlateExpert"),
+    "plate_on_rack": TaskEntry("dish_tasks:PlateOnRack", "plate_expert:PlateOnRackExpert"),
+    "single_insertion": TaskEntry(
+        "insertion_tasks:SingleInsertion", "insertion_experts:SingleInsertionExpert"
+    ),
+    "storage_bin": TaskEntry("gathering_tasks:StorageBin", "gathering_experts:StorageBinExpert"),
+}
+
+
+def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
+    """Builds a task.
+
+    Args:
+        name: Name in `TASKS`, or `module:Class` of a user's task.
+        control_hz: Actions per second.
+
+    Raises:
+        ValueError: There is no such task; the message contains the nearest names.
+    """
+    return task_class(name)(control_hz)
+
+
+def task_class(name: str) -> type[TabletopTask]:
+    """Returns the class of a task; see `make_task`."""
+    if is_user_task(name):
+        return _user_task(name)
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    found: type[TabletopTask] = resolve_name(f"{__package__}.{TASKS[name].task}")
+    return found
+
+
+def is_user_task(name: str) -> bool:
+    """Returns whether a name has the form `module:Class` of a task outside this package."""
+    return ":" in name
+
+
+def _user_task(name: str) -> type[TabletopTask]:
+    from stringline.sim.tasks.tabletop import TabletopTask  # Loads the simulation.
+
+    module_name, _, class_name = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
+        raise ValueError(
+            f"{name!r} is not the name of a task; allowed: a name of Stringline's own tasks, or "
+            "module:Class of yours."
+        )
+    if not _exists(module_name):
+        raise ValueError(
+            f"There is no module {module_name!r} on Python's path. If it is in the current folder, "
+            "put PYTHONPATH=. before the command."
+        )
+    module = import_module(module_name)
+    classes = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, TabletopTask)
+    }
+    if class_name not in classes:
+        own = [key for key, value in classes.items() if value.__module__ == module_name]
+        raise unknown_name(f"task in {module_name}", class_name, own)
+    task = classes[class_name]
+    # Episodes store the name, and commands look for the class under it.
+    if (own_name := getattr(task, "name", None)) != name:
+        raise ValueError(f"The class {name} has the name {own_name!r}; set name = {name!r} in it.")
+    return task
+
+
+def _exists(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except ModuleNotFoundError:  # The package that would contain it does not exist either.
+        return False

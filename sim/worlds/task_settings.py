@@ -1,0 +1,57 @@
+"""The settings of a task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from stringline.datasets.contract.arguments import unknown_name
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """The settings of a task, as in `configs/task`.
+
+    Attributes:
+        name: Name of the task.
+        cameras: Cameras of the observations; None: all cameras of the world.
+        image_size: Rows and columns of the images.
+        control_hz: Actions per second.
+        frame_hz: Images per second.
+        time_limit_s: Longest episode, seconds.
+        options: Changes of the world, such as `table_height`.
+    """
+
+    name: str
+    cameras: tuple[str, ...] | None = None
+    image_size: int = 128
+    control_hz: float = 50.0
+    frame_hz: float = 12.5
+    time_limit_s: float = 20.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings from a choice of `configs/task`.
+
+        Raises:
+            ValueError: A setting is unknown, the name is missing, or the options are not a mapping.
+        """
+        known = [each.name for each in fields(cls)]
+        # A misspelt name, such as `option`, would otherwise have no effect.
+        for name in plain:
+            if name not in known:
+                raise unknown_name("setting of a task", str(name), known)
+        if "name" not in plain:
+            raise ValueError(
+                "The settings of a task lack its name; add task.name=hand_over_banana."
+            )
+        options = plain.get("options", {})
+        if not isinstance(options, Mapping):
+            raise ValueError(
+                f"task.options is {options!r}; allowed: a mapping, such as {{table_height: 0.02}}."
+            )
+        chosen: dict[str, Any] = {str(name): value for name, value in plain.items()}
+        if chosen.get("cameras") is not None:
+            chosen["cameras"] = tuple(chosen["cameras"])
+        chosen["options"] = {str(name): value for name, value in options.items()}
+        return cls(**chosen)

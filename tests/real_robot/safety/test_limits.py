@@ -1,0 +1,46 @@
+"""Safety limits out of their ranges are refused."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.real_robot.filter_rig import LIMITS
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.safety.limits import SafetyLimits
+
+
+def test_limits_that_limit_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0, up to 1"):
+        SafetyLimits.of(ALOHA, speed_share=2.0)
+    with pytest.raises(ValueError, match="acceleration is 0.0; allowed: above 0"):
+        SafetyLimits.of(ALOHA, acceleration=0.0)
+    with pytest.raises(ValueError, match="limits of acceleration must be positive"):
+        dataclasses.replace(LIMITS, acceleration=0 * LIMITS.acceleration)
+    with pytest.raises(ValueError, match="limits of velocity and acceleration must be finite"):
+        dataclasses.replace(LIMITS, velocity=LIMITS.velocity + np.inf)
+    with pytest.raises(
+        ValueError, match="fault_after_misses is 2; allowed: from hold_after_misses on"
+    ):
+        dataclasses.replace(LIMITS, fault_after_misses=2)
+    with pytest.raises(ValueError, match="box is .*; allowed: the lowest and the highest corner"):
+        SafetyLimits.of(ALOHA, box=[[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
+    with pytest.raises(ValueError, match="oldest_image_s is 0.0; allowed: above 0"):
+        SafetyLimits.of(ALOHA, oldest_image_s=0.0)
+    with pytest.raises(ValueError, match="hold_temperature must not be above fault_temperature"):
+        dataclasses.replace(LIMITS, hold_temperature=90.0)
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), "0.1", None, True])
+def test_a_limit_that_is_no_number_would_never_act_and_is_refused(strange: Any) -> None:
+    """As a limits file may say; `nan` is neither above nor below anything."""
+    asked = inspect.signature(SafetyLimits.of).parameters
+    for name in (name for name, parameter in asked.items() if parameter.annotation is float):
+        with pytest.raises(ValueError, match=rf"^{name} is .*; allowed: "):
+            SafetyLimits.of(ALOHA, **{name: strange})
+    for field in dataclasses.fields(SafetyLimits):
+        if field.type in (float, int):
+            with pytest.raises(ValueError, match=rf"^{field.name} is .*; allowed: "):
+                dataclasses.replace(LIMITS, **{field.name: strange})

@@ -1,0 +1,26 @@
+"""The table of tasks names existing classes, and nearest names in errors."""
+
+import pytest
+
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.experts.scripted import ScriptedExpert
+from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_entry_names_its_task_and_its_experts(name: str) -> None:
+    assert task_class(name).name == name
+    expert = make_expert(name)
+    assert isinstance(expert, ScriptedExpert)
+    assert expert.task_class is task_class(name)
+    if TASKS[name].plain_expert is not None:
+        assert type(make_expert(name, varied=False)) is not type(expert)
+
+
+def test_unknown_names_are_answered_with_the_nearest_ones() -> None:
+    with pytest.raises(ValueError, match="There is no task 'kuka_pik'. Did you mean 'kuka_pick'"):
+        make_task("kuka_pik")
+    with pytest.raises(ValueError, match="no expert for the task 'fmb_3'. Did you mean 'fmb_"):
+        make_expert("fmb_3")
+    with pytest.raises(ValueError, match="no plain expert for the task 'fmb_1'. .*hand_over_banana"):
+        make_expert("fmb_1", varied=False)
