@@ -148,7 +148,7 @@ class LookCell:
 
 def shifts() -> dict[str, dict[str, float]]:
     """Returns the options of each world of the suite by name; "" is the training world."""
-    entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["cells"]
+    entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["entries"]
     return {
         entry.get("variation", ""): dict(entry.get("options", {}))
         for entry in entries

@@ -174,7 +174,12 @@ class Bench:
             heads=2,
         )
         observation_encoder = partial(ObservationEncoder, settings)
-        self.sizes: Sizes = {"observation_encoder": observation_encoder, "chunk": CHUNK, "dim": WIDTH, "depth": 2}
+        self.sizes: Sizes = {
+            "observation_encoder": observation_encoder,
+            "chunk": CHUNK,
+            "dim": WIDTH,
+            "depth": 2,
+        }
         self.truth = self.target.draw(draws, torch.Generator().manual_seed(1))
 
     def floor(self) -> float:
@@ -192,7 +197,9 @@ class Bench:
         """Returns the distance of a policy's chunks."""
         conditioning = ConditioningTokens(torch.zeros(self.draws, 1, WIDTH))
         with torch.inference_mode():
-            return self.distance(policy.eval().generate(conditioning, torch.Generator().manual_seed(0)))
+            return self.distance(
+                policy.eval().generate(conditioning, torch.Generator().manual_seed(0))
+            )
 
     def diffusion(self, sampler: Sampler, spacing: Spacing, steps: int) -> tuple[float, int]:
         """Returns the distance of a diffusion sampler, and its calls."""

@@ -60,7 +60,9 @@ class Training:
         clock = Clock(self._device.type)
         hooks = [
             self._policy.observation_encoder.register_forward_pre_hook(lambda *_: clock.start()),
-            self._policy.observation_encoder.register_forward_hook(lambda *_: clock.stop("encoder")),
+            self._policy.observation_encoder.register_forward_hook(
+                lambda *_: clock.stop("encoder")
+            ),
         ]
         with closing(self._batches.stream(0, steps + 1)) as stream:
             self._step(stream, clock)

@@ -1,25 +1,24 @@
 """Success of a policy directly in simulation and through the robot's protocol, same seeds.
 
-    python benchmarks/wire.py --seeds 100 --output runs/wire python benchmarks/wire.py --seeds 100
-    --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1 python
-    benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10 python
-    benchmarks/wire.py task=kuka_pick robot=kuka_emulated checkpoint=... --seeds 100 --output
-    runs/wire_kuka
+    python benchmarks/wire.py --seeds 100 --output runs/wire
+    python benchmarks/wire.py --seeds 100 --workers 2 --output runs/wire_late execution=stop_and_go
+    python benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10
+    python benchmarks/wire.py task=kuka_pick robot=kuka_emulated checkpoint=... --output runs/kuka
 
-Everything after the options overrules configs/deploy.yaml: checkpoint=, task=, execution=,
-execute_steps=, options. Through the wire a world, the device process with its safety filter and the
-policy wait for each other (lock-step), so nothing is late; both ways a plan is in force
-`execution.delay_s` after its observation. `--workers` emulated robots, or worlds, run at a time,
-each in processes of its own; one policy answers all of them, one after the other, so the outcome
-does not depend on how many there are. Finished seeds are kept in OUTPUT/direct and OUTPUT/wire
-(results.jsonl); stopped, the same command continues. `stringline-compare OUTPUT/direct OUTPUT/wire`
-shows the comparison again.
+Further arguments override configs/deploy.yaml: checkpoint=, task=, execution=, execute_steps=,
+options. Through the real protocol a world, the device process with its safety filter and the policy
+wait for each other (lock-step), so nothing is late; both ways a plan is in force
+`execution.delay_s` after its observation. `--workers` sets the number of parallel worlds or
+emulated robots, each in processes of its own; one policy plans for all of them in turn, so results
+do not depend on that number. Finished seeds are kept in OUTPUT/direct and OUTPUT/wire
+(results.jsonl); after an interruption the same command continues. `stringline-compare OUTPUT/direct
+OUTPUT/wire` shows the comparison again.
 
-Printed are both rates with their Wilson 95 % intervals; the difference on the same seeds, wire less
-direct, with Tango's 95 % interval and McNemar's exact test; and whether that interval is inside
-plus or minus 10 points. Then the first `--by-the-clock` seeds run in real time, with images,
-network and emulated arms on this machine: success, time of a cycle, its jitter, the age of
-commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
+The output has both rates with their Wilson 95 % intervals; the difference on the same seeds with
+Tango's 95 % interval and McNemar's exact test; and whether that interval is within plus or minus 10
+points. Then the first `--by-the-clock` seeds run in real time, with images, network and emulated
+arms on this machine: success, durations of cycles, jitter, age of commands, and goals outside the
+limits. OUTPUT/wire.json contains all of it.
 """
 
 import argparse

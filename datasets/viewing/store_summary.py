@@ -90,7 +90,7 @@ class Summary:
         strips: Names and images of some episodes.
         findings: Anomalies.
         damaged: Sentences about unreadable episodes.
-        sample_size: Number of sampled episodes, the source of everything except counts and durations.
+        sample_size: Number of sampled episodes, for all contents except counts and durations.
         made: Time of the summary, UTC.
     """
 

@@ -164,8 +164,8 @@ class InsertionTask(TabletopTask):
 class SingleInsertion(InsertionTask):
     """The block goes into the blue socket, which the left gripper holds in the air.
 
-    See `InsertionTask` for the rule. Start: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10 to
-    10 cm and turned by up to 25 degrees.
+    See `InsertionTask` for the rule. Start: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10
+    to 10 cm and turned by up to 25 degrees.
     """
 
     name: ClassVar[str] = "single_insertion"
@@ -195,9 +195,9 @@ class SingleInsertion(InsertionTask):
 class DoubleInsertion(InsertionTask):
     """Both blocks go into the blue socket, each into an end of its own, and one gripper holds it.
 
-    See `InsertionTask` for the rule. Start: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to 24
-    cm, y -10 to 10 cm; yellow block x -22 to -6 cm, y -20 to -4 cm; all turned by up to 20 degrees
-    and drawn again where two of them are less than 7.5 cm apart.
+    See `InsertionTask` for the rule. Start: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to
+    24 cm, y -10 to 10 cm; yellow block x -22 to -6 cm, y -20 to -4 cm; all turned by up to 20
+    degrees and drawn again where two of them are less than 7.5 cm apart.
     """
 
     name: ClassVar[str] = "double_insertion"

@@ -67,11 +67,8 @@ def test_a_recording_a_cloud_and_a_check(
     [
         (
             [],
-            (
-                "There is no display for the viewer. Save a file: save=FILE.rrd. Open it where "
-                "there "
-                "is a display: rerun FILE.rrd"
-            ),
+            "There is no display for the viewer. Save a file: save=FILE.rrd. Open it on a machine "
+            "with a display: rerun FILE.rrd",
         ),
         (
             ["episode=hand_over_banana.0000000001"],

@@ -181,7 +181,9 @@ def test_no_test_file_is_large() -> None:
 
 def test_no_file_names_a_registry_or_somebodys_home() -> None:
     texts = [
-        path for path in tracked() if path.suffix not in (".safetensors", ".png", ".webp", ".mp4", ".zip")
+        path
+        for path in tracked()
+        if path.suffix not in (".safetensors", ".png", ".webp", ".mp4", ".zip")
     ]
     found = [
         f"{path}: {match[0]}"

@@ -1,4 +1,4 @@
-"""Drake's types of LCM as its own compiler makes classes of them: what our codec is held against."""
+"""Drake's types of LCM as classes of its own compiler: the reference for our codec."""
 
 import importlib.util
 import subprocess
@@ -9,10 +9,11 @@ from typing import Any
 
 # As Drake publishes them.
 DEFINITIONS = {
-    "lcmt_iiwa_command": "int64_t utime; int32_t num_joints; double joint_position[num_joints]; int32_t "
-    "num_torques; "
+    "lcmt_iiwa_command": "int64_t utime; int32_t num_joints; "
+    "double joint_position[num_joints]; int32_t num_torques; "
     "double joint_torque[num_torques];",
-    "lcmt_iiwa_status": "int64_t utime; int32_t num_joints; double joint_position_measured[num_joints]; "
+    "lcmt_iiwa_status": "int64_t utime; int32_t num_joints; "
+    "double joint_position_measured[num_joints]; "
     "double joint_velocity_estimated[num_joints]; double joint_position_commanded[num_joints]; "
     "double joint_position_ipo[num_joints]; double joint_torque_measured[num_joints]; "
     "double joint_torque_commanded[num_joints]; double joint_torque_external[num_joints];",

@@ -1,4 +1,4 @@
-"""A device loop in the process of a test, in lock-step with an emulated drake-iiwa-driver: from mailbox to wire all is real."""
+"""A device loop in the process of a test, in lock-step with an emulated drake-iiwa-driver."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def emulated(folder: Path, **settings: Any) -> LcmEmulator:
 
 
 class LcmRig(KukaRig):
-    """Over LCM; `folder` is where the emulator captures what it is sent, and `settings` are the driver's."""
+    """Arms over LCM; `folder` is that of the capture, and `settings` are the driver's."""
 
     emulator: LcmEmulator
 
@@ -52,7 +52,7 @@ class LcmRig(KukaRig):
             raise AssertionError("Something was said before it was time.")
 
     def sent(self, prefix: str = USUAL_PREFIX) -> list[tuple[int, bool, Vector]]:
-        """Returns period, whether the program passes it on, and positions of all commands that arrived at a program."""
+        """Returns period, whether it was passed on, and positions of each command to a program."""
         data = (self._folder / f"{prefix}.bin").read_bytes()
         # Some are damaged by script.
         return [
@@ -62,7 +62,7 @@ class LcmRig(KukaRig):
         ]
 
     def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:
-        """Holds all commands that moved the first arm of a program against the limits: positions, steps, and their changes.
+        """Checks positions, steps and their changes of all commands to the first arm of a program.
 
         Where commands are missing only the position counts: the arm was let go, or they were lost
         on their way.
@@ -84,7 +84,7 @@ class LcmRig(KukaRig):
         self._assert_gentle(path, follows[1:] & follows[:-1])
 
     def assert_gentle(self, since: int) -> None:
-        """Holds changes of steps of all commands since one against the limits, however long nothing was sent between them."""
+        """Checks changes of steps of all commands since one, however long the pauses were."""
         path = np.array([row[:7] for _, _, row in self.sent()[since:]])
         self._assert_gentle(path, np.ones(len(path) - 2, dtype=np.bool_))
 

@@ -1,4 +1,4 @@
-"""What can be taken out of the driver of Dynamixel servos, for `mutate.py`: its bus, its codec, its checks, its watchdogs."""
+"""Guards of the driver of Dynamixel servos, for `mutate.py`."""
 
 import contextlib
 import dataclasses

@@ -12,17 +12,17 @@ import stringline
 
 ROOM = Path(__file__).parents[2] / "real_robot"
 LIGHT = [
-    "drivers.dynamixel.aloha",
-    "drivers.fri.driver",
-    "drivers.lcm.driver",
-    "safety",
-    "sampler",
-    "device_process",
-    "device_worker",
-    "emulators.aloha",
-    "emulators.fri.client",
-    "emulators.client",
-    "bridge",
+    "drivers.dynamixel.aloha_driver",
+    "drivers.fri.fri_driver",
+    "drivers.lcm.lcm_driver",
+    "safety.filter",
+    "safety.sampler",
+    "device.device_process",
+    "device.device_worker",
+    "emulators.emulate",
+    "emulators.fri.fri_client",
+    "emulators.program.emulator_client",
+    "recording.observation_bridge",
     "deploy",
 ]
 # Names whose use means that a device is opened: what opens files by descriptor, terminals, and
@@ -98,7 +98,7 @@ def test_no_other_folder_opens_devices(folder: str) -> None:
 def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> None:
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.dynamixel.bus"))
     assert {name for name in users if not name.startswith("drivers/dynamixel/")} <= {
-        "emulators/replay.py"
+        "replay/dynamixel_replay.py"
     }
     assert not any(
         uses(ROOM.parent / folder, lambda node: imports(node, "stringline.real_robot"))
@@ -118,7 +118,7 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     )
     assert uses(ROOM, lambda node: calls(node, *writers)) == {
         "drivers/dynamixel/bus.py",
-        "emulators/server.py",
+        "emulators/dynamixel/servo_server.py",
     }
 
 
@@ -144,27 +144,31 @@ def writes_a_file(node: ast.AST) -> bool:
 def test_files_are_written_where_their_names_are_no_ports() -> None:
     """Captures, logs, tables, trajectories, poses of a calibration, and recordings (.rrd)."""
     assert uses(ROOM, writes_a_file) == {
-        "calibration/deployment.py",
-        "dry_run.py",
-        "emulators/fri/server.py",
-        "emulators/hand_plant.py",
-        "emulators/lcm/station.py",
-        "emulators/server.py",
-        "incident_files.py",
-        "live_view.py",
+        "calibration/calibration_session.py",
+        "device/dry_run.py",
+        "emulators/dynamixel/servo_server.py",
+        "emulators/fri/fri_server.py",
+        "emulators/lcm/driver_program.py",
+        "emulators/plants/hand_plant.py",
+        "incidents/incident_files.py",
+        "deployment/live_view.py",
     }
 
 
 def test_only_links_and_their_far_ends_speak_udp() -> None:
     wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
     assert uses(ROOM, lambda node: calls(node, *wanted)) == {
-        "drivers/fri/link.py",
-        "drivers/lcm/link.py",
-        "emulators/free_ports.py",
-        "emulators/fri/server.py",
+        "drivers/fri/fri_link.py",
+        "drivers/lcm/lcm_link.py",
+        "emulators/fri/fri_server.py",
+        "emulators/program/free_ports.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.fri_link"))
-    assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py", "emulators/fri/replay.py"}
+    assert users == {
+        "drivers/fri/fri_arm.py",
+        "drivers/fri/fri_driver.py",
+        "replay/fri_replay.py",
+    }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.lcm_link"))
     assert all(
         name.startswith(("drivers/lcm/", "drivers/grippers/", "emulators/")) for name in users

@@ -144,7 +144,7 @@ def test_unequal_parts_equal_the_whole(store: EpisodeStore, batch: Batch, kind: 
     ]
     torch.manual_seed(0)
     policy = build_policy(
-        {"_target_": f"stringline.policies.{kind}", **KINDS[kind]},
+        {"_target_": f"stringline.{kind.rpartition('.')[2]}", **KINDS[kind]},
         CONTRACT,
         Statistics.of_store(store),
     )

@@ -256,8 +256,8 @@ class DynamixelArm:
                 found.append(
                     f"{self.label(servo)} on {self.bus.port} differs by "
                     f"{-gap * table.TICK_RAD:+.3f} rad from its master (id {servo.master}), and "
-                    f"they would work against each other. Increase its "
-                    f"{table.HOMING_OFFSET.name} by {gap}."
+                    f"they would work against each other. Add {gap} to its "
+                    f"{table.HOMING_OFFSET.name}."
                 )
         return found
 
@@ -290,7 +290,7 @@ class DynamixelArm:
             if goal != self._ticks[index]:
                 where = table.angle_of_ticks(float(self._ticks[index]))
                 found.append(
-                    f"{self.label(servo)} at {where:.3f} rad refuses that as its goal; move it to "
-                    f"its range."
+                    f"{self.label(servo)} refuses its position, {where:.3f} rad, as its goal; move "
+                    f"it into its range."
                 )
         return found

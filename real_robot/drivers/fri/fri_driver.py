@@ -45,9 +45,11 @@ class FriDriver(KukaDriver):
         **options: Unpack[KukaOptions],
     ) -> None:
         super().__init__("FRI", ports, controllers, 0.01, **options)
-        self._version = version_of(version)
+        # The name, since a driver is pickled for its process and the messages of a version are not.
+        self._version = version
+        has_io = version_of(version).has_io
         outputs = any(isinstance(one, OutputGripper) for one in self._grippers.values())
-        if outputs and not self._version.has_io:
+        if outputs and not has_io:
             raise ValueError(
                 f"FRI {version} has no inputs and outputs for a gripper; allowed: 1.14 and later."
             )
@@ -80,11 +82,12 @@ class FriDriver(KukaDriver):
             link.listener = listener
 
     def _begin_session(self) -> None:
+        version = version_of(self._version)
         self._arms = [
             FriArm(
                 name,
                 link,
-                self._version,
+                version,
                 period_s=self._period_s,
                 operation_modes=self._modes,
                 gripper=self._grippers.get(name),

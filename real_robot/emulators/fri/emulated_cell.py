@@ -9,7 +9,8 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
-from stringline.real_robot.emulators.fri.controller import ControllerSettings, EmulatedController
+from stringline.real_robot.emulators.fri.controller import EmulatedController
+from stringline.real_robot.emulators.fri.emulated_session import ControllerSettings
 from stringline.real_robot.emulators.grippers.gripper_rig import GripperRig
 from stringline.real_robot.emulators.plants.plant import Plant
 

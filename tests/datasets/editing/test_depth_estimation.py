@@ -87,7 +87,7 @@ def test_depth_that_is_there_is_replaced_only_when_asked(
     with pytest.raises(
         ValueError,
         match=(
-            r"Camera 'front' has simulated depth already, .*cameras=\[wrist\], or say "
+            r"Camera 'front' has simulated depth already, .*cameras=\[wrist\], or set "
             r"replace_depth=true"
         ),
     ):

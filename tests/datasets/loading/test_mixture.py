@@ -178,8 +178,8 @@ def test_stores_that_do_not_go_together_are_refused(
             "turned",
             turned,
             (
-                r"both and .*turned cannot be mixed. action: 2 \(one/waist, one/gripper\) is asked "
-                r"for, 2 \(one/elbow"
+                r"both and .*turned cannot be mixed. action: 2 \(one/waist, one/gripper\) is "
+                r"required, 2 \(one/elbow"
             ),
         ),
         ("slower", slower, r"both and .*slower cannot be mixed. joints: 2 \(one/waist"),

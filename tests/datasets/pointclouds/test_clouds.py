@@ -94,7 +94,7 @@ def test_cameras_that_give_no_cloud_say_why(episode: StoredEpisode) -> None:
     assert cloud_cameras(contract.with_cameras(seeing, *others)) == ["seeing"]
     for name, reason in (
         ("flat", "it has no depth"),
-        ("lost", "are not known"),
+        ("lost", "are unknown"),
         ("bent", "distorted \\('brown_conrady'\\)"),
     ):
         with pytest.raises(ValueError, match=f"There is no cloud: camera '{name}': .*{reason}"):

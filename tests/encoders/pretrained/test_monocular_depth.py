@@ -104,12 +104,11 @@ def test_models_that_cannot_be_used(
     with pytest.raises(
         ValueError,
         match=(
-            r"is no depth model that transformers loads, neither a folder here nor a name on the "
-            r"hub"
+            r"transformers cannot load a depth model .*, neither from a folder nor from the hub"
         ),
     ):
         MonocularDepth(str(tmp_path))
-    with pytest.raises(ValueError, match=r"says that it gives metric depth; got gives=inverse"):
+    with pytest.raises(ValueError, match=r"declares metric depth; got gives=inverse"):
         MonocularDepth(str(models["metric"]), gives="inverse")
     with pytest.raises(
         ValueError, match=r"no meaning of a depth model's output 'metrik'. Did you mean 'metric'"

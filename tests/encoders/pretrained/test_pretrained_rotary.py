@@ -144,14 +144,14 @@ def test_what_cannot_go_on_from_there_is_refused(make: Make) -> None:
     small = {"depth": 1, "embed_dim": 32, "num_heads": 2}
     axial = timm_model("vit_small_patch16_rope_224", pretrained=False, options=small)
     with pytest.raises(
-        ValueError, match="of the kind RotaryEmbeddingCat; allowed: that of DINOv3, or none"
+        ValueError, match="rotary encoding RotaryEmbeddingCat; allowed: that of DINOv3, or none"
     ):
         own_frequencies(axial)
     jittered = timm_model(
         "vit_small_patch16_dinov3", pretrained=False, options=small | {"rope_jitter_coords": 1.2}
     )
     with pytest.raises(
-        ValueError, match="of the kind RotaryEmbeddingDinoV3 with aug_active True; allowed"
+        ValueError, match="rotary encoding RotaryEmbeddingDinoV3 with aug_active True; allowed"
     ):
         own_frequencies(jittered)
     assert own_frequencies(make("clip")) is None

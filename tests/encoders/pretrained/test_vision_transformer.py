@@ -196,11 +196,11 @@ def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
         PretrainedVisionTransformer(
             make("siglip"), MetricPlaces(), partial(TensorProductString, wavelengths=(0.1, 2.0))
         )
-    with pytest.raises(ValueError, match="turns queries and keys, not values"):
+    with pytest.raises(ValueError, match="rotates queries and keys, but not values"):
         PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces(), values=True)
     with pytest.raises(
         ValueError,
-        match="turns by places in the image, and MetricPlaces has none; allowed: GridPlaces",
+        match="rotates by positions in the image, which MetricPlaces lacks; allowed: GridPlaces",
     ):
         PretrainedVisionTransformer(make("dinov3"), MetricPlaces())
     dropping = timm_model(
@@ -208,12 +208,14 @@ def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
         pretrained=False,
         options={"depth": 1, "patch_drop_rate": 0.5},
     )
-    with pytest.raises(ValueError, match="drops patches, so tokens would lose their places"):
+    with pytest.raises(
+        ValueError, match="drops patches, so the positions of its tokens are unknown"
+    ):
         PretrainedVisionTransformer(dropping, MetricPlaces(), NoEncoding)
     oblong = timm_model(
         "vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_size": (16, 8)}
     )
-    with pytest.raises(ValueError, match="patches of 16x8 pixels; allowed: square ones"):
+    with pytest.raises(ValueError, match="patches of 16x8 pixels; allowed: squares"):
         PretrainedVisionTransformer(oblong, MetricPlaces(), NoEncoding)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), NoEncoding).double()
     with pytest.raises(
@@ -221,7 +223,9 @@ def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
         match=r"shape \(2, 60, 96, 3\); allowed: \(B, H, W, 3\) with H and W multiples of 16",
     ):
         encode(images(60, 96))
-    with pytest.raises(ValueError, match="Images are 64x96 and the view 32x96; allowed: the same"):
+    with pytest.raises(
+        ValueError, match="Images are 64x96 and the view 32x96; allowed: equal sizes"
+    ):
         encode(images(64, 96), View(height=32, width=96))
 
 

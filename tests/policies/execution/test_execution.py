@@ -180,7 +180,7 @@ def test_names_and_settings_that_do_not_exist() -> None:
             {"name": "temporal_ensembling", "decay": "much"},
             "decay is .much.; allowed: finite numbers",
         ),
-        ({"decay": 0.1}, "decay is for temporal_ensembling; the execution is receding_horizon"),
+        ({"decay": 0.1}, "decay needs temporal_ensembling; the execution is receding_horizon"),
     ):
         with pytest.raises(ValueError, match=words):
             Execution.of(settings)

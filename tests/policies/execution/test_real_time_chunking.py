@@ -106,7 +106,7 @@ def test_who_cannot_keep_to_anything_is_refused() -> None:
         match="ScriptedSession supports no action prefix.*use execution=receding_horizon",
     ):
         RealTimeChunking(Scripted().session(0), CONTRACT, lambda: 0)
-    with pytest.raises(ValueError, match="'x' is relative to where the arm was then"):
+    with pytest.raises(ValueError, match="'x' is relative to the position of the arm"):
         RealTimeChunking(Keeping().session(0), RELATIVE, lambda: 0)
 
 
@@ -186,8 +186,8 @@ def test_a_commitment_belongs_together() -> None:
     for wrong, words in (
         ((time[:1], action, weight), r"time \(K,\), action \(K, A\)"),
         ((time[::-1], action, weight), "finite and rising"),
-        ((time, np.full((2, 1), np.nan, np.float32), weight), "not all finite"),
-        ((time, action, weight * 2), "go from 2.0 to 2.0; allowed: 0 to 1"),
+        ((time, np.full((2, 1), np.nan, np.float32), weight), "not finite"),
+        ((time, action, weight * 2), "range from 2.0 to 2.0; allowed: 0 to 1"),
     ):
         with pytest.raises(ValueError, match=words):
             ActionPrefix(*wrong)

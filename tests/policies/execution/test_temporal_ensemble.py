@@ -116,7 +116,8 @@ def test_what_has_no_average_is_refused() -> None:
     ):
         TemporalEnsemble(session, WITH_ROTATION)
     with pytest.raises(
-        ValueError, match="'x' is relative to where the arm was then. Allowed: absolute"
+        ValueError,
+        match="'x' is relative to the position of the arm at that time. Allowed: absolute",
     ):
         TemporalEnsemble(session, RELATIVE)
     with pytest.raises(ValueError, match="decay is nan"):

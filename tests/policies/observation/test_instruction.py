@@ -310,7 +310,7 @@ def test_an_encoder_that_does_not_fit_is_refused(tmp_path: Path, encoder: Path) 
     numbers = torch.tensor([instruction_number("go")])
     with pytest.raises(ValueError, match=r"has 12 features; the policy has width 512"):
         TextEmbedding(dim=8, known=["go"], model=str(encoder), width=512)(numbers)
-    with pytest.raises(ValueError, match=r"is no text encoder that transformers loads"):
+    with pytest.raises(ValueError, match=r"transformers cannot load a text encoder"):
         TextEmbedding(dim=8, known=["go"], model=str(tmp_path), width=512)(numbers)
 
 

@@ -157,7 +157,6 @@ def test_images_come_with_their_times_and_processes_are_light(world: World) -> N
 def test_arms_hold_for_a_dead_or_hanging_camera_until_its_restart_and_no_record_is_lost(
     world: World, tmp_path: Path, kind: signal.Signals, name: str
 ) -> None:
-    bit = 1 << NAMES.index(name)
     struck: list[float] = []
     back: list[float] = []
     said: list[str] = []
@@ -184,15 +183,7 @@ def test_arms_hold_for_a_dead_or_hanging_camera_until_its_restart_and_no_record_
     with DeploymentRecorder(world.device, tmp_path, ABOUT, ALOHA, frame_hz=HZ) as recorder:
         episode, states = world.run(report, recorder=recorder)
         recorded = recorder.commit(None, {})
-    later = dropwhile(
-        lambda state: not (state.old_cameras & bit and state.arms.time > struck[0]), states
-    )
-    blind = list(takewhile(lambda state: state.old_cameras & bit, later))
-    assert len(blind) > 20
-    assert all(state.mode is Mode.HOLD and state.reasons & Reason.CAMERA for state in blind)
-    assert blind[0].arms.time - struck[0] < LIMITS.oldest_image_s + 0.5
-    resting = [state.command for state in blind[20:]]
-    assert np.ptp(resting, axis=0).max() == 0.0
+    blind = held_without_images(states, 1 << NAMES.index(name), struck[0])
     assert steady(states)
     assert not episode.fault
     assert f"The arms hold: no new images from {name}." in said
@@ -201,6 +192,20 @@ def test_arms_hold_for_a_dead_or_hanging_camera_until_its_restart_and_no_record_
     assert any(line.startswith(f"Camera {name}: ") for line in world.cameras.summary())
     assert (recorded.lost, recorded.problem) == (0, "")
     assert_recorded_throughout(tmp_path, recorded.name, name, struck[0], blind)
+
+
+def held_without_images(states: list[DeviceState], bit: int, struck: float) -> list[DeviceState]:
+    """Returns the states without images of a camera, and asserts that the arms hold in them."""
+    later = dropwhile(
+        lambda state: not (state.old_cameras & bit and state.arms.time > struck), states
+    )
+    blind = list(takewhile(lambda state: state.old_cameras & bit, later))
+    assert len(blind) > 20
+    assert all(state.mode is Mode.HOLD and state.reasons & Reason.CAMERA for state in blind)
+    assert blind[0].arms.time - struck < LIMITS.oldest_image_s + 0.5
+    resting = [state.command for state in blind[20:]]
+    assert np.ptp(resting, axis=0).max() == 0.0
+    return blind
 
 
 def assert_recorded_throughout(

@@ -92,7 +92,7 @@ def test_no_bad_answer_opens_the_way_for_a_far_one(device: DeviceProcess) -> Non
     for bad in (no_numbers, a_number_missing_later, of_another_body, longer_than_any, back_in_time):
         session = Answers(bad, far_away)
         with pytest.raises(
-            ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"
+            ValueError, match=r"is 1.50 away from the measured left/waist; allowed: 0.5"
         ):
             robot.run(
                 session,

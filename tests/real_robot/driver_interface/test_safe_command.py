@@ -46,4 +46,4 @@ def test_the_seal_is_asked_for_by_the_filter_alone() -> None:
             )
             if named or (isinstance(node, ast.Attribute) and node.attr in ("SEAL", "_seal")):
                 users.add(path.name)
-    assert users == {"safety.py"}
+    assert users == {"filter.py"}

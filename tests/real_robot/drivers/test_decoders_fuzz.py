@@ -1,4 +1,4 @@
-"""What reads the bytes of others never crashes, never hangs, and takes no more memory than the bytes are worth."""
+"""Decoders of foreign bytes never crash or hang, and their memory is bounded by the bytes."""
 
 import json
 import os

@@ -191,12 +191,12 @@ class FirstNonsense(Towards):
 
 
 def test_the_first_move_is_that_of_the_first_plan_that_is_one(device: DeviceProcess) -> None:
-    with pytest.raises(ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"):
+    with pytest.raises(ValueError, match=r"1.50 away from the measured left/waist; allowed: 0.5"):
         run(robot(device), FirstNonsense(away(1.5)), 1.0)
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
 def test_a_first_move_that_is_too_far_is_refused(device: DeviceProcess) -> None:
-    with pytest.raises(ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"):
+    with pytest.raises(ValueError, match=r"1.50 away from the measured left/waist; allowed: 0.5"):
         run(robot(device), Towards(away(1.5)), 1.0)
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01

@@ -85,7 +85,9 @@ class Looking(Knowing):
     def session(self, seed: int) -> Replay:
         lines = [child.cmdline() for child in psutil.Process().children()]
         self.drawn = {
-            line[line.index("--robot-model") + 1] for line in lines if "--robot-model" in line
+            json.loads(line[line.index("--settings") + 1])["robot_model"]
+            for line in lines
+            if "--settings" in line
         }
         return super().session(seed)
 

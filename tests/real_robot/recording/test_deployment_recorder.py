@@ -45,7 +45,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 if __name__ == "__main__":
     driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     log = LogPlan(Path({folder!r}) / "logs")
-device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=log)
+    device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=log)
     device.connect()
     device.arm()
     about = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="deployment")
@@ -243,7 +243,7 @@ def test_without_a_log_there_is_nothing_to_record_from(tmp_path: Path) -> None:
         DeviceProcess(driver, ALOHA, LIMITS) as device,
         pytest.raises(
             ValueError,
-            match="recorded out of the incident log of its device process, which has none",
+            match="recorded from the incident log of the device process, which has none",
         ),
     ):
         DeploymentRecorder(device, tmp_path, ABOUT, ALOHA, frame_hz=25.0)

@@ -72,5 +72,5 @@ def test_a_missing_frame_is_named(moving: list[ArmState]) -> None:
 
 
 def test_the_contract_must_be_of_that_body() -> None:
-    with pytest.raises(ValueError, match="not about the joints of aloha"):
+    with pytest.raises(ValueError, match="The contract has other joints than aloha"):
         ObservationAssembler(dataclasses.replace(CONTRACT, joints=("a",)), ALOHA)

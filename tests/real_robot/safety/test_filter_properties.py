@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
@@ -20,8 +21,7 @@ from stringline.real_robot.safety.sampler import ChunkSampler
 from stringline.real_robot.safety.stage_cycle import Freshness
 
 if TYPE_CHECKING:
-    from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
-from tests.real_robot.conftest import Rig
+    from tests.real_robot.conftest import Rig
 
 Vector = NDArray[np.float64]
 

@@ -22,5 +22,7 @@ def test_unknown_names_are_answered_with_the_nearest_ones() -> None:
         make_task("kuka_pik")
     with pytest.raises(ValueError, match="no expert for the task 'fmb_3'. Did you mean 'fmb_"):
         make_expert("fmb_3")
-    with pytest.raises(ValueError, match="no plain expert for the task 'fmb_1'. .*hand_over_banana"):
+    with pytest.raises(
+        ValueError, match="no plain expert for the task 'fmb_1'. .*hand_over_banana"
+    ):
         make_expert("fmb_1", varied=False)

@@ -97,7 +97,10 @@ def test_the_command_that_replays(
     recipe = episode.attributes.extra["recipe"]
     for extra, complaint in (
         ({}, r"\(source 'teleoperation'\) does not describe its simulated world"),
-        ({"recipe": {**recipe, "gravity": 1}}, r"has settings that this version does not know: gravity"),
+        (
+            {"recipe": {**recipe, "gravity": 1}},
+            r"has settings that this version does not know: gravity",
+        ),
     ):
         other = store.write(episode.arrays, replace(episode.attributes, extra=extra))
         with pytest.raises(ValueError, match=complaint):

@@ -315,7 +315,7 @@ def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(
     line.servos[2].set(table.MAX_POSITION, 900)
     with pytest.raises(
         RobotNotReadyError,
-        match=r"left/shoulder \(id 2\) at -0.96. rad does not take that as its goal",
+        match=r"left/shoulder \(id 2\) refuses its position, -0.96. rad, as its goal",
     ):
         arms.arm()
     line.servos[2].set(table.MAX_POSITION, upper)
@@ -352,7 +352,7 @@ def test_only_new_answers_of_those_who_were_asked_count() -> None:
     bus.send(question)
     os.write(far, answer)
     assert gather({bus: [1]}, 5.0) == {bus: {1: Packet(1, Instruction.STATUS, bytes(5))}}
-    with pytest.raises(LinkLostError, match="is lost: it takes no more bytes"):
+    with pytest.raises(LinkLostError, match="is lost: it accepts no more bytes"):
         bus.send(bytes(1 << 20))
     assert bus.lost
     bus.close()

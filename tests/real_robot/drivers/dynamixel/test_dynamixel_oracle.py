@@ -1,4 +1,4 @@
-"""The vendor's SDK as an independent judge: it talks to our emulator, and makes the same packets as we do."""
+"""The vendor's SDK as a reference: it works with our emulator, and makes the same packets."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 
 
 class PatientPort(dynamixel_sdk.PortHandler):
-    """Waits a second for an answer: the vendor's 34 ms are too few where other tests keep the processor busy."""
+    """Waits a second for an answer: the vendor's 34 ms are too few on a busy machine."""
 
     def setPacketTimeout(self, packet_length: int) -> None:
         """Starts the wait."""

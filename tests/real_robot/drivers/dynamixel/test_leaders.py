@@ -1,4 +1,4 @@
-"""Leader arms over pseudo-terminals: what they say, what is refused, and that nothing can be written to them."""
+"""Leader arms over pseudo-terminals: states, checks, and that nothing can be written to them."""
 
 import time
 from collections.abc import Iterator
@@ -81,7 +81,8 @@ def test_a_leader_that_is_set_otherwise_or_stiff_is_refused(emulated: LeaderEmul
         bus.write_register(2, table.DRIVE_MODE, 0)
         bus.write_register(5, table.SECONDARY_ID, 4)
     with pytest.raises(
-        RobotNotReadyError, match=r"left/wrist_angle \(id 7\) .* has torque, so no hand can lead it"
+        RobotNotReadyError,
+        match=r"left/wrist_angle \(id 7\) .* has torque, so it cannot be moved by hand",
     ):
         leaders(emulated).connect()
 
@@ -161,10 +162,10 @@ def test_a_way_comes_back_from_its_file_and_a_wrong_one_is_refused(tmp_path: Pat
     with pytest.raises(ValueError, match=r"positions \(2, 14\); allowed: .* \(T, 13\)"):
         load_hand(file, 13)
     file.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"way\.npz holds no way of a hand"):
+    with pytest.raises(ValueError, match=r"way\.npz is not the path of a hand"):
         load_hand(file, 14)
     with pytest.raises(
-        ValueError, match=r"A way of 3 times and positions \(2, 14\) is none for aloha"
+        ValueError, match=r"A path of 3 times and positions \(2, 14\) does not fit aloha"
     ):
         HandPlant(ALOHA, np.arange(3.0), way()[1])
 

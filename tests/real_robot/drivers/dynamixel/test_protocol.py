@@ -1,4 +1,4 @@
-"""Packets against published vectors, and the parser against everything that a line can do to them."""
+"""Packets against published vectors, and the parser against damaged ones."""
 
 import pytest
 from hypothesis import assume, example, given

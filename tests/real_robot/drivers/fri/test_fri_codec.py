@@ -1,4 +1,4 @@
-"""FRI's messages beside google.protobuf, to which the same messages are described here once more, and for themselves."""
+"""FRI's messages compared with google.protobuf, with descriptions of their own, and alone."""
 
 import dataclasses
 import functools
@@ -77,22 +77,22 @@ V1 = {
     "3 commandedJointPosition JointValues 4 commandedTorque JointValues 5 externalTorque "
     "JointValues "
     "8 readIORequest FriIOValue* 15 timestamp TimeStamp",
-    "MessageIpoData": "1 jointPosition JointValues 10 clientCommandMode CommandMode 11 overlayType Overlay "
-    "12 trackingPerformance double",
-    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque "
-    "JointValues "
+    "MessageIpoData": "1 jointPosition JointValues 10 clientCommandMode CommandMode "
+    "11 overlayType Overlay 12 trackingPerformance double",
+    "MessageCommandData": "1 jointPosition JointValues "
+    "2 cartesianWrenchFeedForward CartesianVector 3 jointTorque JointValues "
     "4 commandedTransformations Transformation* 5 writeIORequest FriIOValue*",
-    "FRIMonitoringMessage": "1 header MessageHeader! 2 robotInfo RobotInfo 3 monitorData MessageMonitorData "
-    "4 connectionInfo ConnectionInfo 5 ipoData MessageIpoData 6 requestedTransformations "
-    "Transformation* "
+    "FRIMonitoringMessage": "1 header MessageHeader! 2 robotInfo RobotInfo "
+    "3 monitorData MessageMonitorData 4 connectionInfo ConnectionInfo 5 ipoData MessageIpoData "
+    "6 requestedTransformations Transformation* "
     "15 endOfMessageData MessageEndOf",
     "FRICommandMessage": (
         "1 header MessageHeader! 2 commandData MessageCommandData 15 endOfMessageData MessageEndOf"
     ),
 }
 V2 = {
-    "MessageMonitorData": "1 measuredJointPosition JointValues 2 measuredTorque JointValues 4 commandedTorque "
-    "JointValues "
+    "MessageMonitorData": "1 measuredJointPosition JointValues 2 measuredTorque JointValues "
+    "4 commandedTorque JointValues "
     "5 externalTorque JointValues 8 readIORequest FriIOValue* 9 measuredCartesianPose "
     "QuaternionTransformation "
     "10 measuredRedundancyInformation RedundancyInformation 15 timestamp TimeStamp",
@@ -100,8 +100,8 @@ V2 = {
     "3 redundancyInformation RedundancyInformation 10 clientCommandMode CommandMode 11 "
     "overlayType Overlay "
     "12 trackingPerformance double",
-    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque "
-    "JointValues "
+    "MessageCommandData": "1 jointPosition JointValues "
+    "2 cartesianWrenchFeedForward CartesianVector 3 jointTorque JointValues "
     "4 commandedTransformations QuaternionTransformation* 5 writeIORequest FriIOValue* "
     "6 cartesianPose QuaternionTransformation 7 redundancyInformation RedundancyInformation",
     "FRIMonitoringMessage": V1["FRIMonitoringMessage"].replace(
@@ -166,7 +166,7 @@ def pool(version: str) -> descriptor_pool.DescriptorPool:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """Returns a message of google.protobuf as ours are: joints are their values, and what is absent is left out."""
+    """Returns a message of google.protobuf in our form, without absent fields."""
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
@@ -397,11 +397,11 @@ def test_wrong_messages_are_refused_in_words() -> None:
         (b"", "FRIMonitoringMessage lacks header"),
         (good[:-1], "claims .* bytes"),
         (bytes(1501), "1501 bytes; allowed: 1500"),
-        (Command(0, 0).to_bytes(known), "Message 0x34001 is no monitoring message"),
+        (Command(0, 0).to_bytes(known), "Message 0x34001 is not a monitoring message"),
         (good + good, "has header twice"),
         (good + b"\x23", "wire type 3"),
         (good + b"\x20\x01", "connectionInfo has wire type 0; expected is 2"),
-        (good + b"\x00\x01", "no field of number 0"),
+        (good + b"\x00\x01", "field number 0 is out of range"),
         (b"\xff" * 12, "longer than 64 bits"),
         (b"\x80", "cut off"),
         (

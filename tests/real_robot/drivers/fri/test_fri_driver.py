@@ -152,7 +152,7 @@ def exchange(
 
 
 def steps_of(arm: FriArm, controller: Controller, count: int, step: float) -> list[float]:
-    """Goes on by that many equal steps from where commands go on from, and returns where the first joint was sent."""
+    """Continues commands by that many equal steps, and returns those of the first joint."""
     found = []
     for _ in range(count):
         command = exchange(arm, controller, arm.anchor + step)
@@ -220,7 +220,7 @@ def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
     arm.take_interlock()
-    assert not arm.asked
+    assert not arm.accepts
     for step in range(1, 5):  # Messages are late, and the filter goes on.
         arm.offer(np.array(ELSEWHERE) + 0.02 * step, 1.0)
     assert np.array_equal(arm.anchor, ELSEWHERE)
@@ -555,8 +555,8 @@ def come_up(driver: FriDriver) -> None:
 @pytest.mark.parametrize(
     ("say", "words"),
     [
-        (lambda controller: None, "no controller speaks"),
-        (lambda controller: controller.send(b"hello"), "what comes in is not FRI 1.15 of an LBR"),
+        (lambda controller: None, "no controller sends messages"),
+        (lambda controller: controller.send(b"hello"), "the datagrams are not FRI 1.15 of an LBR"),
         (
             lambda controller: controller.say(send_period_ms=5),
             "an answer every 5 ms; this driver's period is 10 ms",
@@ -565,7 +565,7 @@ def come_up(driver: FriDriver) -> None:
             lambda controller: controller.send(
                 dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))
             ),
-            "does not tell what it was commanded, as FRI 1.15 does. Is it 2.x",
+            "lack the commanded position, which FRI 1.15 has. Is it 2.x",
         ),
         (
             lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
@@ -590,7 +590,7 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
     is_told_at_once(driver, monkeypatch, controller.say)
-    words = f"which FRI {version} does not. Is it 1.x"
+    words = f"which FRI {version} has not. Is it 1.x"
     with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         driver.connect()
 
@@ -633,7 +633,7 @@ def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
 
 
 class VirtualWorld:
-    """Two controllers with a time of their own, in which nothing else happens while a driver waits."""
+    """Two controllers with a simulated time, which passes only while a driver waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.controllers = [Controller(), Controller()]

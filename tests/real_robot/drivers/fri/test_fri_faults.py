@@ -1,4 +1,4 @@
-"""What may go wrong over FRI, row by row: real datagrams, the device process's own loop, and an emulated controller."""
+"""Faults over FRI, with real datagrams, the device process's loop, and an emulated controller."""
 
 import dataclasses
 import random
@@ -44,7 +44,7 @@ GRIPPER = IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT)
 
 
 class FriRig(KukaRig):
-    """Over FRI, with grippers at the controllers' outputs; `folder` is where the emulator captures what it is sent."""
+    """Arms over FRI with grippers at the controllers' outputs; `folder` is that of the capture."""
 
     emulator: FriEmulator
 
@@ -83,7 +83,7 @@ class FriRig(KukaRig):
         return self._folder / f"{arm}.bin"
 
     def segments(self, arm: str = "arm") -> list[tuple[Vector, Vector]]:
-        """Returns periods (T,) and positions (T, 7) of the commands that an arm took, a pair for each time it was let go."""
+        """Returns periods (T,) and positions (T, 7) of the accepted commands, a pair per motion."""
         found: list[list[tuple[int, tuple[float, ...]]]] = [[]]
         for one in captured_in(self.captured(arm).read_bytes()):
             if one.active and one.taken:
@@ -97,7 +97,7 @@ class FriRig(KukaRig):
         ]
 
     def assert_within_limits(self) -> None:
-        """Holds all commands that arms took against the limits, whatever happened to datagrams between them.
+        """Checks all accepted commands against the limits, whatever happened to datagrams.
 
         However long an arm was without a command, the next is one of a single period, and one from
         rest.
@@ -153,7 +153,7 @@ def pair(tmp_path: Path) -> Iterator[FriRig]:
 
 
 def assert_goes_on_from_where_it_stands(rig: FriRig, old_goal: float) -> None:
-    """Waits until the controller takes commands again, resets, and looks at the first commands after that."""
+    """Waits until the controller accepts commands, resets, and checks the first commands."""
     before = len(rig.segments())
     rig.until(lambda state: state.arms.interlock.max() == 0 and not state.arms.lost.any(), 80)
     assert rig.state.mode is Mode.FAULT
@@ -326,7 +326,7 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: FriRig
         rig.emulator.fault("arm", fault, count)
     rig.cycle(40)
     assert (
-        "its controller wants commands in another period than this program was told" in rig.words()
+        "its controller expects commands in another period than is configured here" in rig.words()
     )
     rig.begin()  # A reset while the cause lasts is none.
     rig.want(rig.state.command + 0.3)
@@ -482,7 +482,7 @@ def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_repla
     far = Monitoring(sequence=200_000).to_bytes(VERSION)
     with pytest.raises(
         ValueError,
-        match="arm: the log begins with message 200000: it lacks the opening of the ports",
+        match="arm: the log begins with message 200000; it must begin with the opening of",
     ):
         replay(Incident([Entry(Kind.RECEIVED, 0, 1, 0, far)], []), emulator)
     with pytest.raises(

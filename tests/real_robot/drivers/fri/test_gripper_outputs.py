@@ -31,7 +31,7 @@ BIT = IoGripper(GRIPPER_OPEN, IoType.BOOLEAN)
 
 
 class Cell:
-    """An emulated controller with its arm, in command mode, and a gripper that is told something in each period."""
+    """An emulated controller with its arm, in command mode, and a gripper with commands."""
 
     def __init__(self, chosen: IoGripper, *, read_only: bool = False) -> None:
         self._cell = EmulatedCell(IIWA14, FirstOrderPlant(IIWA14), VERSION)
@@ -160,7 +160,7 @@ def test_a_valve_that_is_told_neither_way_begins_where_its_fingers_are_or_not_at
         dataclasses.replace(PAIR, feedback=None), "arm", read_only=False
     ).problems(told)
     assert problem.startswith(
-        "arm/gripper: Gripper.Open and Gripper.Close are set alike, so nobody knows where"
+        "arm/gripper: Gripper.Open and Gripper.Close are equal, so the opening is unknown"
     )
 
 
@@ -191,7 +191,7 @@ def test_outputs_that_the_controller_does_not_tell_of_are_refused() -> None:
         (dataclasses.replace(ANALOG, feedback="Lid"), "There is no input of the controller 'Lid'."),
         (
             IoGripper(GRIPPER_OPEN),
-            "The output Gripper.Open is BOOLEAN; the settings say ANALOG: kind.",
+            "The output Gripper.Open is BOOLEAN; in the settings it is ANALOG: kind.",
         ),
         (
             IoGripper(GRIPPER_INPUT),

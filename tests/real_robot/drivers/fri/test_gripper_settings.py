@@ -70,8 +70,8 @@ def outputs(**settings: Any) -> dict[str, Any]:
         (wsg(status_channel=7), "wsg_lcm.status_channel is 7; allowed: text."),
         (wsg(ttl=0.5), "wsg_lcm.ttl is 0.5; allowed: a whole number."),
         (wsg(ttl=2), "ttl is 2; allowed: 0"),
-        (wsg(address="10.0.0.1:7667"), "The address '10.0.0.1:7667' of LCM is none"),
-        (wsg(interface="eth0"), "The interface 'eth0' is none"),
+        (wsg(address="10.0.0.1:7667"), "The address of LCM is '10.0.0.1:7667'"),
+        (wsg(interface="eth0"), "The interface is 'eth0'"),
         (
             wsg(force_n=5.0),
             (
@@ -92,7 +92,7 @@ def outputs(**settings: Any) -> dict[str, Any]:
         (wsg(follow_s=0), "follow_s is 0; allowed: above 0 and below 3600, or null."),
         (
             wsg(command_channel="A", status_channel="A"),
-            "is told and tells on one channel, A; they must be two.",
+            "The channels of commands and states are both A; they must differ.",
         ),
         (outputs(feedbak="In"), "no setting of fri_output 'feedbak'. Did you mean 'feedback'"),
         (outputs(output=""), "needs the name of the controller's output that moves it: output."),
@@ -226,9 +226,7 @@ def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> No
         assert set(real[0][transport]) == {field.name for field in fields(kind)}
     emulated = found["kuka_emulated", WSG_LCM]
     arms = robot_backend("fri", "one", emulated["driver"])
-    emulator = arms.emulator(
-        lock_step=True, cameras=(), image_size=64, **emulated["emulator"]
-    )
+    emulator = arms.emulator(lock_step=True, cameras=(), image_size=64, **emulated["emulator"])
     settings = emulator.settings
     assert isinstance(settings, FriSettings)
     assert settings.gripper == WSG_LCM

@@ -1,4 +1,4 @@
-"""Schunk's WSG over LCM: real multicast in a network of the test's own; the far end is the test, or an emulated gripper."""
+"""Schunk's WSG over LCM, with real multicast; the far end is the test, or an emulated gripper."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -216,7 +216,7 @@ def test_old_states_and_those_of_somebody_else_are_left_out(
     gripper.command(0.9)
     other.tell(99.0)
     assert (gripper.read().opening, gripper.strangers) == (0.1, 1)
-    assert f"Somebody else speaks on the channel of {SERVO}" in caplog.text
+    assert f"Another program publishes as {SERVO}" in caplog.text
     assert gripper.wanted == 0.9
     for _ in range(12):
         assert gripper.read().error == 0
@@ -291,18 +291,17 @@ def test_a_gripper_that_does_not_go_where_it_is_sent_is_an_error(
         (
             lambda far, other: None,
             (
-                f"{SERVO}: nothing comes in on SCHUNK_WSG_STATUS of 239.255.76.67:7667 on "
-                f"127.0.0.1. "
-                f"Does"
+                f"{SERVO}: no message arrives on SCHUNK_WSG_STATUS of 239.255.76.67:7667 on "
+                f"127.0.0.1. Check that the gripper's driver runs"
             ),
         ),
         (
             lambda far, other: far.tell(2000.0),
-            "is not usable. It is open by 2000 mm; by its settings",
+            "are not usable. It is open by 2000 mm; by its settings",
         ),
         (
             lambda far, other: (far.tell(), other.tell()),
-            "more than one gripper speaks on SCHUNK_WSG_STATUS",
+            "more than one gripper publishes on SCHUNK_WSG_STATUS",
         ),
     ],
 )
@@ -382,9 +381,7 @@ class Rig(KukaRig):
 
 @pytest.fixture(scope="module")
 def emulator(network: None) -> Iterator[FriEmulator]:
-    with FriEmulator(
-        lock_step=True, time_limit_s=1e9, gripper={"transport": "wsg_lcm"}
-    ) as running:
+    with FriEmulator(lock_step=True, time_limit_s=1e9, gripper={"transport": "wsg_lcm"}) as running:
         yield running
 
 
@@ -543,7 +540,7 @@ def test_a_silent_gripper_is_refused_before_anything_moves(emulator: FriEmulator
     emulator.begin(0)
     emulator.reboot()
     with pytest.raises(
-        RobotNotReadyError, match=r"- arm/gripper \(ELSEWHERE\): nothing comes in on ELSEWHERE"
+        RobotNotReadyError, match=r"- arm/gripper \(ELSEWHERE\): no message arrives on ELSEWHERE"
     ):
         silent.connect()
 
@@ -578,7 +575,7 @@ def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None
     assert obeyed(0.0, 5.0) == 1.0  # Within the dead band of the force nothing happens,
     assert obeyed(0.0, -6.0) == 0.0  # and the sign of the force counts for nothing.
     assert obeyed(200.0, 40.0) == 1.0
-    assert gripper.report()["wrong"] == ["a position that it cannot take (2)"]
+    assert gripper.report()["wrong"] == ["a position out of range (2)"]
     gripper.sense(0.5, 0.0, 20.0)
     assert obeyed(0.0, 40.0) == 0.0
     gripper.sense(0.5, 0.0, 40.0)  # It holds something with that force:
@@ -604,9 +601,9 @@ def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None
     assert gripper.report() == {
         "heard": 16,
         "wrong": [
-            "a position that it cannot take (3)",
-            "a force that it does not have (1)",
-            "no command (1)",
+            "a position out of range (3)",
+            "a force out of range (1)",
+            "not a command (1)",
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Drake's LCM types beside classes that lcm-gen makes, in both directions, and the datagrams beside LCM's own log of bytes."""
+"""Drake's LCM types compared with classes of lcm-gen, and datagrams with those of LCM itself."""
 
 from contextlib import suppress
 from typing import Any
@@ -113,7 +113,7 @@ def test_what_is_no_message_is_refused_in_words() -> None:
             SCHUNK_STATUS.fingerprint.to_bytes(8, "big") + good[8:],
             "ec6aee3fc5ae4612 is not the fingerprint",
         ),
-        (good[:-1], "cut off in num_torques"),
+        (good[:-1], "truncated in num_torques"),
         (good + b"\0", "1 bytes too many"),
         (good[:16] + b"\xff\xff\xff\xff" + good[20:], "joint_position claims -1 entries"),
         (good[:16] + b"\x7f\xff\xff\xff" + good[20:], "joint_position claims 2147483647 entries"),
@@ -206,11 +206,11 @@ def test_what_is_no_datagram_is_refused_in_words() -> None:
         (b"LC03" + bytes(10), "does not begin a datagram of LCM"),
         (b"LC02" + bytes(4) + b"x" * 70, "no name, or no end"),
         (b"LC02" + bytes(5), "no name, or no end"),
-        (b"LC02" + bytes(4) + b"\xff\0", "is no text"),
+        (b"LC02" + bytes(4) + b"\xff\0", "is not text"),
         (head + bytes(6) + b"\0\2" + b"x" * 70, "no name, or no end"),
         (
             head + bytes(4) + b"\0\2\0\2" + b"x",
-            "Piece 2 of 2 with 1 bytes at 0 is none of a message of 100 bytes",
+            "Fragment 2 of 2 with 1 bytes at 0 does not fit a message of 100 bytes",
         ),
         (
             head + b"\0\0\0\x63\0\1\0\2" + b"xx",
@@ -226,10 +226,13 @@ def test_what_is_no_datagram_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"address": "192.168.1.1:7667"}, "'192.168.1.1:7667' of LCM is none; allowed: group:port"),
+        (
+            {"address": "192.168.1.1:7667"},
+            "The address of LCM is '192.168.1.1:7667'; allowed: group:port",
+        ),
         ({"address": "239.255.76.67"}, "allowed: group:port"),
         ({"address": "239.255.76.67:70000"}, "allowed: group:port"),
-        ({"interface": "eth0"}, "The interface 'eth0' is none; allowed: an IPv4 address"),
+        ({"interface": "eth0"}, "The interface is 'eth0'; allowed: an IPv4 address"),
         ({"ttl": 3}, "ttl is 3; allowed: 0"),
     ],
 )

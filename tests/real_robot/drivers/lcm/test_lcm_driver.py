@@ -1,4 +1,4 @@
-"""LCM over real multicast: the link beside LCM's own library, and a driver that comes up, or says why it does not."""
+"""LCM over real multicast: the link compared with LCM's library, and the start of the driver."""
 
 import math
 import subprocess
@@ -158,14 +158,14 @@ def closed() -> Iterator[None]:
     [
         (
             lambda: Program(joints=14, step_us=10_000),
-            "is no status of 7 joints. A status of 14 joints; expected are 7",
+            "are not a status of 7 joints. A status of 14 joints; expected are 7",
         ),
         (
             lambda: Program(joint_velocity_estimated=(math.inf,) * 7),
             "velocity_estimated is .*; expected are finite numbers",
         ),
         (lambda: Program(step_us=5000), "makes a step every 5 ms; this driver's period is 10 ms"),
-        (lambda: Program(step_us=0), "the time of the driver program does not go on"),
+        (lambda: Program(step_us=0), "the time of the driver program stands still"),
     ],
 )
 def test_what_is_wrong_when_it_comes_up_is_said(make: Callable[[], Program], words: str) -> None:
@@ -177,7 +177,7 @@ def test_what_is_wrong_when_it_comes_up_is_said(make: Callable[[], Program], wor
 def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
     with pytest.raises(
         RobotNotReadyError,
-        match="arm on 239.255.76.67:7667 .IIWA_STATUS.: no driver program speaks",
+        match="arm on 239.255.76.67:7667 .IIWA_STATUS.: no driver program publishes a status",
     ):
         driver(connect_timeout_s=0.05).connect()
     with pytest.raises(RobotNotReadyError, match=r"cannot be joined on 192\.0\.2\.1"):
@@ -191,7 +191,7 @@ def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
             lambda: Program(joint_position_ipo=(math.nan,) * 7),
             "its controller is not in a motion that accepts commands",
         ),
-        (lambda: Program(**NOTHING), "or has told nothing yet"),
+        (lambda: Program(**NOTHING), "or has published nothing yet"),
         (
             lambda: Program(foreign=True),
             r"another program commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)",
@@ -221,7 +221,7 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
         program.be_silent()
         arms._programs[0].inbox.ready_at = 0
         with pytest.raises(
-            RobotNotReadyError, match="nothing has come from its driver program lately"
+            RobotNotReadyError, match="no status of its driver program has arrived lately"
         ):
             arms.arm()
 
@@ -339,7 +339,8 @@ def test_two_programs_share_no_channel() -> None:
         LcmDriver(ports, channels={"left": {"status": "LEFT_STATUS"}})
     own = {name: f"RIGHT_{name}" for name in ("command", "status", "telemetry")}
     assert LcmDriver(ports, channels={"right": own}).notes == [
-        "right is told in the beat of another program and may stutter; use one for all."
+        "right is commanded in the cycle of another program and may stutter; use one program for "
+        "all arms."
     ]
     assert (
         LcmDriver(ports, channels={"right": own}, together=True).notes

@@ -1,4 +1,4 @@
-"""Somebody tampers with the answers of one arm: a single loss changes nothing, several make the arms hold."""
+"""Damaged answers of one arm: a single loss changes nothing, several make the arms hold."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""The emulated servo refuses what a real one refuses, and a line of them has the faults that lines have."""
+"""The emulated servo refuses the same writes as a real one, and a line has its faults."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The emulated controller by itself: when it lets a client command, what it refuses, and how it judges a connection."""
+"""The emulated controller alone: its states, refusals, and rating of a connection."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What may go wrong over LCM, row by row: real multicast, the device process's own loop, and an emulated drake-iiwa-driver."""
+"""Faults over LCM, with multicast, the device process's loop, and an emulated driver program."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def rig(emulator: LcmEmulator, folder: Path) -> Iterator[LcmRig]:
 
 
 def assert_goes_on_from_where_it_stands(rig: LcmRig, old_goal: float, cycles: int = 80) -> None:
-    """Waits until the arm takes commands again, resets, and looks at the first commands after that."""
+    """Waits until the arm accepts commands, resets, and checks the first commands."""
     rig.until(lambda state: state.arms.interlock.max() == 0 and not state.arms.lost.any(), cycles)
     assert rig.state.mode is Mode.FAULT
     rig.cycle(15)  # Commands in a fault, if there are any, are those of an arm at rest.
@@ -174,7 +174,7 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig
         rig.emulator.fault("arm", fault, count)
     rig.cycle(40)
     assert (
-        "its controller wants commands in another period than this program was told" in rig.words()
+        "its controller expects commands in another period than is configured here" in rig.words()
     )
     before = len(rig.sent())
     rig.begin()  # A reset while the cause lasts is none.

@@ -1,4 +1,4 @@
-"""Both ends of LCM without a network: what the emulated drake-iiwa-driver does, and what the driver makes of it."""
+"""Both ends of LCM without a network: the emulated drake-iiwa-driver, and the driver's view."""
 
 import math
 from collections.abc import Mapping
@@ -76,9 +76,7 @@ class Robot:
             self.period()
 
 
-def test_it_knows_the_time_after_so_many_messages_and_its_position_of_the_interpolator_while_commands_are_taken() -> (
-    None
-):
+def test_it_knows_the_time_after_some_messages_and_the_interpolator_while_commanding() -> None:
     robot = Robot(clock_samples=30)
     told = [robot.period() for _ in range(60)]
     assert [one["utime"] for one in told[:29]] == [-1] * 29
@@ -185,14 +183,14 @@ def test_lies_are_told_as_often_as_was_asked_for() -> None:
     lies, robot = StatusFaults(), Robot(clock_samples=1)
     robot.period(2)
     status = robot.program.status()
-    honest = IIWA_STATUS.decode(lies.told(status))
+    honest = IIWA_STATUS.decode(lies.encode(status))
     joints = [f"joint_position_{name}" for name in ("measured", "measured", "commanded")]
     for kind, member in zip(("backwards", "nan", "push", "zeros"), ("utime", *joints), strict=True):
         lies.plan(kind, 1)
-        assert IIWA_STATUS.decode(lies.told(status))[member] != honest[member]
-        assert IIWA_STATUS.decode(lies.told(status))[member] == honest[member]
+        assert IIWA_STATUS.decode(lies.encode(status))[member] != honest[member]
+        assert IIWA_STATUS.decode(lies.encode(status))[member] == honest[member]
     lies.plan("joints", 2)
-    assert [IIWA_STATUS.decode(lies.told(status))["num_joints"] for _ in range(3)] == [6, 6, 7]
+    assert [IIWA_STATUS.decode(lies.encode(status))["num_joints"] for _ in range(3)] == [6, 6, 7]
     lies.plan("freeze", 1)
     robot.period()
     assert IIWA_STATUS.decode(lies.encode(robot.program.status()))["utime"] == honest["utime"]
@@ -202,7 +200,7 @@ def test_lies_are_told_as_often_as_was_asked_for() -> None:
 
 def test_what_an_emulator_cannot_be_is_refused() -> None:
     for arguments, words in (
-        (["--address", "1.2.3.4:5"], "'1.2.3.4:5' of LCM is none"),
+        (["--address", "1.2.3.4:5"], "address of LCM is '1.2.3.4:5'"),
         (
             ["--gripper", "of_the_arms", "--arms", "two", "--prefixes", "A,B,C"],
             "is not one for all of left, right, or one for each",

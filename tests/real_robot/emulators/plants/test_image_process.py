@@ -1,4 +1,4 @@
-"""Images of an emulated world that a process beside it draws: they are the same, and nobody waits for them."""
+"""Images of an emulated world drawn by another process: they are equal, and delay nothing."""
 
 import logging
 import multiprocessing
@@ -71,7 +71,7 @@ def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_
                     break
                 send(camera, {"camera": "wrist", "after": header["number"]})
     assert matched == 5
-    with pytest.raises(ValueError, match="cameras get their images at a socket of their own"):
+    with pytest.raises(ValueError, match="cameras get their images from a socket of their own"):
         beside.frames()
     (drawing,) = (child for child in multiprocessing.active_children() if child.name == NAME)
     drawing.kill()
@@ -81,7 +81,7 @@ def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_
             beside.advance(IIWA14.home)
         beside.begin(SEED, {})
     assert [record.message for record in caplog.records] == [
-        "The process that draws images is gone; cameras see nothing any more."
+        "The process that draws images is gone; cameras get no more images."
     ]
     for plant in (beside, own):
         plant.close()

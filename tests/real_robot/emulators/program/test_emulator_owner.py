@@ -1,4 +1,4 @@
-"""An emulator program ends when its owner does, also one whose owner never got as far as to connect; and what it refuses."""
+"""An emulator ends with the process that started it, even before that has connected."""
 
 import logging
 import os
@@ -52,7 +52,8 @@ def test_a_program_whose_owner_died_too_early_ends_and_leaves_nothing() -> None:
         )
         assert owner.returncode == -signal.SIGKILL, owner.stderr
         assert (
-            "Whoever started the emulator is gone without having connected to it." in owner.stderr
+            "The process that started the emulator has ended without connecting to it."
+            in owner.stderr
         )
         assert "Traceback" not in owner.stderr
         assert list(Path(folder).iterdir()) == []

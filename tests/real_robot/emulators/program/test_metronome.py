@@ -11,7 +11,7 @@ PERIOD = 0.01
 
 
 def beats(stalls: list[float], *, until: float = 3.0, phase: float = 0.4) -> dict[str, list[float]]:
-    """Returns when each arm's beats were taken by a host that is away at each whole tenth of a second for so long."""
+    """Returns the periods of each arm on a host that is busy every tenth of a second."""
     metronome, found = (
         Metronome(["left", "right"], PERIOD, phase, 0.0),
         dict[str, list[float]](left=[], right=[]),
