@@ -12,7 +12,7 @@ from torch.nn import functional
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 declare_torchvision_operators()  # timm imports torchvision.
-from timm.layers.pos_embed_sincos import (
+from timm.layers.pos_embed_sincos import (  # noqa: E402
     RotaryEmbeddingCat,
     RotaryEmbeddingMixed,
     apply_rot_embed_cat,

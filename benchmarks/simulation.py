@@ -138,7 +138,7 @@ def measure_image(rounds: int) -> Row:
     """
     if find_spec("gym_aloha") is None:
         raise SystemExit(
-            'The peer is not installed: pip install "stringline[third-party]", or leave out `image`.'
+            'gym_aloha is not installed: pip install "stringline[third-party]", or omit `image`.'
         )
     environment = (
         {"MUJOCO_GL": "egl"} | os.environ if "DISPLAY" not in os.environ else dict(os.environ)

@@ -1,4 +1,4 @@
-"""What aloha_sim's module of this name offers, as far as its users call it: `TASK_FACTORIES` and `create_task_env`.
+"""The interface of aloha_sim's module of this name: `TASK_FACTORIES` and `create_task_env`.
 
 Its arms are chains of ALOHA 2's hinges, its task is to turn the right arm away. Everything that a
 user of it meets is as it is there: composer's environment, compiled anew in each episode; 14
@@ -26,7 +26,7 @@ DEFAULT_CAMERAS = ("overhead_cam", "worms_eye_cam", "wrist_cam_left", "wrist_cam
 
 
 def scene() -> str:
-    """Returns the model: both arms, a table whose top lies at 29.9 mm, a ball on it, and four cameras."""
+    """Returns the model: both arms, a table with its top at 29.9 mm, a ball, and four cameras."""
     joints = [
         f"{arm}/{name}" for arm in BASES for name in (*(link[1] for link in LINKS), "left_finger")
     ]
@@ -54,12 +54,17 @@ def scene() -> str:
       <visual><global offwidth="848" offheight="480"/></visual>
       <worldbody>
         <light pos="0 0 2"/>
-        <body name="table" pos="0 0 -0.0701"><geom type="box" size="0.61 0.381 0.1" rgba="0.3 0.3 0.3 1"/></body>
-        <camera name="overhead_cam" pos="0 -0.303794 1.02524" quat="0.976332 0.216277 0 0" {SENSOR}/>
-        <camera name="worms_eye_cam" pos="0 -0.377167 0.0616055" quat="0.672659 0.739953 0 0" {SENSOR}/>
+        <body name="table" pos="0 0 -0.0701">
+          <geom type="box" size="0.61 0.381 0.1" rgba="0.3 0.3 0.3 1"/>
+        </body>
+        <camera name="overhead_cam" pos="0 -0.303794 1.02524"
+          quat="0.976332 0.216277 0 0" {SENSOR}/>
+        <camera name="worms_eye_cam" pos="0 -0.377167 0.0616055"
+          quat="0.672659 0.739953 0 0" {SENSOR}/>
         {arms}
         <body name="ball" pos="0.1 0.05 0.0499">
-          <joint name="ball" type="slide" axis="0 1 0"/><geom type="sphere" size="0.02" rgba="1 0 0 1" mass="0.05"/>
+          <joint name="ball" type="slide" axis="0 1 0"/>
+          <geom type="sphere" size="0.02" rgba="1 0 0 1" mass="0.05"/>
         </body>
       </worldbody>
       <contact>{apart}</contact>
