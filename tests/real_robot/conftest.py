@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ def make_rig(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..
     """Makes rigs, all with the same emulator."""
     made: list[Rig] = []
 
-    def make(limits: SafetyLimits | None = None, **more: object) -> Rig:
+    def make(limits: SafetyLimits | None = None, **more: Any) -> Rig:
         made.append(
             Rig(
                 waiting_emulator,
@@ -118,7 +119,7 @@ def make_rig(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..
                 limits or SafetyLimits.of(ALOHA, soft_start_s=0.0),
                 **more,
             )
-        )  # type: ignore[arg-type]
+        )
         return made[-1]
 
     yield make

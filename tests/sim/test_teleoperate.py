@@ -74,7 +74,9 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
     ) as driver:
         said = command.stdout.readline()
         address = re.fullmatch(
-            r"Open (http://127\.0\.0\.1:\d+) in a browser\. Ctrl-C ends it; the store is .*\n", said
+            r"Open (http://127\.0\.0\.1:\d+) in a browser\. "
+            r"Ctrl-C ends the session; the store is .*\n",
+            said,
         )
         assert address, said
         driver.get(address[1])

@@ -236,9 +236,9 @@ def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: Episod
             "jpeg_quality is 99; allowed",
         ),
         (
-            lambda: LeRobotWriter(images="movie"),
+            lambda: LeRobotWriter(images="movie"),  # type: ignore[arg-type]
             "There is no kind of images 'movie'. .*Allowed: image, video.",
-        ),  # type: ignore[arg-type]
+        ),
         (
             lambda: LeRobotWriter(codec="libx999"),
             "There is no video encoder 'libx999'; PyAV provides libsvtav1",

@@ -107,8 +107,11 @@ def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> 
 
 def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
     encode = PretrainedVisionTransformer(
-        make("siglip").float(), MetricPlaces(), CAYLEY, values=True
-    )  # type: ignore[attr-defined]
+        make("siglip").float(),  # type: ignore[attr-defined]
+        MetricPlaces(),
+        CAYLEY,
+        values=True,
+    )
     tokenise = PretrainedTokens(CAMERAS, encode, 32)
     fuse = VisionTransformer(CAYLEY(heads=2, head_dim=16, axes=3), 32, depth=1)
     with torch.autocast("cpu", torch.bfloat16):

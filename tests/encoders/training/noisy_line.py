@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,17 +49,13 @@ def run(
     before: Callable[[int], None] = lambda step: None,
     model: nn.Module | None = None,
     callbacks: Callbacks | None = None,
-    **settings: object,
+    **settings: Any,
 ) -> tuple[nn.Module, History]:
     """Trains 40 steps."""
     torch.manual_seed(3)
     model = model or Line()
-    trainer = Trainer(
-        **(
-            {"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15, "seed": 5}
-            | settings
-        )
-    )  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15}
+    trainer = Trainer(**(chosen | {"seed": 5} | settings))
     return model, trainer.fit(
         model, Points(before), directory, save_model=lambda _: None, callbacks=callbacks
     )

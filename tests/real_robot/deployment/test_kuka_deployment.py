@@ -122,7 +122,8 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_cloc
 
 def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> None:
     with pytest.raises(
-        ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"
+        ValueError,
+        match=r"FRI 1.11 has no inputs and outputs for a gripper. Set robot.driver",
     ):
         PolicyDeployment(DeploymentSettings.of(settings("robot.driver.version=1.11")))
 

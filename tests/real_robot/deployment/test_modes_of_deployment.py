@@ -124,7 +124,7 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     moving = [state(tick, ALOHA.home + 0.1 * tick) for tick in range(10)]
     late = [replace(one, arms=replace(one.arms, time=one.arms.time + PERIOD / 2)) for one in moving]
     divergence = Divergence(ALOHA)
-    assert divergence.summary(0.0) == ["The twin was never seen at the same time as the arms."]
+    assert divergence.summary(0.0) == ["No states of the arms and of the twin have the same time."]
     divergence.note(moving, late)
     divergence.note(moving, late)  # Nothing counts twice.
     assert divergence.cycles == 9
@@ -136,7 +136,7 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     ]
     other = Divergence(ALOHA)
     other.note(moving, bent)
-    assert "at most by left/elbow 1.000" in other.summary(0.0)[2]
+    assert "largest distance: left/elbow 1.000" in other.summary(0.0)[2]
     assert other.largest[3] == pytest.approx(0.0)
 
 
@@ -174,7 +174,7 @@ def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(
         twin.close()
         device.begin()
         assert device.twin is None
-        assert "The arms go on without their twin" in caplog.text
+        assert "The run continues without the twin" in caplog.text
 
 
 def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(
@@ -242,10 +242,10 @@ def test_a_limits_file_overrules_the_configuration(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (None, "cannot be read: No such file"),
-        ("a: [1", "is no YAML"),
+        ("a: [1", "is not valid YAML"),
         ("7", "must be a list of `name: value`"),
         ("tabel_height: 0.1", "There is no limit 'tabel_height'. Did you mean 'table_height'"),
-        ("speed_share: 0.5", "does not say table_height. Measure the height of the table top"),
+        ("speed_share: 0.5", "lacks table_height. Measure the height of the table top"),
     ],
 )
 def test_a_wrong_limits_file_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
@@ -268,7 +268,7 @@ def test_an_adapter_that_keeps_bytes_back_is_refused_and_says_what_to_do(tmp_pat
     timer.write_text("16\n")
     with pytest.raises(
         ValueError,
-        match=r"keeps bytes back for 16 ms.* sudo tee /sys/bus/usb-serial/devices/ttyUSB3",
+        match=r"delays bytes by 16 ms.* sudo tee /sys/bus/usb-serial/devices/ttyUSB3",
     ):
         check_latency_timer(str(port), tmp_path)
     timer.write_text("1\n")

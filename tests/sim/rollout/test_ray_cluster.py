@@ -162,7 +162,7 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
             pytest.raises(
                 ValueError,
                 match=(
-                    r"does not see the folder /proc/self/fd/\d+ of .* system that all machines "
+                    r"does not see the folder /proc/self/fd/\d+ of .* folder that all machines "
                     r"share"
                 ),
             ),
@@ -286,7 +286,7 @@ def in_a_fresh_process(
             "import sys; sys.modules['ray'] = None",
             'needs ray, which is not installed. Run: pip install "stringline[ray]"',
         ),
-        ("import ray", "Ray would listen on all networks, for it was imported too early."),
+        ("import ray", "Ray was imported too early and would listen on all networks."),
     ],
 )
 def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> None:

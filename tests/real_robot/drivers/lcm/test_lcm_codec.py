@@ -214,7 +214,7 @@ def test_what_is_no_datagram_is_refused_in_words() -> None:
         ),
         (
             head + b"\0\0\0\x63\0\1\0\2" + b"xx",
-            "Piece 1 of 2 with 2 bytes at 99 is none of a message of 100 bytes",
+            "Fragment 1 of 2 with 2 bytes at 99 does not fit a message of 100 bytes",
         ),
     ):
         with pytest.raises(LcmDecodeError, match=words):
