@@ -49,7 +49,7 @@ def test_colour_is_the_mean_over_the_area(
 
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.integers(0, 9))
-def test_the_mean_of_a_image_stays(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
+def test_the_mean_of_an_image_stays(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
     """Areas cover the image once, whatever the sizes; rounding is half a value at most."""
     images = np.random.default_rng(seed).integers(0, 256, (3, *old, 3), np.uint8)
     before, after = images.mean((1, 2)), resample_colour(images, *new).mean((1, 2))

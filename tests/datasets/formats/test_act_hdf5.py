@@ -310,7 +310,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert len(imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].imported) == 1
 
 
-def test_a_image_that_does_not_decode_is_named(
+def test_an_image_that_does_not_decode_is_named(
     tmp_path: Path, imported: Import, record: Record
 ) -> None:
     path = record(tmp_path / "set" / "episode_0.hdf5", images="padded")

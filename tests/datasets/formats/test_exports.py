@@ -176,7 +176,7 @@ def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> N
     )
 
 
-def test_a_slow_camera_shows_a_image_several_times(tmp_path: Path, samples: Any) -> None:
+def test_a_slow_camera_shows_an_image_several_times(tmp_path: Path, samples: Any) -> None:
     arrays, attributes = samples.episode(6)
     for key in ("rgb/overhead", "time/overhead"):
         arrays[key] = arrays[key][::3]

@@ -67,7 +67,7 @@ def test_a_classifier_may_be_missing_from_the_file(weights: Path, theirs: nn.Mod
 
 
 @pytest.mark.parametrize("norm", ["group", "frozen"])
-def test_a_image_is_encoded_by_itself(norm: Norm, weights: Path, images: Tensor) -> None:
+def test_an_image_is_encoded_by_itself(norm: Norm, weights: Path, images: Tensor) -> None:
     """In training too: so a moving average of the weights is the whole network."""
     network = ResNet(norm=norm, weights=weights, options=OPTIONS).train()
     before = {key: value.clone() for key, value in network.state_dict().items()}

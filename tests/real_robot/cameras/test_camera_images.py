@@ -31,7 +31,7 @@ def frame(number: int, settings: CameraSettings = RGBD) -> Frame:
     )
 
 
-def test_a_image_that_waited_keeps_its_age() -> None:
+def test_an_image_that_waited_keeps_its_age() -> None:
     clock = DeviceClock(latency_s=0.01)
     prompt = [clock.captured(5.0 + k / 30, 100.0 + k / 30 + 0.002 * (k % 3)) for k in range(30)]
     assert np.allclose(prompt, 100.0 - 0.01 + np.arange(30) / 30, atol=1e-9)
@@ -81,7 +81,7 @@ def test_a_vertical_field_of_view_is_cropped_to() -> None:
     assert shown.intrinsics[:2, 2].tolist() == pytest.approx([32, 32])
 
 
-def test_colours_are_averaged_over_areas_and_a_image_of_the_right_size_is_left_alone() -> None:
+def test_colours_are_averaged_over_areas_and_an_image_of_the_right_size_is_left_alone() -> None:
     stripes = np.zeros((32, 32, 3), np.uint8)
     stripes[::2] = 200
     settings = CameraSettings(
