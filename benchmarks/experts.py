@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.rollout.world_interface import World

@@ -44,7 +44,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe

@@ -49,7 +49,7 @@ from training_phases import PHASES, Clock, Training
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy

@@ -12,25 +12,25 @@ from pathlib import Path
 import stringline
 from stringline.datasets.command.application import USER_ERROR, run
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 
 COMMAND = "stringline-data"
 TASKS = {
-    "export": "stringline.datasets.commands.transfer_commands:export_store",
-    "import": "stringline.datasets.commands.transfer_commands:import_foreign",
-    "verify": "stringline.datasets.commands.check_commands:verify",
-    "summary": "stringline.datasets.commands.summary_command:summarise_store",
-    "trim": "stringline.datasets.commands.edit_commands:trim_episodes",
-    "delete": "stringline.datasets.commands.edit_commands:delete_episodes",
-    "split": "stringline.datasets.commands.edit_commands:split",
-    "merge": "stringline.datasets.commands.edit_commands:merge_stores",
-    "relabel": "stringline.datasets.commands.edit_commands:relabel_episodes",
-    "filter": "stringline.datasets.commands.edit_commands:filter_episodes",
-    "migrate": "stringline.datasets.commands.check_commands:migrate_store",
-    "archive": "stringline.datasets.commands.archive_command:archive_store",
-    "expand": "stringline.datasets.commands.archive_command:expand_archive",
-    "cache": "stringline.datasets.commands.cache_command:cache_store",
-    "depth": "stringline.datasets.commands.depth_command:estimate_depth_of_store",
+    "export": "stringline.datasets.verbs.transfer_commands:export_store",
+    "import": "stringline.datasets.verbs.transfer_commands:import_foreign",
+    "verify": "stringline.datasets.verbs.check_commands:verify",
+    "summary": "stringline.datasets.verbs.summary_command:summarise_store",
+    "trim": "stringline.datasets.verbs.edit_commands:trim_episodes",
+    "delete": "stringline.datasets.verbs.edit_commands:delete_episodes",
+    "split": "stringline.datasets.verbs.edit_commands:split",
+    "merge": "stringline.datasets.verbs.edit_commands:merge_stores",
+    "relabel": "stringline.datasets.verbs.edit_commands:relabel_episodes",
+    "filter": "stringline.datasets.verbs.edit_commands:filter_episodes",
+    "migrate": "stringline.datasets.verbs.check_commands:migrate_store",
+    "archive": "stringline.datasets.verbs.archive_command:archive_store",
+    "expand": "stringline.datasets.verbs.archive_command:expand_archive",
+    "cache": "stringline.datasets.verbs.cache_command:cache_store",
+    "depth": "stringline.datasets.verbs.depth_command:estimate_depth_of_store",
 }
 
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from stringline.datasets.command.application import run
-from stringline.datasets.contract.arguments import COUNT, WHOLE
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.contract.arguments import WHOLE
+from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.sim.collect import open_recipe_world, task_recipe
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import TaskEnvironment

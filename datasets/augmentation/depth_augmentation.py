@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.augmentation.augment import CameraBatch, Transform, check_range, uniform
-from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE
 
 
 class StereoDepth(Transform):

@@ -31,7 +31,7 @@ from typing import Any, Literal, Self
 
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 
 Array = NDArray[Any]
 Observation = Mapping[str, Array]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import (
     Array,
     Camera,

@@ -12,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 

@@ -11,7 +11,7 @@ import mink
 import mujoco
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 

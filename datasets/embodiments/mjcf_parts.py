@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 

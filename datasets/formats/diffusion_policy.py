@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import exporting
 from stringline.datasets.formats.checks import numbers

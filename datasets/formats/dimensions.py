@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, ActionKind, ActionMode, Array
 from stringline.datasets.formats.checks import LARGEST_ANGLE, LARGEST_POSITION_M, check_values
 from stringline.datasets.formats.grippers import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
 from stringline.datasets.store.episode import StoredEpisode

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library

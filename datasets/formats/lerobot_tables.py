@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.foreign import ForeignDataError

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.formats import exporting, lerobot_tables
 from stringline.datasets.formats.image_codecs import png

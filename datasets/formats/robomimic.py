@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions

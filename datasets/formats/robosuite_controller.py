@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import ActionMode
 
 OPTION = "format.controller={position_m: NUMBER, rotation_rad: NUMBER, relative: true or false}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.transforms import inverse, pose, rotation_about
 from stringline.datasets.pointclouds.clouds import Floats, cloud_cameras, depth_view
 from stringline.datasets.pointclouds.icp import Alignment, PosedSurface, align

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
 from stringline.datasets.store.checksummed_metadata import checksummed_group

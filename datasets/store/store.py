@@ -14,7 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import EpisodeArrays
 from stringline.datasets.contract.validation import check_episode
 from stringline.datasets.files.atomic import write_file

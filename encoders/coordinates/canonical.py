@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import FINITE
+from stringline.datasets.contract.argument_checks import FINITE
 from stringline.encoders.coordinates.geometry import View, patch_depth, patch_places
 from stringline.encoders.coordinates.perturbation import PatchCentres
 from stringline.encoders.positions.precision import values_are_hidden

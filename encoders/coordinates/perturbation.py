@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import NOT_NEGATIVE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
 from stringline.encoders.coordinates.geometry import View, patch_centres
 
 

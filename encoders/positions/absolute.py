@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import FINITE
+from stringline.datasets.contract.argument_checks import FINITE
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import AxialFrequencies
 from stringline.encoders.positions.places import Places

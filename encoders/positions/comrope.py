@@ -18,7 +18,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import NOT_NEGATIVE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
 from stringline.encoders.positions.bases import CayleyBasis
 from stringline.encoders.positions.block_frequencies import LinearlyDependentFrequencies
 from stringline.encoders.positions.frequencies import AxialFrequencies

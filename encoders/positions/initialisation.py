@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import POSITIVE, Range
+from stringline.datasets.contract.argument_checks import POSITIVE, Range
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

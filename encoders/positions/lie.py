@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.encoders.positions.bases import antisymmetric
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import MatrixPlaces

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import FINITE, POSITIVE, unknown_name
+from stringline.datasets.contract.argument_checks import FINITE, POSITIVE, unknown_name
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 GIVES = ("metric", "inverse")

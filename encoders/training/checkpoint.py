@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import stringline
-from stringline.datasets.contract.arguments import unknown_public_name
+from stringline.datasets.contract.argument_checks import unknown_public_name
 from stringline.datasets.files.replaced_directory import replaced_directory
 
 FORMAT = 1

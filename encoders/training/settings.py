@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stringline.datasets.contract.arguments import (
+from stringline.datasets.contract.argument_checks import (
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.geometry import View
 

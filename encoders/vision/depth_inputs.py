@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import COUNT, Range
+from stringline.datasets.contract.argument_checks import COUNT, Range
 from stringline.encoders.coordinates.geometry import View, returned
 from stringline.encoders.coordinates.normals import surface_normals
 

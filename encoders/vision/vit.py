@@ -6,7 +6,7 @@ from typing import Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.vision.attention import PositionalAttention

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import COUNT, POSITIVE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector

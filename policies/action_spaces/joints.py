@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.policies.action_spaces.space import ActionSpace

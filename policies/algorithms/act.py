@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import COUNT, NOT_NEGATIVE, SHARE
+from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, SHARE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean

@@ -12,7 +12,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import COUNT
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean

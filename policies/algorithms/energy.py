@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Range
+from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Range
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.flow import FlowPolicy, FlowSettings

@@ -8,7 +8,7 @@ configuration. Contract and statistics, which come from the data, are separate a
 from dataclasses import dataclass
 from functools import partial
 
-from stringline.datasets.contract.arguments import COUNT
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.policies.action_spaces.space import ActionSpaceFactory, ContractActions
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, TransformerDenoiser
 from stringline.policies.observation.interfaces import ObservationEncoderFactory

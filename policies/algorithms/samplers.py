@@ -14,7 +14,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 
 Prediction = Literal["sample", "v", "epsilon"]
 Sampler = Literal["ddim", "ddpm", "dpm_solver"]

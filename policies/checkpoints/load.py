@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.replaced_directory import standing
 from stringline.datasets.loading.statistics import Statistics, statistics_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, FINITE, NOT_NEGATIVE, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.policies.chunks.chunk import Policy, Session
 from stringline.policies.execution.executed_session import (

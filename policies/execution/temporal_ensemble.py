@@ -8,7 +8,7 @@ time are divided by their sum. This module does not import torch.
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import FINITE
+from stringline.datasets.contract.argument_checks import FINITE
 from stringline.datasets.contract.contract import ActionKind, Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.policies.chunks.chunk_timing import actions_at, postponed

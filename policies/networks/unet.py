@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import COUNT
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.encoders.vision.attention import attend
 from stringline.policies.networks.denoiser import Precomputed, join_heads, split_heads
 

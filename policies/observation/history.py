@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import nn
 
-from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE, SHARE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, SHARE
 from stringline.datasets.contract.contract import Array, Observation
 from stringline.encoders.positions.initialisation import check_wavelengths
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
 from stringline.encoders.positions.precision import values_are_hidden, without_autocast
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.loading.statistics import QUANTILES, Floats, KeyStatistics
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stringline.datasets.contract.arguments import COUNT, SHARE, WHOLE
+from stringline.datasets.contract.argument_checks import COUNT, SHARE, WHOLE
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingFactory

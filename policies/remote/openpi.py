@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.grippers import gripper_convention

@@ -17,7 +17,7 @@ from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
-from stringline.datasets.contract.arguments import COUNT, PORTS, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, PORTS, unknown_name
 from stringline.policies.chunks.chunk import Policy, Session
 from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, plan_with_prefix
 from stringline.policies.remote.arrays import pack, unpack

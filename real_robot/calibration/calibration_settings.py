@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.calibration.board import Board
 from stringline.real_robot.calibration.detections import WORLD

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount, Embodiment
 from stringline.datasets.files.atomic import write_file
 from stringline.real_robot.cameras.camera import CameraError

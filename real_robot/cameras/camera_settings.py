@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import yaml
 
-from stringline.datasets.contract.arguments import (
+from stringline.datasets.contract.argument_checks import (
     COUNT,
     FINITE,
     NOT_NEGATIVE,

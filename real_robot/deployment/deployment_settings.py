@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from stringline.datasets.contract.arguments import POSITIVE, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE, unknown_name
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings

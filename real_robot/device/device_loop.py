@@ -14,8 +14,8 @@ from stringline.real_robot.ipc.mailbox import Mailbox, Record
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.sampler import ChunkSampler
 from stringline.real_robot.safety.stage_cycle import NONE, Freshness
+from stringline.real_robot.safety.target_sampler import ChunkSampler
 
 Clock = Callable[[], float]
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE
 from stringline.real_robot.incidents.incident_files import LogFile
 from stringline.real_robot.incidents.incident_format import LONGEST_PAYLOAD
 from stringline.real_robot.incidents.incident_ring import Mark, Ring, capacity_for, ring_memory

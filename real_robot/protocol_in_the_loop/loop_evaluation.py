@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import COUNT
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, Policy, Session
 from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, plan_with_prefix

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from stringline.real_robot.drivers.fri.fri_link import FriLink
-from stringline.real_robot.drivers.fri.wire import FriDecodeError, read_fields
+from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError, read_fields
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.incidents.incident_format import Entry, Kind
 from stringline.real_robot.incidents.incident_reader import Incident

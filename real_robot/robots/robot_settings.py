@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE, unknown_name
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 
 Arguments = Mapping[str, Any]
 """Keyword arguments of a driver or emulator, which checks them itself."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stringline.datasets.contract.arguments import Range, unknown_name
+from stringline.datasets.contract.argument_checks import Range, unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD

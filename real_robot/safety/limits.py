@@ -7,7 +7,13 @@ from typing import Self, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Range
+from stringline.datasets.contract.argument_checks import (
+    COUNT,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Range,
+)
 from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.safety.limits import CommonLimits, SafetyLimits
 
 # It must be measured, so it has no default in a file.

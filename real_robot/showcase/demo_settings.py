@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
-from stringline.datasets.contract.arguments import COUNT, Range
+from stringline.datasets.contract.argument_checks import COUNT, Range
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.execution.execution import Execution

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import Range
+from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 

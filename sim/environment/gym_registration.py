@@ -16,7 +16,7 @@ from typing import Any
 
 import gymnasium
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.rendering.opengl_context import import_bindings
 from stringline.sim.tasks.task_registry import TASKS, make_task
 

@@ -6,7 +6,7 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import Range, unknown_name
+from stringline.datasets.contract.argument_checks import Range, unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP

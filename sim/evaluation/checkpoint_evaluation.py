@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from stringline.datasets.contract.arguments import COUNT, WHOLE
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.checkpoints.load import find_checkpoint, is_address, open_policy
 from stringline.policies.chunks.chunk import Policy

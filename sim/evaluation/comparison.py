@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from stringline.datasets.contract.arguments import COUNT, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, StoredTask, common_tasks
 from stringline.sim.evaluation.text_tables import text_table

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import COUNT, WHOLE
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.files.atomic import write_file

@@ -10,7 +10,7 @@ from typing import Any, Self
 import yaml
 
 import stringline
-from stringline.datasets.contract.arguments import COUNT, POSITIVE, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.worlds.task_settings import TaskSettings
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pkgutil import resolve_name
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class

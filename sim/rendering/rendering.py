@@ -10,7 +10,7 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.rendering.opengl_context import FORKED, GraphicsContext, forked, open_graphics
 
 Rgb = NDArray[np.uint8]

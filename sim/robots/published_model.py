@@ -8,7 +8,7 @@ from typing import Any, Self
 import mujoco
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.transforms import Matrix, pose
 
 # MuJoCo's colour for geoms without a colour of their own, which have that of their material.

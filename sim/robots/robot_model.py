@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.robots.menagerie import put_on
 from stringline.sim.robots.robot import Robot
 

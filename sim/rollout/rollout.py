@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.chunk_timing import periods_covered

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from dm_control import composer, mjcf
 
-from stringline.datasets.contract.arguments import POSITIVE, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion

@@ -12,7 +12,7 @@ from importlib import import_module, util
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 
 if TYPE_CHECKING:
     from stringline.sim.tasks.tabletop import TabletopTask

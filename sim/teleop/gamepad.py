@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import SHARE, WHOLE
+from stringline.datasets.contract.argument_checks import SHARE, WHOLE
 from stringline.datasets.embodiments.embodiment import Vector
 
 EVENT = struct.Struct("<IhBB")

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from stringline.datasets.contract.arguments import PORTS
+from stringline.datasets.contract.argument_checks import PORTS
 from stringline.datasets.formats.libraries import optional_library
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import WHOLE
+from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.teleop.steering import Speeds, Steering

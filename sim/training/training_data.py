@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stringline.datasets.contract.arguments import POSITIVE
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
 from stringline.datasets.loading.prefetch import Prefetcher

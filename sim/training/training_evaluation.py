@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stringline.datasets.contract.arguments import COUNT, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
 from stringline.sim.evaluation.seed_runner import evaluation_seeds

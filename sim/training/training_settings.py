@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from stringline.datasets.augmentation.augment import Augmentation
-from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE, WHOLE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.interfaces import LoggerFactory
 from stringline.sim.training.initialisation import Initialisation

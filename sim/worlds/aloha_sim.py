@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA, finger_of_opening, opening_of_finger
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import pose

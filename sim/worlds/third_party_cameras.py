@@ -6,7 +6,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, pose

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.validation import check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.experts.expert import Expert
 from stringline.sim.experts.expert_registry import make_expert

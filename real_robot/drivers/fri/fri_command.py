@@ -5,8 +5,8 @@ from typing import Self
 
 from stringline.real_robot.drivers.fri.io_value import IoValue
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE, Joints
+from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
 from stringline.real_robot.drivers.fri.versions import FriVersion
-from stringline.real_robot.drivers.fri.wire import FriDecodeError
 
 COMMAND_ID = 0x34001
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.driver_interface.interlocks import Interlock, describe_interlock
 from stringline.real_robot.driver_interface.safe_command import SafeCommand

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
+from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
 from stringline.real_robot.drivers.fri.versions import FriVersion
-from stringline.real_robot.drivers.fri.wire import FriDecodeError
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 _COMMANDING = (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)

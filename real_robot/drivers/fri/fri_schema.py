@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from stringline.real_robot.drivers.fri.wire import (
+from stringline.real_robot.drivers.fri.protobuf_wire import (
     BYTES,
     FIXED64,
     VARINT,

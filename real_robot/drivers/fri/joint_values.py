@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 
 from stringline.real_robot.drivers.fri.fri_schema import DOUBLE, Field, Kind, Message
-from stringline.real_robot.drivers.fri.wire import BYTES, FIXED64
+from stringline.real_robot.drivers.fri.protobuf_wire import BYTES, FIXED64
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 _TAG = 1 << 3 | FIXED64

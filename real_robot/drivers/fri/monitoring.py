@@ -17,8 +17,8 @@ from stringline.real_robot.drivers.fri.enums import (
     SessionState,
 )
 from stringline.real_robot.drivers.fri.io_value import IoValue
+from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
 from stringline.real_robot.drivers.fri.versions import FriVersion
-from stringline.real_robot.drivers.fri.wire import FriDecodeError
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 MONITORING_ID = 0x245142

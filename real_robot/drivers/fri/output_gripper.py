@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.gripper import GripperState, within
 from stringline.real_robot.drivers.fri.enums import IoDirection, IoType
 from stringline.real_robot.drivers.fri.io_value import IoValue

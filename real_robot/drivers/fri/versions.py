@@ -6,7 +6,7 @@
 
 from dataclasses import dataclass
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri import enums
 from stringline.real_robot.drivers.fri.fri_schema import (
     DOUBLE,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.gripper import GripperSettings
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper

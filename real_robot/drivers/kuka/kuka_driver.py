@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings
 from stringline.real_robot.driver_interface.interlocks import (

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.plants.plant import Plant

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -16,7 +16,7 @@ from stringline.real_robot.drivers.fri.enums import (
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.fri_inbox import usable
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.wire import FriDecodeError
+from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.emulators.fri.connection_quality import QualityMeter
 from stringline.real_robot.emulators.fri.emulated_outputs import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 from stringline.real_robot.emulators.fri.captured_datagrams import Captured

@@ -11,7 +11,7 @@ moves. Here the force of the fingers is fixed: the commanded force only decides 
 import math
 from collections import Counter
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.drivers.lcm.wsg import DEAD_BAND_N

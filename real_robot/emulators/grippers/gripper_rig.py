@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper

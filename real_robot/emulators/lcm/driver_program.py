@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.fri.kuka_server import KukaServer
 from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.monitoring import Joints
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS
 

@@ -7,7 +7,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, VERSIONS
 from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LOOPBACK

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 
-from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 
 KINDS = ("drop", "late", "duplicate", "reorder", "corrupt")
 _LATE_PERIODS = 3

@@ -48,7 +48,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     [
         "os.system",
         "stringline.datasets.store.store.os.remove",
-        "stringline.datasets.contract.arguments.difflib",
+        "stringline.datasets.contract.argument_checks.difflib",
         "subprocess.Popen",
         "stringline..x",
         "stringline.encoders.training.trainer.nn.Linear",

@@ -32,7 +32,7 @@ from stringline.real_robot.ipc import array_messages as messages
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.sampler import ChunkSampler
+from stringline.real_robot.safety.target_sampler import ChunkSampler
 
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True)
 PING = Packet(7, protocol.Instruction.PING, b"")

@@ -17,8 +17,8 @@ from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
-from stringline.real_robot.safety.sampler import ChunkSampler
 from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.target_sampler import ChunkSampler
 
 if TYPE_CHECKING:
     from tests.real_robot.conftest import Rig

@@ -28,8 +28,13 @@ from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.fri_schema import Message
 from stringline.real_robot.drivers.fri.io_value import IoValue
 from stringline.real_robot.drivers.fri.monitoring import MONITORING_ID, Monitoring
+from stringline.real_robot.drivers.fri.protobuf_wire import (
+    FriDecodeError,
+    read_fields,
+    read_varint,
+    varint,
+)
 from stringline.real_robot.drivers.fri.versions import VERSIONS, FriVersion, version_of
-from stringline.real_robot.drivers.fri.wire import FriDecodeError, read_fields, read_varint, varint
 
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
 

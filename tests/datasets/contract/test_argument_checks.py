@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.arguments import (
+from stringline.datasets.contract.argument_checks import (
     COUNT,
     FINITE,
     NOT_NEGATIVE,
