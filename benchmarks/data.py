@@ -1,8 +1,8 @@
 """Windows per second of this store and of other formats, sizes on disk, and waiting in training.
 
-    python benchmarks/data.py --json data.json python benchmarks/data.py --folder /mnt/disk
-    --episodes 24 --cameras 4 --batch 64 --seconds 30 --steps 30 python benchmarks/data.py
-    trainer.batch_size=64
+    python benchmarks/data.py --json data.json
+    python benchmarks/data.py --folder /mnt/disk --episodes 24 --cameras 4 --batch 64 --steps 30
+    python benchmarks/data.py trainer.batch_size=64
 
 A window is RGB and depth of each camera at 128x128, the state, camera geometry and 48 actions;
 every reader returns the same batches (this is checked), copied into new arrays. Rounds are

@@ -1,9 +1,10 @@
 """Success rates of the scripted experts, without images.
 
-    python benchmarks/experts.py --json experts.json python benchmarks/experts.py --only
-    bowl_on_rack --first-seed 1000 --seeds 100 --workers 2 python benchmarks/experts.py --slip 0.02
-    python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8 python
-    benchmarks/experts.py --only kuka_pick kuka_place --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --json experts.json
+    python benchmarks/experts.py --only bowl_on_rack --first-seed 1000 --seeds 100 --workers 2
+    python benchmarks/experts.py --slip 0.02
+    python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
+    python benchmarks/experts.py --only kuka_pick --table-height 0.1 --json high_table.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,

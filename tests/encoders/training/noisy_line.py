@@ -54,8 +54,10 @@ def run(
     """Trains 40 steps."""
     torch.manual_seed(3)
     model = model or Line()
-    chosen: dict[str, Any] = {"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15}
-    trainer = Trainer(**(chosen | {"seed": 5} | settings))
+    chosen: dict[str, Any] = {"steps": 40, "batch_size": 16, "seed": 5}
+    chosen |= {"save_every": 10, "probe_every": 15}
+    chosen |= settings
+    trainer = Trainer(**chosen)
     return model, trainer.fit(
         model, Points(before), directory, save_model=lambda _: None, callbacks=callbacks
     )
