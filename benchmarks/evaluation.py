@@ -7,18 +7,20 @@ The world is that of the hand-over with four RGB-D cameras at 128 pixels. The po
 a little about where they are and takes no time to speak of; what it takes is measured and left out.
 
 Names:
-    runner_overhead  share: the time of an episode in an evaluation by our runner with one worker
-    process, over bare stepping of
-        the same world, with the same actions and the same images, in one process; minus 1. Episodes
-        of both are interleaved, and both worlds exist before the clock starts; the median over
-        episodes; peer `none`.
-    runner_overhead/cpu  the same in processor time of both processes of the runner, which
-    neighbours on a shared machine
-        disturb less; waiting does not show in it. The ratio of sums.
-    runner_start  seconds until the worker process has built its world; peer `none`.
-    episodes_per_minute/<workers>  processes, from the first episode's begin on; peer `1`, ratio of
-    rates. episodes_per_minute/ray_<n>  the same by n actors of a Ray cluster of this machine, where
-    Ray is installed.
+    runner_overhead
+        Share of time that the runner adds: the time of an episode in an evaluation with one worker
+        process, over bare stepping of the same world, with the same actions and images, in one
+        process; minus 1. Episodes of both are interleaved, and both worlds exist before the clock
+        starts; the median over episodes; peer `none`.
+    runner_overhead/cpu
+        The same in processor time of both processes of the runner; ratio of sums. Neighbours on a
+        shared machine disturb it less, and it excludes waiting.
+    runner_start
+        Seconds until the worker process has built its world; peer `none`.
+    episodes_per_minute/<workers>
+        By number of processes, from the start of the first episode; peer `1`, ratio of rates.
+    episodes_per_minute/ray_<n>
+        The same by n actors of a Ray cluster on this machine, where Ray is installed.
 """
 
 import argparse

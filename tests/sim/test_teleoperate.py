@@ -164,7 +164,7 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
     assert said == (
-        f"Kept 1 episode in {store.path}. The take that was open is lost.\n  {name}\n\nStopped.\n"
+        f"Kept 1 episode in {store.path}. The open take is lost.\n  {name}\n\nStopped.\n"
     )
     assert store.leftovers() == []
     check(store.episode(name), height)

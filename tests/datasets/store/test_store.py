@@ -352,7 +352,7 @@ def test_many_open_episodes_need_few_files(
     assert len(episodes) == 20
 
 
-def test_ten_thousand_episodes_open_in_two_seconds(
+def test_ten_thousand_episodes_open_in_twice_the_time_of_parsing_their_metadata(
     store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
 ) -> None:
     """Metadata of the size of four RGB-D cameras and fourteen joints, with checksums."""
@@ -376,7 +376,12 @@ def test_ten_thousand_episodes_open_in_two_seconds(
         folder.mkdir()
         (folder / "zarr.json").write_bytes(data)
     start = time.process_time()
+    for file in store.path.glob("*/zarr.json"):
+        json.loads(file.read_bytes())
+    read = time.process_time() - start
+    start = time.process_time()
     episodes = EpisodeStore.open(store.path).episodes()
-    assert time.process_time() - start < 2
+    taken = time.process_time() - start
+    assert taken < 2 * read
     assert len(episodes) == 10_000
     assert {episode.attributes.contract for episode in episodes} == {large}
