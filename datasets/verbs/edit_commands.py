@@ -81,7 +81,9 @@ def filter_episodes(config: DictConfig) -> None:
 
 def _as_list(value: object) -> list[str]:
     """Returns a list, also for a single text."""
-    return [value] if isinstance(value, str) else [str(entry) for entry in value]  # type: ignore[attr-defined]
+    if isinstance(value, str):
+        return [value]
+    return [str(entry) for entry in value]  # type: ignore[attr-defined]
 
 
 def _print(text: str) -> None:

@@ -148,7 +148,8 @@ class PretrainedVisionTransformer(nn.Module):
             check_foldable(block.attention.k_norm)
         for layer, block in enumerate(blocks):
             block.attention.fold_(self.encodings[layer % len(self.encodings)].basis())
-        self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]
+        folded = [encoding.folded() for encoding in self.encodings]
+        self.encodings = nn.ModuleList(folded)  # type: ignore[assignment]
 
     def _embedded(self, images: Tensor) -> Tensor:
         """Returns the input of the first block, (B, prefix + N, dim)."""

@@ -20,7 +20,8 @@ class LossModule(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the loss of the model."""
-        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]  # nn.Module types every attribute as Tensor | Module.
+        # nn.Module types every attribute as Tensor | Module.
+        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
         return loss
 
 

@@ -61,7 +61,8 @@ def restore_state(
     """
     try:
         with safe_open(state / FILE, framework="pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - safe_open is not a mapping.
+            # safe_open is not a mapping.
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         model.load_state_dict(
             {
                 key.removeprefix("model/"): tensor

@@ -247,4 +247,5 @@ class VisionTransformer(nn.Module):
             cast(Attention, block.attention).fold_(
                 self.encodings[layer % len(self.encodings)].basis()
             )
-        self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]
+        folded = [encoding.folded() for encoding in self.encodings]
+        self.encodings = nn.ModuleList(folded)  # type: ignore[assignment]

@@ -84,7 +84,8 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         ValueError: An argument is unknown or out of range.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - gymnasium's own annotation.
+    # gymnasium's own annotation.
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(
         self,
