@@ -16,7 +16,7 @@ LIGHT = [
     "drivers.fri.fri_driver",
     "drivers.lcm.lcm_driver",
     "safety.filter",
-    "safety.sampler",
+    "safety.target_sampler",
     "device.device_process",
     "device.device_worker",
     "emulators.emulate",
