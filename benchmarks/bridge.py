@@ -3,24 +3,25 @@
     python benchmarks/bridge.py --json bridge.json
 
 Names:
-    cycle/dynamixel/<ours|dynamixel_sdk>  milliseconds of this process's processor time per bus
-    cycle with nine servos: a sync
-        read of current, velocity and position (10 bytes) of all nine, decoded, and a sync write of
-        seven goals; peer `dynamixel_sdk`, ratio of times. Ours should stay below 0.3 ms.
-    cycle_wall/dynamixel/<ours|dynamixel_sdk>  the same by the clock, in which the emulator answers
-    too. loop/aloha/<cycle|jitter|late>  of the device process over two emulated arms that move:
-    median time from one cycle to the
-        next (ms), the 99th percentile of its distance from the period (ms), and cycles that were
-        skipped; peer `none`.
-    decode|encode|answered/<fri|lcm>/...  of KUKA's arms, by `benchmarks/fri.py` and
-    `benchmarks/lcm.py`, each in a process of
-        its own; `--only` leaves parts out.
+    cycle/dynamixel/<ours|dynamixel_sdk>
+        Milliseconds of this process's processor time per bus cycle with nine servos: a sync read of
+        current, velocity and position (10 bytes) of all nine, decoded, and a sync write of seven
+        goals; peer `dynamixel_sdk`, ratio of times. The limit of ours is 0.3 ms.
+    cycle_wall/dynamixel/<ours|dynamixel_sdk>
+        The same by the clock, which includes the emulator's time.
+    loop/aloha/<cycle|jitter|late>
+        The device process with two emulated arms that move: median time from one cycle to the next
+        (ms), the 99th percentile of its deviation from the period (ms), and skipped cycles; peer
+        `none`.
+    decode|encode|answered/<fri|lcm>/...
+        KUKA's arms, by `benchmarks/fri.py` and `benchmarks/lcm.py`, each in a process of its own;
+        `--only` selects parts.
+
 The servos are emulated in a process of their own, without line time: a real line at 1 Mbit/s adds
 2.8 ms per cycle. Rounds of both drivers are interleaved in one run, each driver on an arm of its
 own; the median over rounds counts.
 """
 
-import argparse
 import json
 import statistics
 import struct
@@ -33,7 +34,8 @@ from pathlib import Path
 
 import dynamixel_sdk
 import numpy as np
-from bridge_parts import Entry, tell
+from bridge_parts import show
+from measurement import FOLDER, Row, parser_of, row
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
@@ -46,11 +48,6 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.limits import SafetyLimits
 
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
-# last.
-FOLDER = Path(__file__).resolve().parent
-sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
-
 IDENTS = [servo.ident for servo in VIPERX]
 MASTERS = [servo.ident for servo in VIPERX if servo.master is None]
 FIRST, SIZE = table.PRESENT_CURRENT.address, 10
@@ -61,15 +58,14 @@ Motions = list[tuple[int, int, int]]
 
 
 class Ours:
-    """A cycle by this project's bus."""
+    """A bus cycle with this project's driver."""
 
     def __init__(self, port: str) -> None:
-        """Opens the port."""
         self._bus = Bus(port)
         self._bus.open()
 
     def cycle(self, goal: int) -> Motions:
-        """Reads all servos, makes one goal that of all masters, and returns what was read."""
+        """Reads all servos, sends a goal to all masters, and returns the motions."""
         answers = sync_read({self._bus: IDENTS}, FIRST, SIZE, 0.2)[self._bus]
         found = [MOTION.unpack(answers[ident].data) for ident in IDENTS]
         data = table.GOAL_POSITION.pack(goal)
@@ -84,11 +80,11 @@ class Ours:
 
 
 class Sdk:
-    """The same cycle by the vendor's package."""
+    """The same cycle with the vendor's package."""
 
     def __init__(self, port: str) -> None:
-        """Opens the port."""
-        self._port, packets = dynamixel_sdk.PortHandler(port), dynamixel_sdk.PacketHandler(2.0)
+        self._port = dynamixel_sdk.PortHandler(port)
+        packets = dynamixel_sdk.PacketHandler(2.0)
         assert self._port.openPort()
         assert self._port.setBaudRate(1_000_000)
         self._reader = dynamixel_sdk.GroupSyncRead(self._port, packets, FIRST, SIZE)
@@ -101,7 +97,7 @@ class Sdk:
             assert self._writer.addParam(ident, bytes(4))
 
     def cycle(self, goal: int) -> Motions:
-        """Reads all servos, makes one goal that of all masters, and returns what was read."""
+        """Reads all servos, sends a goal to all masters, and returns the motions."""
         assert self._reader.txRxPacket() == dynamixel_sdk.COMM_SUCCESS
         found = [
             (
@@ -139,7 +135,7 @@ def measure_cycles(rounds: int, cycles: int) -> dict[str, tuple[float, float]]:
             "dynamixel_sdk": sdk.cycle,
         }
         if ours.cycle(2048) != sdk.cycle(2048):
-            raise SystemExit("Both drivers were to read the same, and did not.")
+            raise SystemExit("The drivers read different motions.")
         for _ in range(rounds):
             for name, cycle in drivers.items():
                 processor, clock = time.process_time(), time.perf_counter()
@@ -185,67 +181,50 @@ def measure_loop(seconds: float) -> tuple[float, float, int]:
     return statistics.median(between), jitter, late
 
 
-def measure_dynamixel(rounds: int, cycles: int, seconds: float) -> list[Entry]:
-    """Returns what the servo bus costs, and how the device process over it keeps its time."""
+def measure_dynamixel(rounds: int, cycles: int, seconds: float) -> list[Row]:
+    """Returns the costs of the servo bus and the timing of its device process."""
     found = measure_cycles(rounds, cycles)
-    entries: list[Entry] = []
-    for index, kind in enumerate(("cycle", "cycle_wall")):
-        for name, values in found.items():
-            ratio = values[index] / found["dynamixel_sdk"][index]
-            entries.append(
-                {
-                    "name": f"{kind}/dynamixel/{name}",
-                    "value": values[index],
-                    "unit": "ms",
-                    "peer": "dynamixel_sdk",
-                    "ratio": ratio,
-                }
-            )
-    for name, value in zip(("cycle", "jitter", "late"), measure_loop(seconds), strict=True):
-        unit = "cycles" if name == "late" else "ms"
-        entries.append(
-            {
-                "name": f"loop/aloha/{name}",
-                "value": value,
-                "unit": unit,
-                "peer": "none",
-                "ratio": None,
-            }
-        )
-    return entries
+    peer = found["dynamixel_sdk"]
+    rows = [
+        row(f"{kind}/dynamixel/{name}", took[i], "ms", "dynamixel_sdk", took[i] / peer[i])
+        for i, kind in enumerate(("cycle", "cycle_wall"))
+        for name, took in found.items()
+    ]
+    units = {"cycle": "ms", "jitter": "ms", "late": "cycles"}
+    measured = zip(units.items(), measure_loop(seconds), strict=True)
+    return rows + [row(f"loop/aloha/{name}", value, unit) for (name, unit), value in measured]
 
 
-def measure_kuka(part: str, rounds: int, seconds: float) -> list[Entry]:
-    """Returns what a script beside this one measures, in a process of its own."""
+def measure_kuka(part: str, rounds: int, seconds: float) -> list[Row]:
+    """Runs `fri.py` or `lcm.py` in a process of its own and returns its results."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{part}.json"
         settings = ["--rounds", str(rounds), "--seconds", str(seconds), "--json", str(file)]
-        command = [sys.executable, str(Path(__file__).with_name(f"{part}.py")), *settings]
+        command = [sys.executable, str(FOLDER / f"{part}.py"), *settings]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        found: list[Entry] = json.loads(file.read_text())
+        found: list[Row] = json.loads(file.read_text())
     return found
 
 
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--rounds", type=int, default=20, help="of each driver and codec")
-    parser.add_argument("--cycles", type=int, default=200, help="of the bus, per round")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each device process")
+    """Prints the table and writes it on request."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of each driver and codec")
+    parser.add_argument("--cycles", type=int, default=200, help="bus cycles per round")
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts that are measured"
+        "--seconds", type=float, default=10.0, help="duration of the device process"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="measured parts"
     )
     given = parser.parse_args()
-    entries: list[Entry] = []
+    entries: list[Row] = []
     for part in given.only:
         if part == "dynamixel":
             entries += measure_dynamixel(given.rounds, given.cycles, given.seconds)
         else:
             entries += measure_kuka(part, given.rounds, given.seconds)
-    tell(entries, given.json)
+    show(entries, given.json)
 
 
 if __name__ == "__main__":

@@ -2,30 +2,28 @@
 
     MUJOCO_GL=egl python benchmarks/calibration.py --seeds 10 --json calibration.json
 
-Each seed knocks the camera by 10 to 30 mm and 1 to 3 degrees in a direction of its own, moves each
+Each seed displaces the camera by 10 to 30 mm and 1 to 3 degrees in a random direction, moves each
 pose of `configs/calibration` by up to 0.03 rad per joint, and draws all noise anew: of images (2 of
 255 per colour), of encoders (0.0001 rad), and of depth (the model of a stereo camera,
-`sim/rendering/depth_sensor.py`). The table says how far the result is from the truth: the worst
-seed, the median, and what the calibration itself said of it.
+`sim/rendering/depth_sensor.py`). The table has the error of the result: of the worst seed, the
+median, and the residual that the calibration itself reports.
 
 Names in the JSON:
-    eye_in_hand, eye_to_hand, clouds, each with /mm and /deg: the worst seed; peer `none`.
-    closed_form/eye_in_hand and closed_form/eye_to_hand, each with /mm and /deg: the same of the
-    best of OpenCV's closed forms
-        alone, before the refinement; ratio to it in the rows above.
+    <eye_in_hand|eye_to_hand|clouds>/<mm|deg>
+        The worst seed; peer `closed_form`, for clouds `none`.
+    closed_form/<eye_in_hand|eye_to_hand>/<mm|deg>
+        The same of the best of OpenCV's closed forms alone, before the refinement; peer `none`.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
+from measurement import Row, parser_of, row, write_rows
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
@@ -49,29 +47,29 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One seed.
+    """Errors of one seed, positions in mm and angles in degrees.
 
     Attributes:
-        mm: From the truth.
-        degrees: The same.
-        said_mm: What was left over at poses that were held out.
-        said_deg: The same.
-        start_mm: Of the best closed form, from the truth; nan where there is none.
-        start_deg: The same.
-        knock_mm: How far the camera was from the drawing.
+        mm: Error of the result.
+        degrees: Error of the result.
+        residual_mm: Residual at held-out poses.
+        residual_deg: Residual at held-out poses.
+        start_mm: Error of the best closed form; NaN without one.
+        start_deg: Error of the best closed form; NaN without one.
+        moved_mm: Displacement of the camera.
     """
 
     mm: float
     degrees: float
-    said_mm: float
-    said_deg: float
+    residual_mm: float
+    residual_deg: float
     start_mm: float
     start_deg: float
-    knock_mm: float
+    moved_mm: float
 
 
-def knock_of(rng: np.random.Generator) -> Matrix:
-    """Draws how a camera is knocked, in its own frame (4, 4)."""
+def displacement(rng: np.random.Generator) -> Matrix:
+    """Draws the displacement (4, 4) of a camera in its own frame."""
     way, axis = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, 3)))
     return pose(
         rng.uniform(0.01, 0.03) * way, rotation_about(axis, np.radians(rng.uniform(1.0, 3.0)))
@@ -85,8 +83,8 @@ def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) ->
     settings = CalibrationSettings.of(plain, IIWA14)
     assert settings.poses is not None
     (name,) = settings.cameras
-    knock = knock_of(rng)
-    cell.begin(seed, {name: knock})
+    moved_camera = displacement(rng)
+    cell.begin(seed, {name: moved_camera})
     captures = CaptureSet(settings, cell.embodiment, cell.contract, folder, lambda _: None)
     for number, q in enumerate(settings.poses, 1):
         moved = q + JITTER_RAD * rng.uniform(-1, 1, len(q))
@@ -103,50 +101,32 @@ def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) ->
         else (np.nan, np.nan)
     )
     found = size_of(inverse(truth) @ camera.T_parent_camera)
-    return Trial(*found, camera.residual_mm, camera.residual_deg, *start, size_of(knock)[0])
+    return Trial(*found, camera.residual_mm, camera.residual_deg, *start, size_of(moved_camera)[0])
 
 
-def rows_of(name: str, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Returns what goes into the JSON."""
+def rows_of(name: str, trials: Sequence[Trial]) -> list[Row]:
+    """Returns the lines of results of one kind of calibration."""
     rows = []
     for unit, ours, theirs in (("mm", "mm", "start_mm"), ("deg", "degrees", "start_deg")):
         worst, start = (max(getattr(each, field) for each in trials) for field in (ours, theirs))
-        known = bool(np.isfinite(start))
-        rows.append(
-            {
-                "name": f"{name}/{unit}",
-                "value": worst,
-                "unit": unit,
-                "peer": "closed_form" if known else "none",
-                "ratio": worst / start if known else None,
-            }
-        )
-        if known:
-            rows.append(
-                {
-                    "name": f"closed_form/{name}/{unit}",
-                    "value": start,
-                    "unit": unit,
-                    "peer": "none",
-                    "ratio": None,
-                }
-            )
+        if np.isfinite(start):
+            rows.append(row(f"{name}/{unit}", worst, unit, "closed_form", worst / start))
+            rows.append(row(f"closed_form/{name}/{unit}", start, unit))
+        else:
+            rows.append(row(f"{name}/{unit}", worst, unit))
     return rows
 
 
 def main() -> None:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--px", type=int, default=480, help="rows and columns of the images")
-    parser.add_argument("--only", choices=tuple(ROWS), help="one way only")
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument("--only", choices=tuple(ROWS), help="one kind only")
     arguments = parser.parse_args()
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     sys.stdout.write(
-        f"{'':<12} {'knocked':>8} {'off, worst':>22} {'off, median':>22} {'said, median':>22} "
+        f"{'':<12} {'moved':>8} {'error, worst':>22} {'median':>22} {'residual, median':>22} "
         f"{'closed form, worst':>22}\n"
     )
     for name in [arguments.only] if arguments.only else list(ROWS):
@@ -161,9 +141,9 @@ def main() -> None:
         pairs = [
             ("mm", "degrees", np.max),
             ("mm", "degrees", np.median),
-            ("said_mm", "said_deg", np.median),
+            ("residual_mm", "residual_deg", np.median),
+            ("start_mm", "start_deg", np.max),
         ]
-        pairs.append(("start_mm", "start_deg", np.max))
         values = {
             field: np.array([getattr(each, field) for each in trials]) for field in vars(trials[0])
         }
@@ -172,14 +152,13 @@ def main() -> None:
             f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg"
             for mm, deg, combine in known
         ]
-        knocked = max(each.knock_mm for each in trials)
+        moved = max(each.moved_mm for each in trials)
         sys.stdout.write(
-            f"{name:<12} {knocked:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n"
+            f"{name:<12} {moved:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n"
         )
         sys.stdout.flush()
         found += rows_of(name, trials)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    write_rows(found, arguments.json)
 
 
 if __name__ == "__main__":

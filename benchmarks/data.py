@@ -9,39 +9,41 @@ every reader returns the same batches (this is checked), copied into new arrays.
 interleaved in one process.
 
 Names:
-    windows/<ours|memmap|zarr|diffusion_policy|lerobot>  files in the page cache; windows per second
-    of processor time, which
-        neighbours on a shared machine disturb less than the clock; peer `memmap`, ratio of rates,
-        the median over rounds. zarr is zarr's own reader on our store; the others are described in
-        window_readers.py. lerobot's decoder may use several threads, and all count.
-    cold/<ours|memmap>  windows per second by the clock, the files dropped from the page cache
-    before each round; peer `memmap`. size/<ours|archive|diffusion_policy|lerobot>  MiB on disk;
-    peer `ours`, ratio of sizes. lerobot: colour only, with loss. loader/<cameras>x128_rgbd  samples
-    per second by the clock of the training loader alone, collated into tensors; peer `none`.
-    input_wait/train  share of the time of training, with the default recipe unless it is changed,
-    in which it waits for data;
-        peer `none`.
+    windows/<ours|memmap|zarr|diffusion_policy|lerobot>
+        Windows per second of processor time, with the files in the page cache; neighbours on a
+        shared machine disturb it less than the clock. Peer `memmap`, ratio of rates, the median
+        over rounds. zarr is zarr's own reader on our store; window_readers.py describes the others.
+        lerobot's decoder may use several threads, and all count.
+    cold/<ours|memmap>
+        Windows per second by the clock, with the files dropped from the page cache before each
+        round; peer `memmap`.
+    size/<ours|archive|diffusion_policy|lerobot>
+        MiB on disk; peer `ours`, ratio of sizes. lerobot: colour only, with loss.
+    loader/<cameras>x128_rgbd
+        Samples per second by the clock of the training loader alone, collated into tensors; peer
+        `none`.
+    input_wait/train
+        Share of the time of training in which it waits for data, by default with the default
+        recipe; peer `none`.
 
-Large blocks stay with the process, as under `make` (the variables of malloc in the Makefile); else
-half of the time goes into fetching them again from the system.
+The process keeps large blocks, as under `make` (the variables of malloc in the Makefile); otherwise
+half of the time is spent on their allocation.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from input_wait import measure_input_wait
+from measurement import ALLOCATOR, Row, parser_of, restart_with, row, write_rows
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 from recorded_noise import CHUNK, SIZE, write_store
-from torch import Tensor, nn
 from window_readers import (
     Reader,
     diffusion_policy_reader,
@@ -50,26 +52,14 @@ from window_readers import (
     zarr_reader,
 )
 
-import stringline
-from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.editing.archive import archive
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.checkpoint import build
-from stringline.policies.checkpoints.load import build_policy
 from stringline.sim.training.training_data import WindowBatches
 
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "SVT_LOG": "1",
-}
 SLOW = ("zarr", "diffusion_policy", "lerobot")
 LOST_COLOUR = 16.0
 COLD_ROUNDS, COLD_BATCHES = 3, 4
-Row = dict[str, object]
 
 
 def measure(
@@ -91,7 +81,7 @@ def measure(
 
 
 def measure_cold(store: EpisodeStore, batch: int) -> dict[str, float]:
-    """Returns windows per second by the clock where every image comes from the disk."""
+    """Returns windows per second by the clock when every image comes from the disk."""
     openers: dict[str, Callable[[Windows], Reader]] = {
         "ours": lambda windows: windows.batch,
         "memmap": lambda windows: memmap_reader(store, windows),
@@ -111,7 +101,7 @@ def measure_cold(store: EpisodeStore, batch: int) -> dict[str, float]:
 
 
 def drop_from_page_cache(folder: Path) -> None:
-    """Asks the system to forget what it holds of files that are on the disk and not mapped."""
+    """Drops files that are on the disk and not mapped from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -120,7 +110,7 @@ def drop_from_page_cache(folder: Path) -> None:
 
 
 def measure_loader(windows: Windows, batch: int, seconds: float) -> float:
-    """Returns samples per second by the clock that the training loader gives when nobody trains."""
+    """Returns samples per second by the clock of the training loader without a training."""
     with contextlib.closing(WindowBatches(windows, batch, seed=0).stream(0, 1 << 30)) as batches:
         for _ in range(4):
             next(batches)
@@ -128,66 +118,6 @@ def measure_loader(windows: Windows, batch: int, seconds: float) -> float:
         while time.perf_counter() - start < seconds or not samples:
             samples += len(next(batches)["action"])
         return samples / (time.perf_counter() - start)
-
-
-class TimedBatches:
-    """Batches, and how long was waited for them after the first."""
-
-    def __init__(self, batches: WindowBatches) -> None:
-        """Has measured nothing yet."""
-        self._batches = batches
-        self.waited_s, self.started = 0.0, 0.0
-
-    def stream(
-        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
-    ) -> Iterator[Mapping[str, Tensor]]:
-        """Yields what the batches yield."""
-        with contextlib.closing(
-            self._batches.stream(first_step, last_step, process, processes)
-        ) as stream:
-            yield next(stream)
-            self.started = time.perf_counter()
-            while True:
-                asked = time.perf_counter()
-                batch = next(stream, None)
-                self.waited_s += time.perf_counter() - asked
-                if batch is None:
-                    return
-                yield batch
-
-
-def measure_input_wait(
-    store: EpisodeStore, folder: Path, steps: int, changes: Sequence[str]
-) -> float:
-    """Returns the share of training time after the first batch that is spent waiting for data."""
-    overrides = [
-        f"dataset.path={store.path}",
-        f"trainer.steps={steps}",
-        f"trainer.probe_every={steps}",
-        *changes,
-    ]
-    configuration = Configuration(
-        (Path(stringline.__file__).parent / "configs").absolute(), "train", "data.py"
-    )
-    settings = OmegaConf.to_container(configuration.composed(overrides), resolve=True)
-    assert isinstance(settings, dict)
-    policy = build_policy(
-        settings["policy"],
-        store.episodes()[0].attributes.contract,
-        Statistics.of_store(store, store.names()),
-    )
-    trainer = build(settings["trainer"])
-    windows = Windows(
-        store, chunk=policy.chunk, cameras=[camera.name for camera in policy.contract.cameras]
-    )
-    batches = TimedBatches(WindowBatches(windows, trainer.batch_size, seed=0))
-    ended = []
-
-    def end(model: nn.Module) -> None:
-        ended.append(time.perf_counter())
-
-    trainer.fit(policy, batches, folder, save_model=end)
-    return batches.waited_s / (ended[0] - batches.started)
 
 
 def check(readers: Mapping[str, Reader], count: int) -> None:
@@ -204,7 +134,7 @@ def check(readers: Mapping[str, Reader], count: int) -> None:
 
 
 def _check_colours(got: NDArray[np.uint8], expected: NDArray[np.uint8], key: str) -> None:
-    shifted = np.roll(expected, 1, axis=2)  # What the next frame shows.
+    shifted = np.roll(expected, 1, axis=2)  # The next frame.
     distance, to_next = (
         np.abs(got.astype(float) - images).mean() for images in (expected, shifted)
     )
@@ -214,7 +144,7 @@ def _check_colours(got: NDArray[np.uint8], expected: NDArray[np.uint8], key: str
 
 
 def size_mib(folder: Path) -> float:
-    """Returns what the files of a folder hold."""
+    """Returns the size of the files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 
@@ -233,11 +163,11 @@ def run(folder: Path, arguments: argparse.Namespace) -> list[Row]:
     check(readers, len(windows))
     rates = measure(readers, len(windows), arguments.batch, arguments.seconds)
     rows = [
-        row(f"windows/{name}", rate, "windows/cpu-s", "memmap", rates["memmap"])
+        row(f"windows/{name}", rate, "windows/cpu-s", "memmap", rate / rates["memmap"])
         for name, rate in rates.items()
     ]
     rows += [
-        row(f"cold/{name}", rate, "windows/s", "memmap", cold["memmap"])
+        row(f"cold/{name}", rate, "windows/s", "memmap", rate / cold["memmap"])
         for name, rate in cold.items()
     ]
     archive(store, str(folder / "archive"))
@@ -247,50 +177,27 @@ def run(folder: Path, arguments: argparse.Namespace) -> list[Row]:
     }
     sizes |= {name: size_mib(folder / name) for name in ("diffusion_policy", "lerobot")}
     rows += [
-        row(f"size/{name}", size, "MiB", "ours", sizes["ours"]) for name, size in sizes.items()
+        row(f"size/{name}", size, "MiB", "ours", size / sizes["ours"])
+        for name, size in sizes.items()
     ]
     loader = measure_loader(windows, arguments.batch, arguments.seconds / 3)
-    rows.append(row(f"loader/{arguments.cameras}x{SIZE}_rgbd", loader, "samples/s", "none", None))
+    rows.append(row(f"loader/{arguments.cameras}x{SIZE}_rgbd", loader, "samples/s"))
     wait = measure_input_wait(store, folder / "run", arguments.steps, arguments.changes)
-    rows.append(row("input_wait/train", wait, "share", "none", None))
+    rows.append(row("input_wait/train", wait, "share"))
     return rows
 
 
-def row(name: str, value: float, unit: str, peer: str, of_peer: float | None) -> Row:
-    """Returns a line of the table."""
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "peer": peer,
-        "ratio": None if of_peer is None else value / of_peer,
-    }
-
-
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    """Prints the table and writes it on request."""
+    restart_with(ALLOCATOR | {"SVT_LOG": "1"})
+    parser = parser_of(__doc__)
     parser.add_argument(
-        "--folder",
-        type=Path,
-        help="where to put the data, by default the folder for temporary files",
+        "--folder", type=Path, help="folder of the data, by default that for temporary files"
     )
-    for name, default in (
-        ("episodes", 24),
-        ("cameras", 4),
-        ("batch", 64),
-        ("seconds", 30),
-        ("steps", 30),
-    ):
+    sizes = {"episodes": 24, "cameras": 4, "batch": 64, "seconds": 30, "steps": 30}
+    for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument(
-        "changes", nargs="*", help="to the recipe of training, as stringline-train takes them"
-    )
+    parser.add_argument("changes", nargs="*", help="overrides of stringline-train")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         rows = run(Path(folder), arguments)
@@ -299,8 +206,7 @@ def main() -> None:
         number = f"{value:,.0f}" if isinstance(value, float) and value >= 100 else f"{value:.3g}"
         beside = "" if ratio is None else f"{ratio:.4f} x {entry['peer']}"
         print(f"{entry['name']:<26} {number:>12} {entry['unit']:<14}{beside}")
-    if arguments.json:
-        write_file(arguments.json, json.dumps(rows, indent=2).encode())
+    write_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a position encoding costs: one attention layer with it, in units of the same layer without.
+"""Costs of position encodings: an attention layer with one, relative to the layer without one.
 
     python benchmarks/encodings.py --json encodings.json
     python benchmarks/encodings.py --tokens 196 --rounds 5 --only cayley circulant --skip-compiled
@@ -14,27 +14,23 @@ Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ra
 The layer is that of a ViT-B by default: dim 768, 12 heads, batch 8, float32. Every token has its
 own metric place, different in each example (timm's: one grid for all), and places are prepared anew
 for each call, as in a network of a single layer: the worst case. Encodings are measured in turn,
-round after round, by the clock on the wall. The time is the best round of each; the ratio is the
-median over rounds of its time to that of `none` in the same round, which other work on the machine
-disturbs least. LieRE of whole heads and the exponentials of ComRoPE are left out above 512 tokens,
-where they need more than 24 GB. A line whose slowest rounds are much slower than its best
-(`spread`) was measured on a busy machine: repeat it.
+round after round, by the clock. The value is the best round of each; the ratio is the median over
+rounds of its time to that of `none` in the same round, which other work on the machine disturbs
+least. LieRE of whole heads and the exponentials of ComRoPE are omitted above 512 tokens, where they
+need more than 24 GB. If `spread`, the median round over the best one, is large, the machine was
+busy: repeat the measurement.
 """
 
-import argparse
 import copy
-import json
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import truediv
-from pathlib import Path
 
 import torch
 import torch._dynamo
+from measurement import Row, parser_of, restart_with, row, write_rows
 from published_encodings import (
     CayleyPerToken,
     CirculantByFft,
@@ -53,11 +49,6 @@ from stringline.encoders.positions.presets import CayleyString, CirculantString,
 from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.vision.attention import PositionalAttention
-
-# This file is named like a package of the standard library. torch.compile hands sys.path to a
-# process that tries the processor's vector instructions; with this folder in it that process cannot
-# start, and all is compiled without them.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 METRES = (0.04, 2.0)
@@ -96,7 +87,7 @@ PEERS: dict[str, Callable[[int, int], nn.Module]] = {
 }
 # Matrices as wide as a head for every token: with many tokens they need more than 24 GB.
 LARGE, FEW_TOKENS = ("liere_64", "liere_64_per_token", "comrope_per_token"), 512
-# torch.compile takes about twenty seconds for each, so only what one would compile.
+# torch.compile takes about twenty seconds for each, so only encodings that users would compile.
 COMPILED = (
     "none",
     "rope",
@@ -112,10 +103,9 @@ COMPILED = (
 
 
 class Layer(nn.Module):
-    """Attention among tokens, their places included."""
+    """Attention among tokens, including the preparation of their places."""
 
     def __init__(self, encoding: PositionEncoding, *, values: bool) -> None:
-        """Makes the layer for the sizes of the encoding."""
         super().__init__()
         self.encoding = encoding
         self.attention = PositionalAttention(
@@ -130,7 +120,7 @@ class Layer(nn.Module):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a layer is run on."""
+    """Input of a layer."""
 
     tokens: int
     batch: int
@@ -148,7 +138,7 @@ class Setting:
 
 
 def layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
-    """Yields every layer that was asked for and has room, by the name of its encoding."""
+    """Yields the chosen layers that fit into memory, by the name of the encoding."""
     for name, layer in _all_layers(setting, only):
         if setting.tokens <= FEW_TOKENS or name not in LARGE:
             yield name, layer
@@ -171,7 +161,7 @@ def _all_layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn
 
 
 def runs(setting: Setting, layer: nn.Module) -> dict[str, Callable[[], None]]:
-    """Returns what is timed: the forward pass alone, and both passes."""
+    """Returns the timed functions: the forward pass alone, and both passes."""
     x, coordinates = setting.draw()
     autocast = torch.autocast(setting.device, torch.bfloat16, enabled=setting.dtype == "bfloat16")
 
@@ -189,7 +179,7 @@ def runs(setting: Setting, layer: nn.Module) -> dict[str, Callable[[], None]]:
 
 
 def seconds(run: Callable[[], None], device: str) -> float:
-    """Returns how long one call takes."""
+    """Returns the time of one call."""
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -199,9 +189,7 @@ def seconds(run: Callable[[], None], device: str) -> float:
     return time.perf_counter() - start
 
 
-def measure(
-    setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[str]
-) -> list[dict[str, object]]:
+def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[str]) -> list[Row]:
     """Times all layers in turn and returns one entry per name."""
     torch._dynamo.config.recompile_limit = 1000  # All layers are compilations of the same code.
     timed: dict[tuple[str, str, str], Callable[[], None]] = {}
@@ -225,33 +213,22 @@ def measure(
             took[key].append(seconds(run, setting.device))
     best = {key: min(times) for key, times in took.items()}
     return [
-        {
-            "name": f"layer/{name}/{setting.tokens}/{passes}/{kind}",
-            "value": 1e3 * best[name, passes, kind],
-            "unit": "ms",
-            "peer": PEER,
-            "ratio": statistics.median(
-                map(truediv, took[name, passes, kind], took[PEER, passes, kind])
-            ),
-            "spread": sorted(took[name, passes, kind])[rounds // 2] / best[name, passes, kind],
-        }
+        row(
+            f"layer/{name}/{setting.tokens}/{passes}/{kind}",
+            1e3 * best[name, passes, kind],
+            "ms",
+            PEER,
+            statistics.median(map(truediv, took[name, passes, kind], took[PEER, passes, kind])),
+            spread=sorted(took[name, passes, kind])[rounds // 2] / best[name, passes, kind],
+        )
         for (name, passes, kind) in timed
     ]
 
 
-def keep_large_blocks() -> None:
-    """Restarts the process with a malloc that keeps large blocks, as the Makefile sets it."""
-    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
-
-
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    keep_large_blocks()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    """Prints the table and writes it on request."""
+    restart_with(ALLOCATOR)
+    parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[196, 1024])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--dim", type=int, default=768)
@@ -262,9 +239,9 @@ def main() -> None:
         "--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch"
     )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--only", nargs="+", default=[], help="these encodings, and none")
+    parser.add_argument("--only", nargs="+", default=[], help="these encodings besides `none`")
     parser.add_argument(
-        "--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes"
+        "--skip-compiled", action="store_true", help="omit torch.compile, which takes minutes"
     )
     given = parser.parse_args()
     known = [*OURS, *(f"{name}_values" for name in VALUES), *PEERS]
@@ -273,7 +250,7 @@ def main() -> None:
             parser.error(str(unknown_name("encoding", name, known)))
     if given.threads:
         torch.set_num_threads(given.threads)
-    entries: list[dict[str, object]] = []
+    entries: list[Row] = []
     for tokens in given.tokens:
         setting = Setting(tokens, given.batch, given.dim, given.heads, given.dtype, given.device)
         measured = measure(
@@ -288,8 +265,7 @@ def main() -> None:
             )
             print(f"{entry['name']:55s} {figures}   spread {entry['spread']:.2f}", flush=True)
         entries += measured
-        if given.json is not None:
-            given.json.write_text(json.dumps(entries, indent=2) + "\n")
+        write_rows(entries, given.json)
 
 
 if __name__ == "__main__":

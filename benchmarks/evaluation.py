@@ -4,7 +4,7 @@
     python benchmarks/evaluation.py --episodes 10 --seconds 15 --workers 1 2 4 --ray 1 2
 
 The world is that of the hand-over with four RGB-D cameras at 128 pixels. The policy moves the arms
-a little about where they are and takes no time to speak of; what it takes is measured and left out.
+a little around their pose; its own small time is measured and subtracted.
 
 Names:
     runner_overhead
@@ -25,45 +25,37 @@ Names:
 
 import argparse
 import importlib.util
-import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
-# The script's folder holds a file that is named like a package of the standard library; processes
-# that are started with our sys.path must not find it.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+import numpy as np
+import psutil
+from measurement import Row, parser_of, row, write_rows
+from numpy.typing import NDArray
 
-import numpy as np  # noqa: E402
-import psutil  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-
-from stringline.datasets.contract.contract import Contract, Observation  # noqa: E402
-from stringline.datasets.files.atomic import write_file  # noqa: E402
-from stringline.policies.chunks.chunk import ActionChunk, Session  # noqa: E402
-from stringline.sim.environment.environment import TaskEnvironment  # noqa: E402
-from stringline.sim.environment.factory import make_environment  # noqa: E402
-from stringline.sim.evaluation.runner import Evaluation  # noqa: E402
-from stringline.sim.evaluation.seed_runner import evaluation_seeds  # noqa: E402
-from stringline.sim.rollout.cluster import Cluster, LocalCluster  # noqa: E402
-from stringline.sim.rollout.ray_cluster import RayCluster  # noqa: E402
-from stringline.sim.rollout.rollout import due_actions  # noqa: E402
+from stringline.datasets.contract.contract import Contract, Observation
+from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.factory import make_environment
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.rollout.cluster import Cluster, LocalCluster
+from stringline.sim.rollout.ray_cluster import RayCluster
+from stringline.sim.rollout.rollout import due_actions
 
 EXECUTE_STEPS, CHUNK = 24, 48
-Row = dict[str, object]
 
 
 class Still:
     """A policy of random moves that records episode starts, its own time and executed actions.
 
     Args:
-        contract: Of the world.
-        between: Called between two episodes, with the seed and the actions of the one that has
-            ended; it costs nothing.
+        contract: Contract of the world.
+        between: Called between two episodes with the seed and the actions of the ended one; its
+            time does not count.
     """
 
     def __init__(
@@ -71,20 +63,27 @@ class Still:
         contract: Contract,
         between: Callable[[int, list[NDArray[np.float64]]], None] | None = None,
     ) -> None:
-        self.contract, self._between = contract, between
-        self.first, self.begun, self.seconds = 0.0, 0.0, list[float]()
-        self.seed, self.actions, self.own = -1, list[NDArray[np.float64]](), 0.0
-        self.cpu_begun, self.cpu_own, self.cpu_seconds = 0.0, 0.0, list[float]()
+        self.contract = contract
+        self._between = between
+        self.first = self.begun = self.own = 0.0
+        self.cpu_begun = self.cpu_own = 0.0
+        self.seconds = list[float]()
+        self.cpu_seconds = list[float]()
+        self.seed = -1
+        self.actions = list[NDArray[np.float64]]()
         self._worker: psutil.Process | None = None
 
     def session(self, seed: int) -> Session:
-        """Ends the last episode and begins one."""
+        """Ends the last episode and begins another one."""
         if self.seed >= 0 and self._between is not None:
             self.seconds.append(time.perf_counter() - self.begun - self.own)
             self.cpu_seconds.append(self._processor_time() - self.cpu_begun - self.cpu_own)
             self._between(self.seed, self.actions)
-        self.seed, self.actions, self.own, self.cpu_own = seed, [], 0.0, 0.0
-        self.begun, self.cpu_begun = time.perf_counter(), self._processor_time()
+        self.seed = seed
+        self.actions = []
+        self.own = self.cpu_own = 0.0
+        self.begun = time.perf_counter()
+        self.cpu_begun = self._processor_time()
         self.first = self.first or self.begun
         return StillSession(self, np.random.default_rng(seed))
 
@@ -96,11 +95,11 @@ class Still:
 
 
 class StillSession:
-    """One episode of it."""
+    """An episode of `Still`."""
 
     def __init__(self, policy: Still, rng: np.random.Generator) -> None:
-        """Begins."""
-        self._policy, self._rng = policy, rng
+        self._policy = policy
+        self._rng = rng
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Plans `CHUNK` steps."""
@@ -122,9 +121,9 @@ class StillSession:
 def step_bare(
     world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]
 ) -> tuple[float, float]:
-    """Returns the seconds of an episode without a runner: the same actions, images when due.
+    """Returns the time of an episode without a runner, by the clock and of the processor.
 
-    By the clock, and of processor time.
+    Actions are the same; images are rendered when they are due.
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     world.begin(seed)
@@ -146,8 +145,7 @@ def measure_overhead(
         world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions))
     )
     start = time.perf_counter()
-    # The first episode warms both up, and the last one has no successor whose begin would show its
-    # end.
+    # The first episode is a warm-up, and the start of a successor shows the end of an episode.
     Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=1).run(
         evaluation_seeds(episodes + 2)
     )
@@ -164,7 +162,7 @@ def measure_rate(
     workers: int,
     episodes: int,
 ) -> float:
-    """Returns episodes per minute, from the first one's begin to the end of everything."""
+    """Returns episodes per minute, from the start of the first one to the end of the last one."""
     policy = Still(contract)
     evaluation = Evaluation(
         policy, make, execute_steps=EXECUTE_STEPS, workers=workers, cluster=cluster
@@ -195,32 +193,19 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             )
     peer = str(arguments.workers[0])
     return rows + [
-        row(f"episodes_per_minute/{name}", rate, "episodes/min", peer, rates[peer])
+        row(f"episodes_per_minute/{name}", rate, "episodes/min", peer, rate / rates[peer])
         for name, rate in rates.items()
     ]
 
 
-def row(
-    name: str, value: float, unit: str, peer: str = "none", of_peer: float | None = None
-) -> Row:
-    """Returns a line of the table."""
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "peer": peer,
-        "ratio": None if of_peer is None else value / of_peer,
-    }
-
-
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    """Prints the table and writes it on request."""
+    parser = parser_of(__doc__)
     parser.add_argument(
-        "--episodes", type=int, default=24, help="for the overhead, and per worker for the rates"
+        "--episodes",
+        type=int,
+        default=24,
+        help="for the overhead, and per worker for rates",
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="simulated time of an episode")
     everything = sorted({1, os.cpu_count() or 1})
@@ -233,8 +218,7 @@ def main() -> None:
     for entry in rows:
         beside = "" if entry["ratio"] is None else f"{entry['ratio']:.3f} x {entry['peer']}"
         print(f"{entry['name']:<28} {entry['value']:>10.3f} {entry['unit']:<14}{beside}")
-    if arguments.json:
-        write_file(arguments.json, json.dumps(rows, indent=2).encode())
+    write_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,27 @@
-"""The campaign: cells of one question each, with a fixed recipe, run piece by piece.
+"""The campaign: cells of one question each, with a fixed recipe, run one by one.
 
-    python benchmarks/evidence.py                 runs the next missing cell, then writes it down
-    python benchmarks/evidence.py --list          shows all cells and which are there
+    python benchmarks/evidence.py                           # runs the next missing cell
+    python benchmarks/evidence.py --list                    # lists all cells with their state
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
-    python benchmarks/evidence.py --under kuka_pick --all     runs all missing cells of a prefix
-    python benchmarks/evidence.py --write         rewrites docs/results.md from docs/results.jsonl
+    python benchmarks/evidence.py --under kuka_pick --all   # runs all missing cells of a prefix
+    python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
-Two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+There are two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
 policy, which is diffusion unless the name ends with another, such as
-hand_over_banana/cayley_values/metric/0/small/flow. The other compares what a policy gets of depth
-when KUKA's arm picks things up (`evidence_looks.py`): a look, a training seed, a scale and a shift,
-such as kuka_pick/lifting/0/small/raised_table; without a shift it is measured in distribution. The
-worlds of one look share its checkpoint.
+hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
+KUKA's arm (`evidence_looks.py`): a look, a training seed, a scale and a shift, such as
+kuka_pick/lifting/0/small/raised_table; without a shift it is measured in distribution. The worlds
+of one look share its checkpoint.
 
-A cell runs three commands that anybody can type: stringline-collect (once per task and scale),
-stringline-train, and stringline-eval on 100 seeds that no demonstration has. It leaves in
-runs/evidence/<cell> the checkpoint (at most 16 MiB), the videos and the report, and appends one
-line to docs/results.jsonl: recipe, success of each seed, seconds, machine and versions. Stopped, it
-continues where it was. `small` takes about a quarter of an hour on two quiet CPU cores; `large` is
-meant for a GPU, at most nine minutes there.
+A cell runs three public commands: stringline-collect (once per task and scale), stringline-train,
+and stringline-eval on 100 seeds without demonstrations. It writes to runs/evidence/<cell> the
+checkpoint (at most 16 MiB), the videos and the report, and appends one line to docs/results.jsonl:
+recipe, success of each seed, seconds, machine and versions; then it rewrites the tables of
+docs/results.md. A stopped cell continues. `small` takes about a quarter of an hour on two idle CPU
+cores; `large` is meant for a GPU and takes at most nine minutes there.
 """
 
-import argparse
 import difflib
 import json
 import os
@@ -37,13 +36,11 @@ import evidence_page
 from evidence_cells import cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
+from measurement import FOLDER, parser_of
 
 from stringline.sim.report.system_info import package_versions, system_info
 
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
-FOLDER = (
-    Path(__file__).resolve().parent
-)  # Holds a file named like Python's own package `encodings`: never on a child's path.
 LARGEST_CHECKPOINT = 16 * 2**20
 COMMANDS = {
     "collect": "stringline.sim.collect",
@@ -67,17 +64,13 @@ def questions() -> list[Question]:
 
 
 def known() -> dict[str, dict[str, object]]:
-    """Returns what has been measured, by name."""
+    """Returns the lines of measured cells by name."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     return {entry["name"]: entry for entry in map(json.loads, lines)}
 
 
 def answer(cell: Question) -> dict[str, object]:
-    """Runs what is not yet done of a cell and returns its line.
-
-    Raises:
-        SystemExit: A command failed; it has said why.
-    """
+    """Runs the missing parts of a cell and returns its line."""
     took: dict[str, float] = {}
     for verb, given in cell.commands():
         print(f"\n$ stringline-{verb} {' '.join(given)}", flush=True)
@@ -119,7 +112,7 @@ def outcomes(lines: Sequence[str]) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns that of the commands: their modules are found however this script's were."""
+    """Returns the environment of the commands, with the modules of this script."""
     path = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).resolve() != FOLDER)
     return os.environ | {"PYTHONPATH": path}
 
@@ -127,11 +120,7 @@ def environment() -> dict[str, str]:
 def chosen(
     name: str | None, everything: Sequence[Question], found: dict[str, dict[str, object]]
 ) -> Question | None:
-    """Returns the cell of that name, or the next missing one.
-
-    Raises:
-        ValueError: There is none of that name.
-    """
+    """Returns the cell with a name, or the next missing one."""
     by_name = {cell.name: cell for cell in everything}
     if name is None:
         return next((cell for cell in everything if cell.name not in found), None)
@@ -145,25 +134,21 @@ def chosen(
 
 
 def below(beginning: str) -> list[Question]:
-    """Returns the cells whose name begins so.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Returns the cells whose names have a prefix."""
     everything = [cell for cell in questions() if cell.name.startswith(beginning)]
     if not everything:
-        raise ValueError(f"No cell's name begins with {beginning!r}. --list shows all.")
+        raise ValueError(f"There is no cell below {beginning!r}. --list shows all.")
     return everything
 
 
 def write(lines: Sequence[dict[str, object]]) -> None:
-    """Writes the page anew."""
+    """Rewrites the tables of the page."""
     tables = [evidence_page.tables(lines), evidence_looks_page.tables(lines)]
     evidence_page.write_page(PAGE, "\n".join(table for table in tables if table))
 
 
 def run(cell: Question) -> dict[str, object]:
-    """Answers a cell, writes it down and returns its line."""
+    """Runs a cell, appends its line to the results, and returns it."""
     line = answer(cell)
     with RESULTS.open("a") as file:
         file.write(json.dumps(line) + "\n")
@@ -171,15 +156,13 @@ def run(cell: Question) -> dict[str, object]:
 
 
 def main() -> None:
-    """Runs, lists or writes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cell", help="this one, instead of the next missing one")
+    """Runs or lists cells, or writes the tables."""
+    parser = parser_of(__doc__, results=False)
+    parser.add_argument("--cell", help="a cell, instead of the next missing one")
     parser.add_argument(
-        "--under", default="", metavar="BEGINNING", help="look only at cells whose name begins so"
+        "--under", default="", metavar="BEGINNING", help="only cells whose names have this prefix"
     )
-    parser.add_argument("--all", action="store_true", help="go on until none is missing")
+    parser.add_argument("--all", action="store_true", help="run all missing cells")
     parser.add_argument("--list", action="store_true", help="show all cells")
     parser.add_argument("--write", action="store_true", help="write docs/results.md, run nothing")
     given = parser.parse_args()

@@ -8,9 +8,8 @@ from pathlib import Path
 from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, arithmetic, demonstrations, measured
 
 TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
-THIRD_PARTY_TASK = (
-    "gym_aloha_transfer_cube"  # In gym-aloha's own world; needs the extra `third-party`.
-)
+# In gym-aloha's own world; needs the extra `third-party`.
+THIRD_PARTY_TASK = "gym_aloha_transfer_cube"
 ENCODINGS = {
     "none": "encoder=none",
     "rope_mixed": "encoder=rope_mixed encoder.values=false",
@@ -20,10 +19,11 @@ ENCODINGS = {
     "cayley": "encoder=cayley encoder.values=false",
     "cayley_values": "encoder=cayley encoder.values=true",
 }
-# All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its
-# published chunk, divergence and layers, and the width of the others: its published one has 34
-# million parameters, not to be trained on a CPU. The energy's proposal takes four steps and two
-# negatives in place of eight and four, which in training would take three times as long.
+# All kinds have the same observation encoder, and are trained and evaluated by the same recipe. ACT
+# has its published chunk, divergence and layers, but the width of the others: with the published
+# width it has 34 million parameters, too many for training on a CPU. The energy policy has four
+# steps and two negatives instead of eight and four, with which training would take three times as
+# long.
 POLICIES = {
     "diffusion": "policy=diffusion",
     "flow": "policy=flow",
@@ -31,8 +31,8 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
-# Small cells of diffusion take eight steps, as when the first ones were measured; its default has
-# become ten.
+# Small cells of diffusion take eight steps, the default when the first ones were measured; it is
+# ten now.
 SCALES = {
     "small": Scale(100, 1550, 48),
     "medium": Scale(200, 1550, 48),
@@ -43,7 +43,7 @@ COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
 
 @dataclass(frozen=True)
 class Cell:
-    """One question."""
+    """One cell of the first family."""
 
     task: str
     encoding: str
@@ -60,22 +60,22 @@ class Cell:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """Folder of its files."""
         return RUNS / self.name
 
     @property
     def checkpoint(self) -> Path:
-        """What is measured."""
+        """The evaluated checkpoint."""
         return self.folder / "training" / "checkpoint"
 
     @property
     def evaluation(self) -> Path:
-        """The folder of its measurement."""
+        """Folder of the evaluation."""
         return self.folder / "evaluation"
 
     @property
     def recipe(self) -> dict[str, object]:
-        """How it is collected, trained and measured, plain data."""
+        """Settings of collection, training and evaluation, plain data."""
         trained = [*self.kind, *EARLY]
         return asdict(SCALES[self.scale]) | {
             "collect": COLLECTED,
@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def kind(self) -> list[str]:
-        """The choice of policy and of arithmetic, as the command takes it."""
+        """Overrides of policy and precision."""
         pinned = (
             ["policy.sampling_steps=8"]
             if (self.policy, self.scale) == ("diffusion", "small")
@@ -94,7 +94,7 @@ class Cell:
         return [*POLICIES[self.policy].split(), *pinned, *arithmetic(self.scale)]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the commands that answer it, each with what it is given."""
+        """Yields the commands of the cell with their arguments."""
         scale, store = SCALES[self.scale], demonstrations(self.task, self.scale)
         yield (
             "collect",
@@ -117,7 +117,7 @@ class Cell:
         yield "eval", measured(self.task, self.checkpoint, self.evaluation)
 
     def about(self) -> dict[str, object]:
-        """Returns what it asks, plain data."""
+        """Returns the fields of the cell, plain data."""
         return asdict(self)
 
 
@@ -133,7 +133,7 @@ COMPARED = (
 
 
 def first_cells() -> list[Cell]:
-    """Returns the first questions: encodings, policies, and values with twice the data."""
+    """Returns the first cells: encodings, policies, and values with twice the data."""
     encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
     kinds = [
         Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy)
@@ -147,20 +147,19 @@ def first_cells() -> list[Cell]:
 
 
 def cells(scale: str) -> list[Cell]:
-    """Returns the questions about encodings at a scale: all seeds, tasks and coordinates."""
+    """Returns the cells of encodings at a scale: all seeds, tasks and coordinates."""
     return [
         Cell(task, encoding, coordinates, seed, scale)
         for seed, task, coordinates, encoding in itertools.product(
             (0, 1, 2), TASKS, COORDINATES, COMPARED
         )
-        if not (
-            encoding == "none" and coordinates == "grid"
-        )  # Without an encoding coordinates are not looked at.
+        # Without an encoding, coordinates have no effect.
+        if (encoding, coordinates) != ("none", "grid")
     ]
 
 
 def third_party_cells() -> list[Cell]:
-    """Returns the questions about kinds of policies in a world of others."""
+    """Returns the cells of kinds of policies in a third-party environment."""
     return [
         Cell(THIRD_PARTY_TASK, COMPARED[0], "metric", 0, "large", policy)
         for policy in ("diffusion", "flow")

@@ -1,18 +1,18 @@
 """Cells that compare inputs of depth, after figures 5 and 6 of STRING (arXiv 2502.02562).
 
-KUKA's arm picks one of 24 things up, seen through a depth sensor with faults; chunks are poses of
-the gripper relative to where it is. A policy is trained once per look, in distribution, and
-measured there and under each shift of the suite `kuka_shifts`: each world is a cell of its own, on
-the same seeds.
+KUKA's arm picks up one of 24 objects, observed by a depth sensor with faults; chunks are poses
+relative to the measured gripper. A policy is trained once per look, in distribution, and evaluated
+there and under each shift of the suite `kuka_shifts`: each world is a cell of its own, on the same
+seeds.
 
-How near it is to the paper: its 2D baseline is a pre-trained vision transformer, whose positions
-are absolute, of columns and rows; ours has cosines and sines of them (`2d`), and nothing is
-pre-trained. A fourth channel and normals are that with more to see. `string_lifting` is the paper's
-lifting: Circulant-STRING over column, row and a learned affine function of the patch's depth, which
-steers attention and nothing else. `lifting` is ours: metres in the base frame, Cayley-STRING and
-relative values; `normals_lifting` is that with normals. `2d_values` is `lifting` with columns and
-rows in place of metres: the difference is what depth alone adds. `2d_attention` is `2d_values`
-without values: the difference is what relative values alone add.
+Differences from the paper: its 2D baseline is a pre-trained vision transformer with absolute
+positions of columns and rows; ours has cosines and sines of them (`2d`), and nothing is
+pre-trained. `channel` and `normals` are that with a fourth channel or with normals.
+`string_lifting` is the paper's lifting: Circulant-STRING over column, row and a learned affine
+function of the patch's depth, which affects attention only. `lifting` is ours: metres in the base
+frame, Cayley-STRING and relative values; `normals_lifting` is that with normals. `2d_values` is
+`lifting` with columns and rows instead of metres: the difference is the effect of depth alone.
+`2d_attention` is `2d_values` without values: the difference is the effect of relative values alone.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ TASK = "kuka_pick"
 SUITE = ROOT / "configs" / "suite" / "kuka_shifts.yaml"
 ABSOLUTE = "encoder=sinusoidal coordinates=grid"
 RELATIVE = "encoder=cayley encoder.values=true"
-# In the order in which they are asked for.
+# In the order of the cells.
 LOOKS = {
     "lifting": f"{RELATIVE} coordinates=metric depth=colours",
     "2d": f"{ABSOLUTE} depth=colours",
@@ -49,9 +49,9 @@ LOOKS = {
     "2d_attention": "encoder=cayley encoder.values=false coordinates=grid depth=colours",
 }
 SCALES = {"small": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
-# Without a disturbance: an arm that trembles holds nothing still, which is what success is.
+# Without a disturbance, since success requires that the held object is at rest.
 COLLECTED = ["first_seed=10000"]
-# Eight steps, as when the first of them was trained; the default has become ten.
+# Eight steps, the default when the first cell was trained; it is ten now.
 TRAINED = [
     "policy=diffusion",
     "policy.sampling_steps=8",
@@ -64,11 +64,11 @@ FIRST_WORLDS = ("", "raised_table", "lowered_table")
 
 @dataclass(frozen=True)
 class LookCell:
-    """How a look does in one world.
+    """A look in one world.
 
     Attributes:
         look: One of `LOOKS`.
-        seed: Of the training.
+        seed: Seed of the training.
         scale: One of `SCALES`.
         shift: One of `shifts`; empty in distribution.
     """
@@ -80,29 +80,29 @@ class LookCell:
 
     @property
     def name(self) -> str:
-        """Its path, stable for ever."""
+        """Path of the cell, which never changes."""
         return (
             f"{TASK}/{self.look}/{self.seed}/{self.scale}{f'/{self.shift}' if self.shift else ''}"
         )
 
     @property
     def folder(self) -> Path:
-        """Where the files of its look are."""
+        """Folder of the files of its look."""
         return RUNS / TASK / self.look / str(self.seed) / self.scale
 
     @property
     def checkpoint(self) -> Path:
-        """What is measured, in all worlds."""
+        """The checkpoint, which is evaluated in all worlds."""
         return self.folder / "training" / "checkpoint"
 
     @property
     def evaluation(self) -> Path:
-        """The folder of its measurement."""
+        """Folder of the evaluation."""
         return self.folder / "evaluation" / (self.shift or "in_distribution")
 
     @property
     def recipe(self) -> dict[str, object]:
-        """How it is collected, trained and measured, plain data."""
+        """Settings of collection, training and evaluation, plain data."""
         return asdict(SCALES[self.scale]) | {
             "collect": COLLECTED,
             "train": self._trained,
@@ -135,7 +135,7 @@ class LookCell:
         yield "eval", [*measured(TASK, self.checkpoint, self.evaluation), *self._world()]
 
     def about(self) -> dict[str, object]:
-        """Returns what it asks, plain data."""
+        """Returns the fields of the cell, plain data."""
         return {"task": TASK, **asdict(self)}
 
     def _world(self) -> list[str]:
@@ -157,10 +157,10 @@ def shifts() -> dict[str, dict[str, float]]:
 
 
 def look_cells(scale: str, seed: int = 0) -> list[LookCell]:
-    """Returns the questions of a scale, the most telling first.
+    """Returns the cells of a scale, the most informative first.
 
     In distribution and at both tables, the two looks of figure 6, then the others one by one; after
-    that every other shift.
+    that all other shifts.
     """
     two, others = list(LOOKS)[:2], list(LOOKS)[2:]
     plain, tables = FIRST_WORLDS[:1], FIRST_WORLDS[1:]

@@ -1,4 +1,4 @@
-"""The table of docs/results.md that says how looks did in each world."""
+"""The table of looks in each world, in docs/results.md."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from stringline.sim.statistics.paired import Pairs, holm, mcnemar
 
 REFERENCE = "lifting"
 IN_DISTRIBUTION = ""
-LIFTED = 2  # The stage of kuka_pick in which the thing is off the table and held.
-# Success on the real robot in STRING's figures, about, in percent. Figure 6 has 2D and 3D, and one
-# figure for all light.
+LIFTED = 2  # The stage of kuka_pick in which the object is held above the table.
+# Approximate success on the real robot in STRING's figures, percent. Figure 6 has 2D and 3D, and
+# one value for all light.
 FIGURE_5 = {"2d": 65, "normals": 42, "normals_lifting": 53, "lifting": 74, "string_lifting": 74}
 LIGHT, DISTRACTORS, HEIGHT = (10, 25), (57, 74), (10, 50)
 FIGURE_6 = {
@@ -33,13 +33,12 @@ COLUMNS = (
     "p (McNemar, Holm)",
     "STRING, real robot",
 )
-Looks = dict[
-    str, dict[int, str]
-]  # Outcomes, a digit for each seed of evaluation, by look and by seed of training.
+# Outcomes, a digit for each seed of evaluation, by look and by seed of training.
+Looks = dict[str, dict[int, str]]
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table for each task and scale; lines of other families of cells are passed over."""
+    """Returns a table for each task and scale; lines of other families of cells are ignored."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in (line for line in lines if "look" in line):
         groups.setdefault((str(line["task"]), str(line["scale"])), []).append(line)
@@ -68,7 +67,7 @@ def table(title: str, lines: Sequence[Line]) -> str:
                 str(len(looks[look])),
                 str(rate(looks[look])),
                 str(lifted(worlds[world], look)),
-                told(paired(looks[look], plain)),
+                difference_text(paired(looks[look], plain)),
                 *verdicts[world, look],
                 published(world, look),
             )
@@ -86,24 +85,27 @@ def compared(outcomes: dict[str, Looks]) -> dict[tuple[str, str], tuple[str, str
     known = [which for which in pairs if pairs[which].count]
     corrected = dict(zip(known, holm([mcnemar(pairs[which]) for which in known]), strict=True))
     return {
-        which: (told(pairs[which]), f"{corrected[which]:.2g}" if which in corrected else "-")
+        which: (
+            difference_text(pairs[which]),
+            f"{corrected[which]:.2g}" if which in corrected else "-",
+        )
         for which in pairs
     }
 
 
-def told(pairs: Pairs) -> str:
-    """Returns the difference of pairs, or a dash without any."""
+def difference_text(pairs: Pairs) -> str:
+    """Returns the difference of pairs, or a dash without pairs."""
     return difference(pairs) if pairs.count else "-"
 
 
 def lifted(lines: Sequence[Line], look: str) -> Rate:
-    """Returns in how many episodes of a world a look got the thing off the table at least."""
+    """Returns the rate of episodes of a look in a world that reached the stage `LIFTED`."""
     stages = "".join(str(line["stages"]) for line in lines if line["look"] == look)
     return Rate(sum(int(stage) >= LIFTED for stage in stages), len(stages))
 
 
 def published(world: str, look: str) -> str:
-    """Returns the paper's success for a look in a world, or a dash where it has none."""
+    """Returns the paper's success of a look in a world, or a dash if it is unknown."""
     flat, lifting = FIGURE_6.get(world, (None, None))
     figures = (
         FIGURE_5

@@ -1,4 +1,4 @@
-"""The part of docs/results.md that is written from the cells of the campaign."""
+"""The tables of the campaign in docs/results.md."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,15 +12,11 @@ Line = dict[str, object]
 
 
 def write_page(path: Path, text: str) -> None:
-    """Replaces what stands between the two marks of the page by a text.
-
-    Raises:
-        ValueError: The page lacks the marks.
-    """
+    """Replaces the text between the two marks of a page."""
     page = path.read_text()
     if BEGIN not in page or END not in page:
         raise ValueError(
-            f"{path} lacks the lines {BEGIN!r} and {END!r}, between which the evidence is written."
+            f"{path} lacks the lines {BEGIN!r} and {END!r}, which enclose the evidence."
         )
     before, rest = page.split(BEGIN, 1)
     path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END, 1)[1]}")
@@ -29,7 +25,7 @@ def write_page(path: Path, text: str) -> None:
 def tables(lines: Sequence[Line]) -> str:
     """Returns tables of encodings per task, coordinates and scale, and tables of policies.
 
-    Lines of other families of cells are passed over.
+    Lines of other families of cells are ignored.
     """
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in (line for line in lines if "encoding" in line):
@@ -57,12 +53,12 @@ def tables_of(title: str, lines: Sequence[Line]) -> Iterator[str]:
 
 
 def policy_of(line: Line) -> str:
-    """Returns the kind of policy; lines that do not say are older than the choice."""
+    """Returns the kind of policy; older lines, without a choice, are of the first one."""
     return str(line.get("policy", FIRST_POLICY))
 
 
 def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, dict[int, str]]:
-    """Returns outcomes by what is compared and by training seed."""
+    """Returns outcomes by compared choice and by training seed."""
     found: dict[str, dict[int, str]] = {}
     for line in lines:
         found.setdefault(name(line), {})[int(str(line["seed"]))] = str(line["success"])
@@ -76,8 +72,8 @@ def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], refere
         for name, runs in outcomes.items()
         if name != reference
     }
-    told = {name: found for name, found in pairs.items() if found.count}
-    corrected = dict(zip(told, holm([mcnemar(found) for found in told.values()]), strict=True))
+    known = {name: found for name, found in pairs.items() if found.count}
+    corrected = dict(zip(known, holm([mcnemar(found) for found in known.values()]), strict=True))
     rows = [
         f"### {title}",
         "",
@@ -85,8 +81,8 @@ def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], refere
         "|---|---|---|---|---|",
     ]
     for name in sorted(outcomes, key=lambda name: -rate(outcomes[name]).value):
-        told_of = f"{difference(told[name])} | {corrected[name]:.2g}" if name in told else "- | -"
-        rows.append(f"| {name} | {len(outcomes[name])} | {rate(outcomes[name])} | {told_of} |")
+        cells = f"{difference(known[name])} | {corrected[name]:.2g}" if name in known else "- | -"
+        rows.append(f"| {name} | {len(outcomes[name])} | {rate(outcomes[name])} | {cells} |")
     return "\n".join(rows) + "\n"
 
 
@@ -97,7 +93,7 @@ def rate(runs: dict[int, str]) -> Rate:
 
 
 def paired(runs: dict[int, str], reference: dict[int, str]) -> Pairs:
-    """Returns outcomes beside the reference's, of the training seeds that both have."""
+    """Returns pairs of outcomes with the reference, on the training seeds of both."""
     total = Pairs(0, 0, 0, 0)
     for seed in runs.keys() & reference.keys():
         total += Pairs.of(
@@ -107,6 +103,6 @@ def paired(runs: dict[int, str], reference: dict[int, str]) -> Pairs:
 
 
 def difference(pairs: Pairs) -> str:
-    """Returns points with their interval, such as `+26 points [14, 38]`."""
+    """Returns percentage points with their interval, such as `+26 points [14, 38]`."""
     low, high = difference_interval(pairs)
     return f"{100 * pairs.difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"

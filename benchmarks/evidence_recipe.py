@@ -8,24 +8,24 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "evidence"
 SEEDS, FIRST_SEED = 100, 1_000_000
-# See docs/results.md for what early windows are good for.
+# docs/results.md has the reason for early windows.
 EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
 
 
 def arithmetic(scale: str) -> list[str]:
-    """Returns the precision option; chosen by processor, cells could not be compared."""
+    """Returns the precision option; if it depended on the processor, cells would differ."""
     return [] if scale == "large" else ["trainer.precision=no"]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is collected and trained.
+    """Sizes of data and training.
 
     Attributes:
-        episodes: Demonstrations, of the seeds from 10,000 on.
+        episodes: Number of demonstrations, of the seeds from 10,000 on.
         steps: Training steps.
-        batch: Windows in a step.
+        batch: Windows per step.
     """
 
     episodes: int
@@ -38,45 +38,40 @@ class Question(Protocol):
 
     @property
     def name(self) -> str:
-        """Its path, stable for ever."""
-        ...
+        """Path of the cell, which never changes."""
 
     @property
     def checkpoint(self) -> Path:
-        """What is measured."""
-        ...
+        """The evaluated checkpoint."""
 
     @property
     def evaluation(self) -> Path:
-        """The folder of its measurement."""
-        ...
+        """Folder of the evaluation."""
 
     @property
     def recipe(self) -> dict[str, object]:
-        """How it is collected, trained and measured, plain data."""
-        ...
+        """Settings of collection, training and evaluation, plain data."""
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the commands that answer it, each with what it is given."""
-        ...
+        """Yields the commands of the cell with their arguments."""
 
     def about(self) -> dict[str, object]:
-        """Returns what it asks, plain data."""
-        ...
+        """Returns the fields of the cell, plain data."""
 
 
 def demonstrations(task: str, scale: str) -> Path:
-    """Returns the store of a task, which all cells of a scale train from."""
+    """Returns the store of a task, which all cells of a scale share."""
     return RUNS / task / f"demonstrations_{scale}"
 
 
 def measured(task: str, checkpoint: Path, output: Path) -> list[str]:
-    """Returns what stringline-eval is given for every cell."""
+    """Returns the arguments of stringline-eval that all cells share."""
     return [
         f"task={task}",
         f"checkpoint={checkpoint}",
         f"output={output}",
         f"seeds={SEEDS}",
         f"first_seed={FIRST_SEED}",
+        "workers=0",  # One per core: without effect on the results.
         *EVALUATED,
     ]

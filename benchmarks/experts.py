@@ -11,14 +11,13 @@ Names: experts/<task>, the share of successes; beside it the count with its Wils
 the mean length of successful episodes in seconds and its coefficient of variation, the seeds that
 failed with the stage that they reached, and the settings.
 
-A file that is there is continued: what it says of a task counts for the first seeds, the others are
-run, and after every five of them it is written anew. So it may be stopped at any time.
+An existing file is continued: its results of a task count for the first seeds, the others are run,
+and the file is rewritten after every five seeds. So the command may be stopped at any time.
 """
 
 import argparse
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -27,19 +26,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
+from measurement import parser_of, row, write_rows
 from tqdm import tqdm
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.atomic import write_file
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.tasks.task_registry import TASKS
 from stringline.sim.worlds.world_registry import THIRD_PARTY_TASKS, make_any_expert, open_world
-
-# This folder holds a file named like Python's own package `encodings`, which a child process would
-# import instead.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 PREFIX = "experts/"
 PART = 5  # Seeds between two writings.
@@ -47,7 +42,7 @@ PART = 5  # Seeds between two writings.
 
 @dataclass(frozen=True)
 class Attempt:
-    """How the expert did on one seed."""
+    """The outcome of the expert on one seed."""
 
     seed: int
     success: bool
@@ -58,12 +53,12 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tally:
-    """How the expert of a task did on some seeds.
+    """Counts of the expert of a task on some seeds.
 
     Attributes:
-        trials: How many seeds.
-        successes: On how many of them it succeeded.
-        total_s: Sum of the lengths of these episodes.
+        trials: Number of seeds.
+        successes: Number of successes.
+        total_s: Sum of the lengths of successful episodes.
         squares: Sum of the squares of these lengths.
         failed: The other seeds, plain data.
     """
@@ -90,17 +85,15 @@ class Tally:
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
         """Reads an entry of a file."""
-        rate, mean, varied = (
-            entry["rate"],
-            entry["seconds"] or 0.0,
-            entry["length_variation"] or 0.0,
-        )
+        rate = entry["rate"]
+        mean = entry["seconds"] or 0.0
+        varied = entry["length_variation"] or 0.0
         successes = rate["successes"]
         squares = successes * mean**2 * (1 + varied**2)
         return cls(rate["trials"], successes, successes * mean, squares, tuple(entry["failed"]))
 
     def __add__(self, other: "Tally") -> "Tally":
-        """Counts both together."""
+        """Returns the sum of both counts."""
         return Tally(
             self.trials + other.trials,
             self.successes + other.successes,
@@ -127,22 +120,21 @@ class Tally:
         return math.sqrt(max(self.squares / self.successes - self.mean_s**2, 0.0)) / self.mean_s
 
     def entry(self, task: str, settings: Mapping[str, object]) -> dict[str, object]:
-        """Returns what is to be said about a task."""
-        return {
-            "name": f"{PREFIX}{task}",
-            "value": self.rate.value,
-            "unit": "share",
-            "peer": None,
-            "ratio": None,
-            "rate": self.rate.to_dict(),
-            "seconds": self.mean_s,
-            "length_variation": self.variation,
-            "failed": list(self.failed),
-            "settings": dict(settings),
-        }
+        """Returns the line of results of a task."""
+        return row(
+            f"{PREFIX}{task}",
+            self.rate.value,
+            "share",
+            None,
+            rate=self.rate.to_dict(),
+            seconds=self.mean_s,
+            length_variation=self.variation,
+            failed=list(self.failed),
+            settings=dict(settings),
+        )
 
     def line(self, task: str) -> str:
-        """Returns the same for people, failures below it."""
+        """Returns the printed line of a task, with its failures below it."""
         took = (
             "" if self.mean_s is None else f"{self.mean_s:5.1f} s, varied by {self.variation:.0%}"
         )
@@ -185,37 +177,31 @@ def attempts(
 
 
 def read(file: Path | None, settings: Mapping[str, object]) -> dict[str, dict[str, Any]]:
-    """Returns the entries of a file by task, none where there is no file.
+    """Returns the entries of a file by task; empty without a file.
 
     Raises:
-        ValueError: It was measured with other settings. An entry that does not say, an older one,
-            is believed.
+        ValueError: It was measured with other settings; older entries have no settings.
     """
     entries = json.loads(file.read_text()) if file is not None and file.exists() else []
     for entry in entries:
         if (others := entry.get("settings", settings)) != settings:
             raise ValueError(
-                f"{file} was measured with {others}, and {dict(settings)} is asked for; choose "
+                f"{file} was measured with {others}; the settings are now {dict(settings)}. Choose "
                 f"another file."
             )
     return {entry["name"].removeprefix(PREFIX): entry for entry in entries}
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Returns what can be said on the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--json", type=Path, help="where to write the figures, and what to continue"
-    )
+    """Returns the parser of the command line."""
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="these tasks")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds")
     parser.add_argument(
-        "--slip", type=float, default=0.0, help="how far a held thing slips, metres"
+        "--slip", type=float, default=0.0, help="distance by which a held object slips, metres"
     )
     parser.add_argument(
         "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
@@ -226,11 +212,11 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Prints a few lines per task and, if asked, writes them."""
+    """Prints a few lines per task and writes them on request."""
     parser = arguments()
     given = parser.parse_args()
-    asked = {"table_height": given.table_height, "distractors": given.distractors}
-    options = {name: value for name, value in asked.items() if value}
+    shifts = {"table_height": given.table_height, "distractors": given.distractors}
+    options = {name: value for name, value in shifts.items() if value}
     how = {
         "time_limit_s": given.time_limit,
         "slip_m": given.slip,
@@ -256,10 +242,7 @@ def main() -> None:
             ):
                 tally += Tally.of(part)
                 entries[task] = tally.entry(task, settings)
-                if given.json is not None:
-                    write_file(
-                        given.json, (json.dumps(list(entries.values()), indent=2) + "\n").encode()
-                    )
+                write_rows(list(entries.values()), given.json)
             print(tally.line(task), flush=True)
 
 

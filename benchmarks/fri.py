@@ -3,25 +3,26 @@
     python benchmarks/fri.py --json fri.json
 
 Names:
-    decode/fri/<ours|protobuf>  microseconds of processor time to take a monitoring message of 1.15
-    apart, with the joint
-        positions and the session's state looked at; peer `protobuf`, ratio of times. Google's is C;
-        ours is Python and checks more.
-    encode/fri/<ours|protobuf>  the same to make a command of seven joints.
-    answered/fri/<one|two>/<10|5>ms  share of messages that the device process answered before the
-    next one, all arms together,
-        in the emulator's own count over loopback, while arms move; peer `none`. The emulator is a
-        Python process too, and late itself on a busy machine.
+    decode/fri/<ours|protobuf>
+        Microseconds of processor time to decode a monitoring message of version 1.15 and read the
+        joint positions and the session's state; peer `protobuf`, ratio of times. Google's codec is
+        in C; ours is in Python and checks more.
+    encode/fri/<ours|protobuf>
+        The same to encode a command of seven joints.
+    answered/fri/<one|two>/<10|5>ms
+        Share of messages of all arms that the device process answered before the next one, counted
+        by the emulator over loopback while the arms move; peer `none`. The emulator is a Python
+        process too, and itself late on a busy machine.
+
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from bridge_parts import Entry, measure_answers, run
+from bridge_parts import measure_answers, run
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from measurement import Row
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.fri import enums
@@ -30,11 +31,6 @@ from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
-
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
-# last.
-FOLDER = Path(__file__).resolve().parent
-sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
 # The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32,
 # 14 enum as int32), label.
@@ -119,7 +115,7 @@ def example() -> Monitoring:
 
 
 def jobs() -> dict[str, Callable[[], object]]:
-    """Returns what is timed, by name."""
+    """Returns the timed functions by name."""
     version = version_of("1.15")
     data, joints = example().to_bytes(version), example().measured
     monitoring, command = google("Monitoring"), google("Command")
@@ -137,30 +133,27 @@ def jobs() -> dict[str, Callable[[], object]]:
 
     def encode_google() -> object:
         made = command()
-        made.header.messageIdentifier, made.header.sequence, made.header.reflected = (
-            COMMAND_ID,
-            69_001,
-            70_000,
-        )
+        made.header.messageIdentifier = COMMAND_ID
+        made.header.sequence = 69_001
+        made.header.reflected = 70_000
         made.data.joints.value.extend(joints)
         return made.SerializeToString()
 
     if decode_ours() != decode_google() or encode_ours() != encode_google():
-        raise SystemExit("Both codecs were to say the same, and did not.")
+        raise SystemExit("The codecs give different results.")
     found = {"decode/fri/ours": decode_ours, "decode/fri/protobuf": decode_google}
     return found | {"encode/fri/ours": encode_ours, "encode/fri/protobuf": encode_google}
 
 
-def answers(arms: str, period_ms: int, seconds: float) -> Entry:
+def answers(arms: str, period_ms: int, seconds: float) -> Row:
     """Returns the share of messages that were answered in time."""
-    body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
+    embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     with FriEmulator(
         arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
     ) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
-        return measure_answers(
-            f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report
-        )
+        name = f"answered/fri/{arms}/{period_ms}ms"
+        return measure_answers(name, driver, embodiment, period_ms, seconds, emulator.report)
 
 
 if __name__ == "__main__":

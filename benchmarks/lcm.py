@@ -3,16 +3,18 @@
     python benchmarks/lcm.py --json lcm.json
 
 Names:
-    decode/lcm/<ours|lcm_gen>  microseconds of processor time to take a status of seven joints
-    apart, with the measured
-        positions looked at; peer `lcm_gen`, ratio of times. Both are Python; ours also refuses what
-        is no number, or about other arms.
-    encode/lcm/<ours|lcm_gen>  the same to make a command of seven joints.
-    answered/lcm/<one|two>/<10|5>ms  share of the steps of the program that a new command of the
-    device process preceded, in the
-        emulator's own count over multicast on the loopback, while arms move; peer `none`. With two
-        arms of one program the steps of the first count. The emulator is a Python process too, and
-        late itself on a busy machine.
+    decode/lcm/<ours|lcm_gen>
+        Microseconds of processor time to decode a status of seven joints and read the measured
+        positions; peer `lcm_gen`, ratio of times. Both are in Python; ours also refuses values that
+        are not numbers, and messages of other arms.
+    encode/lcm/<ours|lcm_gen>
+        The same to encode a command of seven joints.
+    answered/lcm/<one|two>/<10|5>ms
+        Share of the steps of the program that a new command of the device process preceded, counted
+        by the emulator over multicast on the loopback while the arms move; peer `none`. With two
+        arms of one program the steps of the first one count. The emulator is a Python process too,
+        and itself late on a busy machine.
+
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
@@ -24,7 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge_parts import Entry, measure_answers, run
+from bridge_parts import measure_answers, run
+from measurement import Row
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS
@@ -32,11 +35,6 @@ from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmType
 from stringline.real_robot.drivers.lcm.status import IiwaStatus
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
-
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
-# last.
-FOLDER = Path(__file__).resolve().parent
-sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
 JOINTS = tuple(0.1 * index for index in range(7))
 
@@ -67,7 +65,7 @@ def generated(kind: LcmType, folder: Path) -> Any:
 
 
 def jobs() -> dict[str, Callable[[], object]]:
-    """Returns what is timed, by name."""
+    """Returns the timed functions by name."""
     with tempfile.TemporaryDirectory() as folder:
         status, command = (generated(kind, Path(folder)) for kind in (IIWA_STATUS, IIWA_COMMAND))
     data = IIWA_STATUS.encode(
@@ -89,19 +87,18 @@ def jobs() -> dict[str, Callable[[], object]]:
         return made.encode()
 
     if decode_ours() != decode_theirs() or encode_ours() != encode_theirs():
-        raise SystemExit("Both codecs were to say the same, and did not.")
+        raise SystemExit("The codecs give different results.")
     found = {"decode/lcm/ours": decode_ours, "decode/lcm/lcm_gen": decode_theirs}
     return found | {"encode/lcm/ours": encode_ours, "encode/lcm/lcm_gen": encode_theirs}
 
 
-def answers(arms: str, period_ms: int, seconds: float) -> Entry:
+def answers(arms: str, period_ms: int, seconds: float) -> Row:
     """Returns the share of steps that a new command preceded."""
-    body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
+    embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     with LcmEmulator(arms=arms, device_hz=1000 / period_ms) as emulator:
         driver = LcmDriver(emulator.ports, period_s=1e-3 * period_ms)
-        return measure_answers(
-            f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report
-        )
+        name = f"answered/lcm/{arms}/{period_ms}ms"
+        return measure_answers(name, driver, embodiment, period_ms, seconds, emulator.report)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ the true difference; the peer is `newcombe_10`, the ratio that of the shares. R.
 data", Statistics in Medicine 17 (1998), p. 2635-2650, method 10. Takes ten seconds.
 """
 
-import argparse
-import json
 import math
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
+from measurement import parser_of, row, write_rows
 
 from stringline.sim.statistics.intervals import Interval
 from stringline.sim.statistics.paired import Pairs, difference_interval
@@ -76,14 +74,11 @@ def coverage(setting: tuple[float, float, float], seeds: int, times: int) -> tup
 
 
 def main() -> None:
-    """Prints the table and writes the numbers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Prints the table and writes it on request."""
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--times", type=int, default=100_000, help="simulated comparisons per setting"
     )
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []
     for seeds in SEEDS:
@@ -91,17 +86,8 @@ def main() -> None:
             tango, peer = coverage(setting, seeds, arguments.times)
             name = f"coverage/{seeds}/{'_'.join(map(str, setting))}"
             sys.stdout.write(f"{name:<32}  Tango {tango:.3f}  Newcombe 10 {peer:.3f}\n")
-            results.append(
-                {
-                    "name": name,
-                    "value": tango,
-                    "unit": "share",
-                    "peer": "newcombe_10",
-                    "ratio": tango / peer,
-                }
-            )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1))
+            results.append(row(name, tango, "share", "newcombe_10", tango / peer))
+    write_rows(results, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Renders gym_aloha's TransferCube on request; `simulation.py` runs it as a process.
 
-dm_control, which draws for gym_aloha, does not expect other OpenGL contexts in its process: beside
-one it draws into that.
+gym_aloha renders with dm_control, which does not expect other OpenGL contexts in its process: it
+would render into that of another one.
 """
 
 import json

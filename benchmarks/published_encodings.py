@@ -1,6 +1,6 @@
 """The papers' algorithms and timm's layers, as peers in `encodings.py`: a class for each.
 
-They follow the text, not our way: an exponential for each token, a basis on each token, an FFT.
+They follow the papers' text, unlike ours: an exponential or a basis for each token, or an FFT.
 """
 
 import math
@@ -20,16 +20,14 @@ from timm.layers.pos_embed_sincos import (  # noqa: E402
 
 
 class PublishedLayer(nn.Module):
-    """Attention as timm writes it, with queries and keys turned in between."""
+    """Attention as in timm, with rotated queries and keys."""
 
     def __init__(self, heads: int, head_dim: int) -> None:
-        """Makes the projections."""
         super().__init__()
-        self.heads, self.head_dim = heads, head_dim
-        self.qkv, self.out = (
-            nn.Linear(heads * head_dim, 3 * heads * head_dim),
-            nn.Linear(heads * head_dim, heads * head_dim),
-        )
+        self.heads = heads
+        self.head_dim = head_dim
+        self.qkv = nn.Linear(heads * head_dim, 3 * heads * head_dim)
+        self.out = nn.Linear(heads * head_dim, heads * head_dim)
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
         """Returns queries and keys (B, heads, N, head_dim) at coordinates (B, N, axes)."""
@@ -53,7 +51,7 @@ class TimmAxial(PublishedLayer):
     """timm's axial RoPE: two axes, one grid for the whole batch, sines and cosines cached."""
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
-        """Looks the angles up."""
+        """Uses cached angles."""
         if not hasattr(self, "table"):
             side = round(coordinates.shape[1] ** 0.5)
             made = RotaryEmbeddingCat(
@@ -81,43 +79,43 @@ class CirculantByFft(PublishedLayer):
     """Circulant-STRING by complex FFTs of each token (theorem 3.5)."""
 
     def __init__(self, heads: int, head_dim: int, block: int = 16) -> None:
-        """Draws coefficients."""
         super().__init__(heads, head_dim)
         self.c = nn.Parameter(torch.randn(3, head_dim // block, block))
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
         """Multiplies in the Fourier domain."""
-        angle = 2 * (coordinates @ torch.fft.fft(self.c).imag.flatten(1)).unflatten(
-            -1, self.c.shape[1:]
-        )
-        turn = torch.polar(torch.ones_like(angle), angle).unsqueeze(1)
+        with torch.autocast(q.device.type, enabled=False):  # FFTs on GPUs need float32.
+            angle = 2 * (coordinates @ torch.fft.fft(self.c).imag.flatten(1)).unflatten(
+                -1, self.c.shape[1:]
+            )
+            turn = torch.polar(torch.ones_like(angle), angle).unsqueeze(1)
 
-        def by_fft(z: Tensor) -> Tensor:
-            return torch.fft.ifft(
-                turn * torch.fft.fft(z.unflatten(-1, self.c.shape[1:]))
-            ).real.flatten(-2)
+            def by_fft(z: Tensor) -> Tensor:
+                return torch.fft.ifft(
+                    turn * torch.fft.fft(z.float().unflatten(-1, self.c.shape[1:]))
+                ).real.flatten(-2)
 
-        return by_fft(q), by_fft(k)
+            return by_fft(q), by_fft(k)
 
 
 class CayleyPerToken(PublishedLayer):
     """Cayley-STRING with (I - S)(I + S)^-1 solved for each token, then RoPE (equation 10)."""
 
     def __init__(self, heads: int, head_dim: int) -> None:
-        """Draws S and frequencies."""
         super().__init__(heads, head_dim)
         self.s = nn.Parameter(0.1 * torch.randn(head_dim, head_dim))
         self.omega = nn.Parameter(torch.randn(3, head_dim // 2))
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
-        """Solves and turns."""
+        """Solves and rotates."""
         skew, identity = self.s - self.s.mT, torch.eye(self.head_dim, device=q.device)
         angle = (coordinates.unsqueeze(-1) * self.omega).sum(-2).unsqueeze(1)
         cos, sin = angle.cos(), angle.sin()
 
         def by_solving(z: Tensor) -> Tensor:
             a, b = (
-                torch.linalg.solve(identity + skew, z.flatten(0, 2).mT).mT @ (identity - skew).mT
+                torch.linalg.solve(identity + skew, z.float().flatten(0, 2).mT).mT
+                @ (identity - skew).mT
             ).chunk(2, -1)
             a, b = a.reshape(*z.shape[:3], -1), b.reshape(*z.shape[:3], -1)
             return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
@@ -129,11 +127,10 @@ class ExponentialPerToken(PublishedLayer):
     """One matrix exponential per token and block: LieRE and ComRoPE."""
 
     def __init__(self, heads: int, head_dim: int, block: int, *, comrope: bool) -> None:
-        """Draws generators."""
         super().__init__(heads, head_dim)
         self.block, self.comrope, sets = block, comrope, heads if comrope else 1
         shape = (sets, 1 if comrope else 3, head_dim // block, block, block)
-        # As both start in their papers' code; how long an exponential takes depends on it.
+        # The initial values of the papers' code; the time of an exponential depends on them.
         self.a = nn.Parameter(
             torch.randn(shape) if comrope else (2 * math.pi * torch.rand(shape)).triu(1)
         )

@@ -1,4 +1,4 @@
-"""Windows of random numbers in memory, with the contract of ALOHA: what `training.py` trains on."""
+"""Windows of random numbers in memory with the contract of ALOHA, the data of `training.py`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,23 +22,13 @@ class RandomWindows:
     def __init__(
         self, count: int, chunk: int, image_size: int, cameras: Sequence[str] = CAMERAS
     ) -> None:
-        """Draws.
-
-        Args:
-            count: How many windows.
-            chunk: Actions per window.
-            image_size: Rows and columns of the images.
-            cameras: Their names.
-        """
         random = np.random.default_rng(0)
         self.contract = ALOHA.contract(
             [Camera(name, image_size, image_size, "simulated") for name in cameras], CONTROL_HZ
         )
-        self.step, self.episode, self.names = (
-            np.arange(count),
-            np.zeros(count, np.int64),
-            ("random",),
-        )
+        self.step = np.arange(count)
+        self.episode = np.zeros(count, np.int64)
+        self.names = ("random",)
         near_home = ALOHA.home + random.uniform(-0.3, 0.3, (count, chunk, len(ALOHA.joints)))
         joints = np.clip(near_home, ALOHA.lower, ALOHA.upper).astype(np.float32)
         poses = [ALOHA.camera_poses(q) for q in joints[:, 0].astype(np.float64)]

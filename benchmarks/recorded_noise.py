@@ -1,4 +1,4 @@
-"""The store that `data.py` reads: moving textures under sensor noise, which do not compress."""
+"""The store of `data.py`: moving textures with sensor noise, which do not compress."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from stringline.datasets.store.store import EpisodeStore
 Arrays = dict[str, NDArray[Any]]
 STEPS, FRAME_EVERY, SIZE, JOINTS, CHUNK = 200, 4, 128, 14, 48
 CONTROL_HZ = 50.0
-CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")  # The default recipe asks for these.
+CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")  # Those of the default recipe.
 
 
 def write_store(path: Path, episodes: int, cameras: int) -> EpisodeStore:

@@ -1,24 +1,26 @@
-"""What serving a policy costs over asking it directly.
+"""Costs of a policy server, relative to plans in the same process.
 
     python benchmarks/serve.py --json serve.json
 
-Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8
-clients at once (ms per plan over all of them; peer `direct`, ratio of times), serve/round_trip (a
-policy that answers at once: what the wire alone costs). The server is a process of its own on this
-machine, the policy the shipped checkpoint, an observation that of its task.
+Names:
+    serve/direct
+        Milliseconds per plan in this process.
+    serve/<clients>
+        Milliseconds per plan over 1, 2, 4 or 8 simultaneous clients; peer `direct`, ratio of times.
+    serve/round_trip
+        The same for a policy that answers at once: the cost of the connection alone.
+The server is a process of its own on this machine; policy and observation are those of the shipped
+checkpoint.
 """
 
-import argparse
-import json
 import multiprocessing
 import statistics
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
+from measurement import parser_of, row, write_rows
 
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.policies.checkpoints.load import load_policy
@@ -26,10 +28,6 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.server import serve
 from stringline.sim.environment.factory import make_environment
-
-# This folder holds a file named like Python's own package `encodings`, which a child process would
-# import instead.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 CLIENTS = (1, 2, 4, 8)
 TASK = CHECKPOINT = "hand_over_banana"
@@ -39,7 +37,6 @@ class Prompt:
     """A policy that answers at once."""
 
     def __init__(self, contract: Contract) -> None:
-        """Keeps the contract."""
         self.contract = contract
 
     def session(self, seed: int) -> "Prompt":
@@ -47,7 +44,7 @@ class Prompt:
         return self
 
     def plan(self, observation: Observation) -> ActionChunk:
-        """Stays."""
+        """Plans to stay."""
         return ActionChunk(
             float(observation["time"]) + np.arange(48) / 50,
             np.tile(observation["joints/position"], (48, 1)),
@@ -55,13 +52,13 @@ class Prompt:
 
 
 def host(prompt: bool, port: Connection) -> None:
-    """Serves until it is ended."""
+    """Serves until the process ends."""
     policy = load_policy(CHECKPOINT)
     serve(Prompt(policy.contract) if prompt else policy, port=0, queue=16, started=port.send)
 
 
 def plans_per_client(address: str, observation: Observation, seed: int, count: int) -> list[float]:
-    """Returns how long each plan of one client took, seconds."""
+    """Returns the seconds of each plan of one client."""
     took = []
     with RemotePolicy(address, timeout_s=120).session(seed) as session:
         for _ in range(count):
@@ -97,12 +94,9 @@ def served(
 
 
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--plans", type=int, default=30, help="per client")
+    """Prints the table and writes it on request."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--plans", type=int, default=30, help="plans per client")
     given = parser.parse_args()
     world = make_environment(TASK)
     world.begin(0)
@@ -116,28 +110,15 @@ def main() -> None:
         session.plan(observation)
         took.append(time.perf_counter() - start)
     direct = 1e3 * statistics.mean(took)
-    entries: list[dict[str, object]] = [
-        {"name": "serve/direct", "value": direct, "unit": "ms", "peer": None, "ratio": None}
-    ]
+    entries = [row("serve/direct", direct, "ms", None)]
     for clients, value in served(False, observation, CLIENTS, given.plans).items():
-        entries.append(
-            {
-                "name": f"serve/{clients}",
-                "value": value,
-                "unit": "ms",
-                "peer": "direct",
-                "ratio": value / direct,
-            }
-        )
+        entries.append(row(f"serve/{clients}", value, "ms", "direct", value / direct))
     wire = served(True, observation, (1,), 10 * given.plans)[1]
-    entries.append(
-        {"name": "serve/round_trip", "value": wire, "unit": "ms", "peer": None, "ratio": None}
-    )
+    entries.append(row("serve/round_trip", wire, "ms", None))
     for entry in entries:
         ratio = f"   {entry['ratio']:.3f} x {entry['peer']}" if entry["ratio"] else ""
         print(f"{entry['name']:20s} {entry['value']:8.2f} {entry['unit']}{ratio}", flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+    write_rows(entries, given.json)
 
 
 if __name__ == "__main__":

@@ -4,28 +4,28 @@
     python benchmarks/simulation.py --only step --tasks hand_over_banana fmb_1 --rounds 5
 
 Names:
-    step/4x128_rgbd/<task>  one control period of 20 ms: its physics, judging it, and four cameras
-    of 128x128 pixels, colour and
-        depth; ms of processor time, the mean over an episode of the task's expert (the recorded
-        actions are replayed), the best of the rounds; peer `none`. Every step draws, though cameras
-        usually deliver at a quarter of that rate.
-    step/4x128_rgbd  the worst of the tasks; it is to stay below 8 ms. physics/<task>  physics steps
-    of 2 ms per second of processor time in the same episode without images, judging included;
-        peer `none`.
-    image/480x640  images per second of processor time, ours with depth in the same pass; peer
-    `gym_aloha` 0.1.3, the
-        default rendering of its TransferCube, which has no depth; ratio of rates, the median over
-        interleaved rounds.
-    collect/<workers>  demonstrations per minute by the clock with four cameras, starting the
-    workers included; peer `1`, ratio
-        of rates.
+    step/4x128_rgbd/<task>
+        One control period of 20 ms: its physics, the success criterion, and four cameras of 128x128
+        pixels, colour and depth. Milliseconds of processor time, the mean over an episode of the
+        task's expert (the recorded actions are replayed), the best of the rounds; peer `none`.
+        Every step renders, though cameras usually deliver at a quarter of that rate.
+    step/4x128_rgbd
+        The slowest task; the limit is 8 ms.
+    physics/<task>
+        Physics steps of 2 ms per second of processor time in the same episode without images, with
+        the success criterion; peer `none`.
+    image/480x640
+        Images per second of processor time, ours with depth in the same pass; peer `gym_aloha`
+        0.1.3, the default rendering of its TransferCube, which has no depth; ratio of rates, the
+        median over interleaved rounds.
+    collect/<workers>
+        Demonstrations per minute by the clock with four cameras, including the start of the
+        workers; peer `1`, ratio of rates.
 
-All but collect runs on one processor (its affinity is set), and processor time counts all threads,
-so that threads of the software renderer hide nothing. `wall` beside a figure is the same by the
-clock.
+All but collect run on one processor (their affinity is set), and processor time counts all threads,
+including those of the software renderer. `wall` is the same by the clock.
 """
 
-import argparse
 import json
 import math
 import os
@@ -42,10 +42,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from measurement import FOLDER, Row, parser_of, row, write_rows
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.atomic import write_file
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
@@ -53,39 +53,28 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.task_registry import TASKS, make_task
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would
-# import instead.
-FOLDER = Path(__file__).resolve().parent
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != FOLDER]
-
 PARTS = ("collect", "step", "image")
 IMAGE = (480, 640)
 CONTROL_HZ, TIME_LIMIT_S = 50.0, 30.0
-Row = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Times:
-    """What something took, in seconds.
-
-    Attributes:
-        processor: Of all threads together.
-        wall: By the clock.
-    """
+    """Seconds of processor time of all threads, and seconds by the clock."""
 
     processor: float
     wall: float
 
 
 def timed(run: Callable[[], object]) -> Times:
-    """Runs something once."""
+    """Runs a function once."""
     processor, wall = time.process_time(), time.perf_counter()
     run()
     return Times(time.process_time() - processor, time.perf_counter() - wall)
 
 
 def best(run: Callable[[], object], rounds: int) -> Times:
-    """Runs something some times and returns the least of each kind of time."""
+    """Runs a function several times and returns the smallest time of each kind."""
     found = [timed(run) for _ in range(rounds)]
     return Times(min(times.processor for times in found), min(times.wall for times in found))
 
@@ -100,12 +89,12 @@ def expert_actions(task: str, steps: int) -> NDArray[np.float32]:
         return np.asarray(record_episode(world, make_expert(task), 0).arrays["action"])
 
 
-def replay(world: TaskEnvironment, actions: NDArray[np.float32], *, look: bool) -> None:
-    """Runs the episode of seed 0 again, looking at every step of it or at none."""
+def replay(world: TaskEnvironment, actions: NDArray[np.float32], *, observe: bool) -> None:
+    """Runs the episode of seed 0 again, with or without an observation at each step."""
     world.begin(0)
     for action in actions:
         world.advance(action)
-        if look:
+        if observe:
             world.observe()
 
 
@@ -117,9 +106,9 @@ def measure_steps(tasks: Sequence[str], rounds: int, steps: int) -> Iterator[Row
         with closing(
             TaskEnvironment(make_task(task), frame_hz=CONTROL_HZ, time_limit_s=TIME_LIMIT_S)
         ) as world:
-            replay(world, actions[:10], look=True)  # Opens the graphics.
-            seen = best(partial(replay, world, actions, look=True), rounds)
-            blind = best(partial(replay, world, actions, look=False), rounds)
+            replay(world, actions[:10], observe=True)  # Creates the graphics context.
+            seen = best(partial(replay, world, actions, observe=True), rounds)
+            blind = best(partial(replay, world, actions, observe=False), rounds)
         each = 1e3 / len(actions)
         yield row(f"step/4x128_rgbd/{task}", each * seen.processor, "ms", wall=each * seen.wall)
         substeps = len(actions) / CONTROL_HZ / world.task.physics_timestep
@@ -138,7 +127,7 @@ def measure_image(rounds: int) -> Row:
     """
     if find_spec("gym_aloha") is None:
         raise SystemExit(
-            'gym_aloha is not installed: pip install "stringline[third-party]", or omit `image`.'
+            'gym_aloha is not installed. Run: pip install "stringline[third-party]", or omit image.'
         )
     environment = (
         {"MUJOCO_GL": "egl"} | os.environ if "DISPLAY" not in os.environ else dict(os.environ)
@@ -206,19 +195,6 @@ def measure_collection(task: str, workers: Sequence[int], episodes: int) -> Iter
         )
 
 
-def row(
-    name: str,
-    value: float,
-    unit: str,
-    *,
-    peer: str = "none",
-    ratio: float | None = None,
-    **more: object,
-) -> Row:
-    """Returns a line of the table."""
-    return {"name": name, "value": value, "unit": unit, "peer": peer, "ratio": ratio, **more}
-
-
 def show(line: Row) -> Row:
     """Prints a line."""
     beside = "" if line["ratio"] is None else f"   {line['ratio']:.2f} x {line['peer']}"
@@ -232,19 +208,16 @@ def show(line: Row) -> Row:
 
 
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
+    """Prints the table and writes it on request."""
     cores = sorted(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--only", nargs="+", default=list(PARTS), choices=PARTS, help="`step` includes `physics`"
     )
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), help="for step and physics")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--steps", type=int, default=100_000, help="at most, of an expert's episode"
+        "--steps", type=int, default=100_000, help="largest number of steps of an episode"
     )
     parser.add_argument("--collect-task", default="hand_over_banana")
     parser.add_argument(
@@ -253,7 +226,7 @@ def main() -> None:
         nargs="+",
         default=[2**power for power in range(len(cores).bit_length())],
     )
-    parser.add_argument("--episodes", type=int, default=8, help="that each worker collects")
+    parser.add_argument("--episodes", type=int, default=8, help="episodes per worker")
     given = parser.parse_args()
     for task in (*given.tasks, given.collect_task):
         if task not in TASKS:
@@ -264,13 +237,14 @@ def main() -> None:
             show(line)
             for line in measure_collection(given.collect_task, given.workers, given.episodes)
         ]
-    os.sched_setaffinity(0, cores[-1:])  # Workers, which inherit it, come before.
+    os.sched_setaffinity(
+        0, cores[-1:]
+    )  # Collection comes before, since its workers would inherit this.
     if "step" in given.only:
         lines += [show(line) for line in measure_steps(given.tasks, given.rounds, given.steps)]
     if "image" in given.only:
         lines.append(show(measure_image(given.rounds)))
-    if given.json is not None:
-        write_file(given.json, json.dumps(lines, indent=2).encode())
+    write_rows(lines, given.json)
 
 
 if __name__ == "__main__":

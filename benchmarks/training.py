@@ -3,33 +3,34 @@
     python benchmarks/training.py --json training.json
     python benchmarks/training.py --only diffusion act --rounds 3 --skip-compiled
 
-All of them take more than ten minutes on two cores. Those with a ResNet need the extra
+All policies together take more than ten minutes on two cores. Those with a ResNet need the extra
 `pretrained`. Policies: diffusion (the default), flow, energy, diffusion_unet (the U-Net of
-diffusion policy) and act, both with their published sizes. All see three RGB-D cameras of 128x128
-pixels of ALOHA, of which those with a ResNet use the colours alone, and make 48 actions; what they
-see is random and in memory.
+diffusion policy) and act, both with their published sizes. All get three RGB-D cameras of ALOHA
+with 128x128 pixels, of which those with a ResNet use the colours alone, and generate 48 actions;
+the images are random and in memory.
 
 Names:
-    samples/<policy>  windows per second in training by the default recipe (batch, precision,
-    optimiser, moving average of
-        `trainer=laptop`), the best round; peer `diffusion_unet`, ratio of rates.
-    share/<policy>/<data|encoder|denoiser|backward|optimiser>  share of a step's time in that round:
-    waiting for the batch, the
-        images and joints (forward), the actions (forward), both (backward), and clipping, AdamW and
-        the moving average.
-    memory/<policy>  MiB of training at most: of the process, beyond what it holds with all
-    libraries loaded, or of the GPU. latency/<policy>/<eager|folded|compiled|folded_compiled>  ms
-    per chunk of one observation, the best round; peer `eager`,
-        ratio of times. Folded: encodings multiplied into the weights, for policies that have such;
-        compiled: by torch.compile.
+    samples/<policy>
+        Windows per second in training by the default recipe (batch, precision, optimiser, moving
+        average of `trainer=laptop`), the best round; peer `diffusion_unet`, ratio of rates.
+    share/<policy>/<data|encoder|denoiser|backward|optimiser>
+        Share of a step's time in that round: waiting for the batch; the images and joints
+        (forward); the actions (forward); both (backward); and clipping, AdamW and the moving
+        average.
+    memory/<policy>
+        Largest memory of training, MiB: of the process, beyond that with all libraries loaded, or
+        of the GPU.
+    latency/<policy>/<eager|folded|compiled|folded_compiled>
+        Milliseconds per chunk of one observation, the best round; peer `eager`, ratio of times.
+        Folded: encodings multiplied into the weights, for policies with a basis; compiled: by
+        torch.compile.
 
 All policies are measured in turn, round after round. `spread` is the median round over the best
-one: a line with much of it was measured on a busy machine.
+one; if it is large, the machine was busy.
 """
 
 import argparse
 import copy
-import json
 import os
 import resource
 import subprocess
@@ -41,6 +42,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from measurement import ALLOCATOR, Row, parser_of, restart_with, row, write_rows
 from omegaconf import OmegaConf
 from random_windows import RandomWindows
 from torch import Tensor
@@ -55,14 +57,6 @@ from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
 
-# torch.compile hands sys.path to a process of its own; files of this folder are named like packages
-# of others.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-}  # Those of the Makefile.
 POLICIES = ("diffusion", "flow", "energy", "diffusion_unet", "act")
 PEER = "diffusion_unet"
 CHUNK = 48
@@ -70,12 +64,11 @@ SMALL = {
     "diffusion_unet": ("policy.denoiser.down_dims=[16,32]", "policy.denoiser.condition_dim=16"),
     "act": ("policy.dim=32", "policy.feed_forward=64", "policy.encoder_layers=1"),
 }
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured on."""
+    """Size and device of a measurement."""
 
     batch: int
     image_size: int
@@ -83,7 +76,7 @@ class Setting:
     small: bool
 
     def settings(self, policy: str) -> dict[str, Any]:
-        """Returns the configuration of the recipe with that policy."""
+        """Returns the configuration of the recipe with a policy."""
         smaller = SMALL.get(policy, ()) if self.small else ()
         overrides = [f"policy={policy}", f"policy.chunk={CHUNK}", "dataset.path=none", *smaller]
         folder = (Path(stringline.__file__).parent / "configs").absolute()
@@ -122,19 +115,24 @@ def measure_training(setting: Setting, names: Sequence[str], rounds: int, steps:
     for name in names:
         spread = totals[name][rounds // 2] / totals[name][0]
         rows.append(
-            row(f"samples/{name}", rates[name], "windows/s", PEER, rates.get(PEER))
-            | {"spread": spread}
+            row(
+                f"samples/{name}",
+                rates[name],
+                "windows/s",
+                PEER,
+                rates[name] / rates[PEER] if PEER in rates else None,
+                spread=spread,
+            )
         )
         best = min(took[name], key=lambda each: sum(each.values()))
         rows += [
-            row(f"share/{name}/{phase}", best[phase] / totals[name][0], "share", "none", None)
-            for phase in PHASES
+            row(f"share/{name}/{phase}", best[phase] / totals[name][0], "share") for phase in PHASES
         ]
     return rows
 
 
 def variants(policy: ChunkPolicy, *, compiled: bool) -> Iterator[tuple[str, ChunkPolicy]]:
-    """Yields a policy as trained, folded, compiled, and both, where it can be folded."""
+    """Yields a policy as trained, compiled, and, if it has a basis, folded and both."""
     policy = policy.eval()
     yield "eager", policy
     folded = copy.deepcopy(policy)
@@ -155,14 +153,14 @@ def variants(policy: ChunkPolicy, *, compiled: bool) -> Iterator[tuple[str, Chun
 
 
 def has_basis(transformer: VisionTransformer) -> bool:
-    """Says whether folding changes anything."""
+    """Returns whether folding changes the weights."""
     return any(encoding.basis() is not None for encoding in transformer.encodings)
 
 
 def measure_latency(
     setting: Setting, names: Sequence[str], rounds: int, *, compiled: bool
 ) -> list[Row]:
-    """Asks all policies in turn."""
+    """Runs all policies on one observation in turn."""
     torch._dynamo.config.recompile_limit = 1000  # All policies are compilations of the same code.
     windows = setting.windows()
     observed = {
@@ -182,19 +180,21 @@ def measure_latency(
             took[key].append(seconds(policy, observed, setting.device))
     rows = []
     for (name, variant), times in took.items():
-        figures = row(
-            f"latency/{name}/{variant}",
-            1e3 * min(times),
-            "ms",
-            "eager",
-            1e3 * min(took[name, "eager"]),
+        rows.append(
+            row(
+                f"latency/{name}/{variant}",
+                1e3 * min(times),
+                "ms",
+                "eager",
+                min(times) / min(took[name, "eager"]),
+                spread=sorted(times)[rounds // 2] / min(times),
+            )
         )
-        rows.append(figures | {"spread": sorted(times)[rounds // 2] / min(times)})
     return rows
 
 
 def seconds(policy: ChunkPolicy, observed: Mapping[str, Tensor], device: str) -> float:
-    """Returns how long a chunk takes."""
+    """Returns the time of a chunk."""
     clock = Clock(device)
     clock.start()
     policy.predict(observed, torch.Generator(device).manual_seed(0))
@@ -203,28 +203,20 @@ def seconds(policy: ChunkPolicy, observed: Mapping[str, Tensor], device: str) ->
 
 
 def measure_memory(names: Sequence[str]) -> list[Row]:
-    """Trains each policy in a process of its own, with the arguments of this one.
-
-    Raises:
-        SystemExit: One failed; it has said why.
-    """
+    """Trains each policy in a process of its own, with the arguments of this one."""
     rows = []
     for name in tqdm(names, desc="memory", disable=None):
         command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:], "--peak", name]
-        done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise SystemExit(done.returncode)
-        rows.append(row(f"memory/{name}", float(done.stdout.split()[-1]), "MiB", "none", None))
+        rows.append(row(f"memory/{name}", float(done.stdout.split()[-1]), "MiB"))
     return rows
 
 
-def environment() -> dict[str, str]:
-    """Returns that of child processes: modules are found however this script's were."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-
-
 def peak_mib(setting: Setting, name: str) -> float:
-    """Returns what training a policy takes at most, beyond libraries and data."""
+    """Returns the largest memory of a policy's training, beyond libraries and data."""
     windows = setting.windows()
     before = held_mib(setting.device)
     trainer = build(setting.settings(name)["trainer"])
@@ -233,30 +225,16 @@ def peak_mib(setting: Setting, name: str) -> float:
 
 
 def held_mib(device: str) -> float:
-    """Returns the most that this process has held so far."""
+    """Returns the largest memory of this process so far."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def row(name: str, value: float, unit: str, peer: str, of_peer: float | None) -> Row:
-    """Returns a line of the table."""
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "peer": peer,
-        "ratio": None if of_peer is None else value / of_peer,
-    }
-
-
 def parse() -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", default=list(POLICIES), help="these policies")
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--image-size", type=int, default=128)
@@ -267,17 +245,14 @@ def parse() -> argparse.Namespace:
         "--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch"
     )
     parser.add_argument(
-        "--skip-memory", action="store_true", help="leave out what needs a process for each policy"
+        "--skip-memory", action="store_true", help="omit memory, which needs a process per policy"
     )
     parser.add_argument(
-        "--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes"
+        "--skip-compiled", action="store_true", help="omit torch.compile, which takes minutes"
     )
-    parser.add_argument(
-        "--small", action="store_true", help="small peers: to see that the script works"
-    )
-    parser.add_argument(
-        "--peak", choices=POLICIES, help=argparse.SUPPRESS
-    )  # What `measure_memory` asks of its children.
+    parser.add_argument("--small", action="store_true", help="small peers, for tests")
+    # For the child processes of `measure_memory`.
+    parser.add_argument("--peak", choices=POLICIES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     for name in given.only:
         if name not in POLICIES:
@@ -286,9 +261,8 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
+    """Prints the table and writes it on request."""
+    restart_with(ALLOCATOR)
     given = parse()
     if given.threads:
         torch.set_num_threads(given.threads)
@@ -303,8 +277,7 @@ def main() -> None:
         beside = "" if entry["ratio"] is None else f"{entry['ratio']:8.3f} x {entry['peer']}"
         spread = f"   spread {entry['spread']:.2f}" if "spread" in entry else ""
         print(f"{entry['name']:40s} {entry['value']:10.3f} {entry['unit']:10s}{beside}{spread}")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=2) + "\n")
+    write_rows(rows, given.json)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ PHASES = ("data", "encoder", "denoiser", "backward", "optimiser")
 
 
 class Clock:
-    """Adds up how long phases take; the device is waited for."""
+    """Adds up the times of phases, with synchronisation of the device."""
 
     def __init__(self, device: str) -> None:
-        """Starts at nothing."""
         self._device, self.seconds = device, dict.fromkeys(PHASES, 0.0)
         self._last = time.perf_counter()
 
@@ -31,7 +30,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def stop(self, phase: str) -> None:
-        """Ends one, and begins the next."""
+        """Ends a phase, and begins the next one."""
         last = self._last
         self.start()
         self.seconds[phase] += self._last - last
@@ -43,17 +42,14 @@ class Training:
     def __init__(
         self, policy: ChunkPolicy, windows: RandomWindows, trainer: Trainer, batch: int
     ) -> None:
-        """Makes what a run makes."""
-        self._policy, self._trainer, self._device = (
-            policy.train(),
-            trainer,
-            next(policy.parameters()).device,
-        )
+        self._policy = policy.train()
+        self._trainer = trainer
+        self._device = next(policy.parameters()).device
         self._optimiser = torch.optim.AdamW(
             trainer.parameter_groups(policy), lr=trainer.learning_rate, betas=trainer.betas
         )
         self._average = MovingAverage(policy, trainer.ema_decay)
-        self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # The same face.
+        self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # Same interface.
 
     def round(self, steps: int) -> dict[str, float]:
         """Returns the mean seconds of each phase of a step, after one warm-up step."""
@@ -82,7 +78,7 @@ class Training:
         clock.stop("data")
         with torch.autocast(self._device.type, torch.bfloat16, enabled=trainer.in_bf16()):
             loss = self._policy.loss(batch)
-        clock.stop("denoiser")  # What came before ended with the hook of the memory.
+        clock.stop("denoiser")  # The hook of the observation encoder has ended its part.
         loss.backward()  # type: ignore[no-untyped-call]
         clock.stop("backward")
         torch.nn.utils.clip_grad_norm_(self._policy.parameters(), trainer.clip_norm)

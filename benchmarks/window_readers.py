@@ -1,6 +1,6 @@
 """Readers that `data.py` compares with ours.
 
-Each returns the same batch for the same windows, save where a video loses bits.
+Each returns the same batch for the same windows, except for the loss of video compression.
 """
 
 import itertools
@@ -40,10 +40,8 @@ def memmap_reader(store: EpisodeStore, windows: Windows) -> Reader:
     images, steps, fixed = keys(windows.contract)
 
     def read(indices: NDArray[np.int64]) -> Arrays:
-        count, places = (
-            len(indices),
-            [(maps[windows.episode[index]], int(windows.step[index])) for index in indices],
-        )
+        count = len(indices)
+        places = [(maps[windows.episode[index]], int(windows.step[index])) for index in indices]
         batch = Arrays()
         batch |= {
             key: np.empty((count, *maps[0][key].shape[1:]), maps[0][key].dtype)
@@ -167,7 +165,7 @@ def _write_replay_buffer(store: EpisodeStore, place: Path | MemoryStore) -> list
 def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
     """Returns a reader of LeRobot's layout: AV1 videos (yuv420p, key frame every 2, crf 30).
 
-    Videos are decoded as its PyAV path does, to the frame that is asked for, but stay open. Colour
+    Videos are decoded as its PyAV path does, to the requested frame, but stay open. Colour
     only: depth comes from memory, and colours come back changed. LeRobot itself does not install
     beside our torch.
     """

@@ -21,48 +21,45 @@ arms on this machine: success, durations of cycles, jitter, age of commands, and
 limits. OUTPUT/wire.json contains all of it.
 """
 
-import argparse
 import json
 from pathlib import Path
 
+from measurement import parser_of
+
 
 def main() -> None:
-    """Runs what is missing, prints it and writes it down."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Runs the missing episodes, and prints and writes the results."""
+    parser = parser_of(__doc__, results=False)
     parser.add_argument(
         "overrides",
         nargs="*",
         help="of configs/deploy.yaml, such as checkpoint=... or execution=...",
     )
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--first-seed", type=int, default=1_000_000, help="the first of them")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds")
+    parser.add_argument("--first-seed", type=int, default=1_000_000, help="first seed")
     parser.add_argument(
-        "--workers", type=int, default=2, help="worlds, or emulated robots, at a time"
+        "--workers", type=int, default=2, help="number of parallel worlds or emulated robots"
     )
     parser.add_argument(
         "--by-the-clock",
         type=int,
         default=10,
-        help="how many of the seeds run in real time as well; 0: none",
+        help="number of seeds that also run in real time",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("runs/wire"), help="folder where results are kept"
+        "--output", type=Path, default=Path("runs/wire"), help="folder of the results"
     )
     given = parser.parse_args()
     if given.seeds < 1 or given.workers < 1 or given.by_the_clock < 0:
         parser.error("--seeds and --workers are 1 or more, --by-the-clock 0 or more.")
     if given.first_seed < 0:
         parser.error(f"--first-seed is 0 or more, not {given.first_seed}.")
-    # Processes that are spawned import this module; torch, and the rest, have no place beside the
-    # loop of a device process. The first one takes this folder off the path: a file in it is named
-    # like Python's own package `encodings`.
-    from soak import deployment_settings
+    # Spawned processes import this module; the loop of a device process must not load torch.
+    from emulated_deployment import deployment_settings
+    from loop_comparison import LoopComparison, summary
 
     from stringline.datasets.files.atomic import write_file
     from stringline.datasets.files.lock import exclusive
-    from stringline.real_robot.protocol_in_the_loop.loop_comparison import LoopComparison, summary
     from stringline.sim.evaluation.seed_runner import evaluation_seeds
     from stringline.sim.report.system_info import package_versions, system_info
 

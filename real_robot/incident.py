@@ -14,7 +14,7 @@ from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.replay.dynamixel_replay import replay
 from stringline.real_robot.robots.backends import robot_backend
 
-_IMAGE_PX = 128  # Nothing looks at the images.
+_IMAGE_PX = 128  # The images are not used.
 
 
 def main() -> None:
@@ -52,13 +52,10 @@ def _replay(incident: Incident) -> None:
 
 
 def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
-    """Builds the emulator of a deployment, in lock-step and without cameras.
+    """Builds the emulator of a deployment, whose configuration is in the header of its log.
 
-    For real arms it is an emulator without a task, whose answers are the same only until the arms
-    move.
-
-    Args:
-        configuration: Configuration of the deployment in the header of its log.
+    It runs in lock-step and without cameras. For real arms it has no task, so its answers are the
+    same only until the arms move.
     """
     robot = configuration.get("robot", {})
     backend = robot_backend(
@@ -66,7 +63,7 @@ def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
     )
     settings = robot.get("emulator")
     if settings is not None:
-        # The default appearance of the arms, since nothing looks at them.
+        # The default appearance of the arms, since images are not used.
         chosen = {key: value for key, value in settings.items() if key != "robot_model"}
         return backend.emulator(lock_step=True, cameras=(), image_size=_IMAGE_PX, **chosen)
     return backend.bare_emulator(lock_step=True)

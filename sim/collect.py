@@ -100,11 +100,7 @@ def collect(
 
 
 def open_recipe_world(recipe: Recipe) -> World:
-    """Builds the world of a recipe.
-
-    Raises:
-        ValueError: A setting of the recipe is unknown or out of range.
-    """
+    """Builds the world of a recipe, and checks its options."""
     COUNT.check(image_size=recipe.image_size)
     world = open_world(
         recipe.task,
@@ -131,13 +127,7 @@ def open_world_beside(folder: SharedFolder, recipe: Recipe) -> World:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Runs the expert on one seed and stores the episode.
-
-    Attributes:
-        recipe: See `collect`.
-        path: The store.
-        seed: Seed of the episode.
-    """
+    """Runs the expert on one seed and stores the episode in the store at `path`."""
 
     recipe: Recipe
     path: Path

@@ -24,7 +24,7 @@ from stringline.sim.evaluate import (
     plain_settings,
     with_suite_file,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, check_overrides
 from stringline.sim.evaluation.comparison import Comparison
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
@@ -136,10 +136,7 @@ def _check(path: str) -> None:
 def _stored(
     name: str, path: str, plain: Mapping[str, Any], suite: Suite | None
 ) -> tuple[StoredEvaluation, bool]:
-    """Returns the results of an evaluation, or of a checkpoint after its evaluation.
-
-    The second value is whether all entries of the suite were evaluated.
-    """
+    """Returns the results of an evaluation, if need be run now, and whether they are complete."""
     if is_evaluation(Path(path)):
         return read_evaluation(name, Path(path)), True
     folder = Path(plain["output"]) / path.strip("/.").replace("/", "_")
@@ -149,5 +146,5 @@ def _stored(
     if suite is None:
         evaluate_checkpoint(settings)
         return read_evaluation(name, folder), True
-    outcomes = run_suite(suite, settings.open(), folder, chosen)
+    outcomes = run_suite(suite, CheckpointEvaluation(settings), folder, chosen)
     return read_evaluation(name, folder), not any(outcome.failure for outcome in outcomes)

@@ -16,7 +16,11 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
-from stringline.sim.evaluation.checkpoint_evaluation import EvaluationSettings, check_overrides
+from stringline.sim.evaluation.checkpoint_evaluation import (
+    CheckpointEvaluation,
+    EvaluationSettings,
+    check_overrides,
+)
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
@@ -77,11 +81,7 @@ def plain_settings(config: DictConfig) -> dict[str, Any]:
 
 
 def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
-    """Reads the settings of `configs/eval.yaml`.
-
-    Raises:
-        ValueError: A setting of task, execution or cluster is unknown or wrong.
-    """
+    """Reads the settings of `configs/eval.yaml`."""
     return EvaluationSettings(
         checkpoint=str(plain["checkpoint"]),
         output=Path(str(plain["output"])),
@@ -101,12 +101,8 @@ def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
 def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Suite | None:
     """Returns the suite of the settings on the chosen seeds; None for a single task.
 
-    Args:
-        plain: Settings with `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`.
-        overrides: The overrides of the command line, `key=value`.
-
-    Raises:
-        ValueError: The suite is wrong, or an override changes the single task.
+    The settings have `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`; overrides
+    are `key=value`.
     """
     if plain.get("suite") is None and plain.get("suite_file") is None:
         return None
@@ -126,11 +122,11 @@ def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Sui
 
 def evaluate_checkpoint(settings: EvaluationSettings) -> list[EpisodeResult]:
     """Returns one result per seed of a single task; stored results are not run again."""
-    return settings.open().run(settings.task, settings.task_seeds(), settings.output)
+    return CheckpointEvaluation(settings).run(settings.task, settings.task_seeds(), settings.output)
 
 
 def _evaluate_task(settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:
-    evaluation = settings.open()
+    evaluation = CheckpointEvaluation(settings)
     results = evaluation.run(settings.task, settings.task_seeds(), settings.output)
     summary = Summary.of(results)
     write_file(
@@ -148,7 +144,7 @@ def _evaluate_task(settings: EvaluationSettings, plain: Mapping[str, Any]) -> No
 
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:
     record = {key: value for key, value in plain.items() if key != "task"}
-    evaluation = settings.open()
+    evaluation = CheckpointEvaluation(settings)
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

@@ -31,11 +31,9 @@ class EpisodeReplay:
     """The outcome of a replayed episode.
 
     Attributes:
-        steps: Number of control periods.
         difference: Largest difference of the physics' state from the recorded one: m, rad, m/s,
             rad/s.
         final_difference: Largest difference at the last step.
-        success: Whether the task was done at the end.
         stage: The furthest stage.
     """
 

@@ -71,13 +71,6 @@ def train_policy(
         trainer: Optimisation settings.
         directory: Directory of the run.
         settings: Data, initial weights and evaluation.
-
-    Returns:
-        Losses and metrics of the run.
-
-    Raises:
-        ValueError: A store is empty, stores cannot be mixed, the configuration or the initial
-            weights do not fit the data, or the directory holds another run.
     """
     data = TrainingData(demonstrations, settings.held_out)
     policy = _policy(model, data, trainer.seed, settings.initialisation)

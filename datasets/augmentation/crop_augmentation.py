@@ -40,13 +40,10 @@ class CropAndResize(Transform):
 
 
 def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraBatch:
-    """Enlarges a window to the size of the image.
+    """Enlarges a window to the size of the image, for B examples.
 
-    Args:
-        view: Images of B examples.
-        scale: (B,), sides of the window as shares of the sides of the image.
-        left: (B,), left edge of the window, pixels.
-        top: (B,), upper edge of the window, pixels.
+    `scale` (B,) are the sides of the window as shares of the sides of the image, `left` and `top`
+    (B,) its left and upper edge in pixels.
     """
     height, width = view.rgb.shape[1:3]
     # (B, W) and (B, H), pixels.

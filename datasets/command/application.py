@@ -72,22 +72,6 @@ def run(
         command.guarded(lambda: command.through_hydra(task))
 
 
-def start_logging(level: int) -> None:
-    """Sends the log to standard error, a line per message; other libraries log from WARNING on.
-
-    Args:
-        level: Lowest level of the messages of this package.
-    """
-    logging.basicConfig(
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        datefmt="%H:%M:%S",
-        force=True,
-    )
-    for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
-        logging.getLogger(name).setLevel(level)
-
-
 @dataclass(frozen=True)
 class _Command:
     """A command line and its execution."""
@@ -107,8 +91,15 @@ class _Command:
         ]
 
     def start_logging(self) -> None:
-        """Starts logging at the level of the command line."""
-        start_logging(logging.DEBUG if self.debug else logging.INFO)
+        """Sends the log to standard error, a line per message; other libraries from WARNING on."""
+        logging.basicConfig(
+            level=logging.WARNING,
+            format="%(asctime)s %(levelname)-7s %(message)s",
+            datefmt="%H:%M:%S",
+            force=True,
+        )
+        for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
+            logging.getLogger(name).setLevel(logging.DEBUG if self.debug else logging.INFO)
 
     def through_hydra(self, task: Task) -> None:
         """Composes the configuration by Hydra and calls the task."""

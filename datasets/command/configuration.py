@@ -32,13 +32,7 @@ Flags:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The configuration files of one command.
-
-    Attributes:
-        folder: Absolute path of the files.
-        name: Name of the primary file, without `.yaml`.
-        command: Name of the command in messages.
-    """
+    """The files of one command: their absolute folder, the primary file, and the command's name."""
 
     folder: Path
     name: str
@@ -47,7 +41,7 @@ class Configuration:
     def groups(self) -> dict[str, list[str]]:
         """Returns the choices of each configuration group of this command."""
 
-        def ask(loader: ConfigLoader) -> dict[str, list[str]]:
+        def read(loader: ConfigLoader) -> dict[str, list[str]]:
             chosen = compose(self.name, return_hydra_config=True).hydra.runtime.choices
             groups = (str(group).partition("@")[0] for group in chosen)
             return {
@@ -56,7 +50,7 @@ class Configuration:
                 if not group.startswith("hydra/")
             }
 
-        return self._with_hydra(ask)
+        return self._with_hydra(read)
 
     def composed(self, overrides: Sequence[str] = ()) -> DictConfig:
         """Composes the configuration; interpolations stay unresolved."""
@@ -76,12 +70,7 @@ class Configuration:
         return [f"{key}={value}" for key, value in named if value in groups.get(key, [])]
 
     def unknown_option(self, key: str, overrides: Sequence[str] = ()) -> str:
-        """Returns the message for an option that does not exist.
-
-        Args:
-            key: The option as the user wrote it.
-            overrides: The command line of the option.
-        """
+        """Returns the message for an option that does not exist, given the command line with it."""
         groups = self.groups()
         options = self.options(overrides)
         if key in options:
@@ -127,8 +116,7 @@ class Configuration:
     def check_kinds(self, overrides: Sequence[str]) -> None:
         """Checks that no option with a number, list or truth value as default is a word.
 
-        Args:
-            overrides: The command line; syntax errors and unknown options are left to Hydra.
+        Syntax errors and unknown options of the command line are left to Hydra.
         """
         given = {key: value for key, value in _values(overrides).items() if key not in WORDS_TOO}
         usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
@@ -165,10 +153,10 @@ class Configuration:
             if not line.startswith("# @package")
         )
 
-    def _with_hydra(self, ask: Callable[[ConfigLoader], Result]) -> Result:
+    def _with_hydra(self, read: Callable[[ConfigLoader], Result]) -> Result:
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(self.folder), version_base="1.3"):
-            return ask(GlobalHydra.instance().config_loader())
+            return read(GlobalHydra.instance().config_loader())
 
 
 def _values(overrides: Sequence[str]) -> dict[str, object]:

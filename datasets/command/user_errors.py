@@ -38,12 +38,8 @@ def explain(
     """Returns the message for a user error, or None for an error of the program.
 
     A ValueError or RuntimeError is a user error only if this package raised it: from within another
-    library it means that the program used the library wrongly.
-
-    Args:
-        error: The error.
-        configuration: The configuration of the command.
-        overrides: The `key=value` arguments of the command line.
+    library it means that the program used the library wrongly. `overrides` are the `key=value`
+    arguments of the command line.
     """
     if isinstance(error, InstantiationException) and (target := _missing_target(error)):
         return target

@@ -10,13 +10,7 @@ import stringline
 
 
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
-    """Returns the error for a name that does not exist.
-
-    Args:
-        kind: Noun for the name in the message ("camera", "task").
-        got: The name as the user wrote it.
-        allowed: All valid names.
-    """
+    """Returns the error for a name that does not exist; `kind` is its noun ("camera", "task")."""
     names = sorted(allowed)
     # On a command line `got` may be a number.
     near = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4)
@@ -68,31 +62,23 @@ class Range:
 
     def __str__(self) -> str:
         """Returns the range in words, for the end of an error message."""
-        words = "whole numbers " if self.whole else ""
+        if self.below is not None:
+            end = f"below {self.below:g}"
+        else:
+            end = "" if self.most is None else f"up to {self.most:g}"
         if self.above is not None:
-            end = "" if self.most is None else f", up to {self.most:g}"
-            return f"{words}above {self.above:g}" + (
-                end if self.below is None else f", below {self.below:g}"
-            )
-        if self.least is not None:
-            end = " and above" if self.most is None else f" to {self.most:g}"
-            return f"{words}{self.least:g}" + (
-                end if self.below is None else f" to below {self.below:g}"
-            )
-        if self.most is not None or self.below is not None:
-            return (
-                f"{words}below {self.below:g}"
-                if self.below is not None
-                else f"{words}up to {self.most:g}"
-            )
-        return "whole numbers" if self.whole else "finite numbers"
+            words = f"above {self.above:g}{end and f', {end}'}"
+        elif self.least is not None:
+            upper = f"to {end.removeprefix('up to ')}" if end else "and above"
+            words = f"{self.least:g} {upper}"
+        else:
+            words = end
+        if self.whole:
+            return f"whole numbers {words}".rstrip()
+        return words or "finite numbers"
 
     def check(self, **numbers: object) -> None:
-        """Checks numbers, given by name.
-
-        Raises:
-            ValueError: A number lies outside of the range.
-        """
+        """Checks numbers, given by name; raises ValueError for a number outside of the range."""
         for name, number in numbers.items():
             if number not in self:
                 raise ValueError(f"{name} is {number!r}; allowed: {self}.")

@@ -183,10 +183,7 @@ class Contract:
     def incompatibilities(self, offered: "Contract") -> list[str]:
         """Lists the reasons why a policy for this contract cannot run on another one.
 
-        Additional cameras are allowed; everything else must agree.
-
-        Returns:
-            One sentence per disagreement.
+        Additional cameras are allowed; everything else must agree. Each reason is one sentence.
         """
         found = []
         for field in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
@@ -203,6 +200,22 @@ class Contract:
             elif camera.has_geometry and not available[camera.name].has_geometry:
                 found.append(f"camera {camera.name!r}: geometry is required, but not offered.")
         return found
+
+    def differences(self, other: "Contract") -> list[str]:
+        """Describes in sentences why two contracts are not equal; empty if they are."""
+        if self == other:
+            return []
+        cameras = [
+            f"camera {one.name!r}: {key} is {getattr(one, key)!r} and {getattr(another, key)!r}."
+            for one, another in zip(self.cameras, other.cameras, strict=False)
+            for key in asdict(one)
+            if getattr(one, key) != getattr(another, key)
+        ]
+        return (
+            self.incompatibilities(other)
+            or cameras
+            or [f"There are {len(self.cameras)} and {len(other.cameras)} cameras."]
+        )
 
 
 def _brief(value: object) -> str:

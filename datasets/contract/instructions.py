@@ -18,11 +18,7 @@ def instruction_array(text: str) -> NDArray[np.uint8]:
 
 
 def instruction_of(observation: Observation) -> str | None:
-    """Returns the instruction of an observation, or None.
-
-    Raises:
-        ValueError: The instruction is not UTF-8 text.
-    """
+    """Returns the instruction of an observation, or None; raises ValueError if it is not UTF-8."""
     if KEY not in observation:
         return None
     array = np.asarray(observation[KEY])

@@ -19,10 +19,10 @@ OPTIONAL_STEP_KEYS = ("reward", "stage", "sim/state")
 
 @dataclass(frozen=True)
 class _Expected:
-    """Shape (None: any length) and type of one array."""
+    """Shape and type of one array."""
 
     key: str
-    shape: tuple[int | None, ...]
+    shape: tuple[int, ...]
     dtype: str
     required: bool = True
 
@@ -49,15 +49,9 @@ def _state_arrays(contract: Contract) -> Iterator[_Expected]:
 def check_observation(
     observation: Observation, contract: Contract, *, cameras: bool = True
 ) -> None:
-    """Checks one observation, arrays without a time axis, against the contract.
+    """Checks keys, shapes, types and finiteness of one observation, arrays without a time axis.
 
-    Args:
-        observation: Arrays by key.
-        contract: The contract.
-        cameras: Whether images are checked too, or only the state.
-
-    Raises:
-        ValueError: A key is missing, or has another shape or type, or is not finite.
+    Without `cameras` only the state is checked. Errors name the key and the allowed value.
     """
     expected = list(_state_arrays(contract))
     if cameras:
@@ -70,11 +64,7 @@ def check_observation(
 
 
 def check_action(action: Array, contract: Contract) -> None:
-    """Checks one action or a sequence of them, (..., A), against the contract.
-
-    Raises:
-        ValueError: The last axis has another length, or a value is not finite.
-    """
+    """Checks that actions (..., A) have the dimensions of the contract and are finite."""
     if action.ndim < 1 or action.shape[-1] != len(contract.action):
         raise ValueError(
             f"An action has {len(contract.action)} dimensions (last axis); got shape "
@@ -86,11 +76,7 @@ def check_action(action: Array, contract: Contract) -> None:
 
 
 def check_episode(arrays: EpisodeArrays, contract: Contract) -> None:
-    """Checks a whole episode against the contract.
-
-    Raises:
-        ValueError: With the key, what was got and what is allowed.
-    """
+    """Checks a whole episode against the contract; errors name the key and the allowed value."""
     if "time" not in arrays or arrays["time"].ndim != 1 or not len(arrays["time"]):
         raise ValueError("An episode needs `time` of shape (T,) with at least one step.")
     steps = len(arrays["time"])
@@ -135,13 +121,11 @@ def _check_series(arrays: EpisodeArrays, entry: _Expected, leading: tuple[int, .
         raise unknown_name("episode key", entry.key, arrays)
 
 
-def _check(key: str, array: Array, shape: tuple[int | None, ...], dtype: str) -> None:
+def _check(key: str, array: Array, shape: tuple[int, ...], dtype: str) -> None:
     if array.dtype != np.dtype(dtype):
         raise ValueError(f"{key} has type {array.dtype}; allowed: {dtype}.")
-    if len(array.shape) != len(shape) or any(
-        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
-    ):
-        raise ValueError(f"{key} has shape {tuple(array.shape)}; allowed: {shape}.")
+    if array.shape != shape:
+        raise ValueError(f"{key} has shape {array.shape}; allowed: {shape}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(f"{key} is not finite at index {where}.")

@@ -28,7 +28,7 @@ from stringline.datasets.editing.packing import (
 from stringline.datasets.files.atomic import NoSpaceError, check_space, explained_full_disk, sync
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode_pool import for_each_episode
-from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.episode_writer import write_episode
 from stringline.datasets.store.store import EpisodeStore
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,7 @@ _FETCHED = ".fetch-"
 
 @dataclass(frozen=True)
 class Remote:
-    """A folder in a file system of fsspec.
-
-    Attributes:
-        url: The address as the user wrote it, such as `s3://bucket/bananas`, or a path.
-        files: The file system.
-        path: The folder in the file system.
-    """
+    """A folder in a file system of fsspec; `url` is the address as the user wrote it, or a path."""
 
     url: str
     files: fsspec.AbstractFileSystem = field(repr=False)
@@ -120,15 +114,9 @@ def estimated_size(store: EpisodeStore) -> int:
 
 
 def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
-    """Copies the missing episodes of a store to an archive.
+    """Copies the missing episodes of a store to an archive and returns their names.
 
-    Args:
-        store: The data.
-        url: A folder or an address for fsspec; it is created if necessary.
-        workers: Number of parallel episodes.
-
-    Returns:
-        The names of the added episodes.
+    `url` is a folder or an address for fsspec; the folder is created if necessary.
     """
     remote = Remote.at(url)
     if remote.local is not None:
@@ -157,13 +145,7 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
 
 
 def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
-    """Creates a store from an archive, or downloads its missing episodes.
-
-    Args:
-        url: Address of the archive.
-        path: Folder of the store.
-        workers: Number of parallel episodes.
-    """
+    """Creates the store `path` from the archive at `url`, or adds the missing episodes to it."""
     remote = Remote.at(url)
     if not (present := remote.sizes()):
         raise ValueError(f"There is no archive at {url}: no file there ends in {SUFFIX}.")
@@ -191,7 +173,4 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
         with open_packed(file) as packed:
             attributes, entries = packed_attributes(packed, name)
             size = sum(entry.nbytes for entry in entries.values())
-            with EpisodeWriter(root, name, attributes, expected_bytes=size) as writer:
-                for key, array in unpack(packed, name, entries):
-                    writer.put(key, array)
-                writer.commit()
+            write_episode(root, name, attributes, unpack(packed, name, entries), size)

@@ -28,7 +28,6 @@ class DepthEstimation:
     """Settings of a depth estimation.
 
     Attributes:
-        estimator: The estimator.
         model: Name of the model in the attributes of the episodes.
         cameras: Names of the cameras; None for all.
         replace_depth: Whether existing depth may be replaced.
@@ -56,11 +55,7 @@ class DepthEstimation:
             )
 
     def chosen(self, contract: Contract) -> list[str]:
-        """Returns the names of the cameras that get depth.
-
-        Raises:
-            ValueError: A camera does not exist, or has depth that may not be replaced.
-        """
+        """Returns the names of the cameras that get depth; existing depth needs `replace_depth`."""
         names = (
             [camera.name for camera in contract.cameras]
             if self.cameras is None
@@ -91,16 +86,10 @@ class DepthEstimation:
         return replace(camera, depth="estimated", depth_unit_m=self.depth_unit_m)
 
     def counts(self, images: Array) -> NDArray[np.uint16]:
-        """Estimates the depth of images.
-
-        Args:
-            images: (N, H, W, 3) uint8.
+        """Estimates the depth of images (N, H, W, 3) uint8.
 
         Returns:
             (N, H, W) in `depth_unit_m`; 0 if the estimate is not finite, not positive or too large.
-
-        Raises:
-            ValueError: The estimator returns another shape.
         """
         metres = np.asarray(self.estimator(images), np.float64)
         if metres.shape != images.shape[:3]:
@@ -124,11 +113,6 @@ def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation)
     """Creates or completes a copy of a store with estimated depth.
 
     On the same disk the other arrays are shared.
-
-    Args:
-        store: The data, which stays unchanged.
-        path: Folder of the copy.
-        estimation: Settings of the estimation.
     """
     # Checks the cameras before anything is written.
     size = sum(estimation.size(episode) for episode in store.episodes())

@@ -15,7 +15,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
-from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name
 from stringline.datasets.store.transactions import transaction
 
@@ -23,11 +23,7 @@ _OF_CAMERA = ("rgb", "depth", "time", "T_base_camera", "intrinsics")
 
 
 def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:
-    """Returns the names of episodes that match any of the patterns, in which `*` matches anything.
-
-    Raises:
-        ValueError: A pattern matches no episode.
-    """
+    """Returns the names of the episodes that match any of the patterns; `*` matches anything."""
     names = store.names()
     chosen = set[str]()
     for pattern in patterns:
@@ -47,34 +43,23 @@ def delete(store: EpisodeStore, names: Sequence[str]) -> None:
 def trim(
     store: EpisodeStore, names: Sequence[str], *, from_s: float = 0.0, to_s: float | None = None
 ) -> list[str]:
-    """Replaces episodes by the part of them between two times.
+    """Replaces episodes by the part of them between two times and returns the new names.
 
     Args:
         store: The data.
         names: Names of the episodes.
         from_s: Seconds from the beginning of each episode.
         to_s: Seconds from the beginning, or, if negative, from the end; None keeps the end.
-
-    Returns:
-        The names of the new episodes.
     """
     parts = {name: [_steps_between(store.episode(name), from_s, to_s)] for name in names}
     return _replace_by_parts(store, parts)
 
 
 def split_episode(store: EpisodeStore, name: str, at_s: Sequence[float]) -> list[str]:
-    """Replaces an episode by several parts.
+    """Replaces an episode by several parts and returns their names.
 
-    Args:
-        store: The data.
-        name: Name of the episode.
-        at_s: Beginnings of the parts after the first one, in s from the beginning of the episode.
-
-    Returns:
-        The names of the new episodes.
-
-    Raises:
-        ValueError: A part would be empty, or the episode is damaged; nothing is changed.
+    `at_s` are the beginnings of the parts after the first one, in s from the beginning of the
+    episode. No part may be empty.
     """
     if not at_s:
         raise ValueError("Set at_s, the times of the splits in seconds from the beginning.")
@@ -100,18 +85,11 @@ def relabel(
     task: str | None = None,
     source: str | None = None,
 ) -> list[str]:
-    """Replaces attributes of episodes, except those that are None.
-
-    Returns:
-        The names of the new episodes.
-
-    Raises:
-        ValueError: All attributes are None.
-    """
-    asked = {"success": success, "instruction": instruction, "task": task, "source": source}
-    labels: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    """Replaces attributes of episodes, except those that are None, and returns the new names."""
+    requested = {"success": success, "instruction": instruction, "task": task, "source": source}
+    labels: dict[str, Any] = {key: value for key, value in requested.items() if value is not None}
     if not labels:
-        raise ValueError(f"Nothing to change: give one of {', '.join(asked)}.")
+        raise ValueError(f"Nothing to change: give one of {', '.join(requested)}.")
     episodes = [store.episode(name) for name in names]
     # `transaction` needs the new names. An invalid label raises here, before any change.
     new = [
@@ -180,15 +158,8 @@ def _replace_by_parts(
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
             attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
             arrays = part_of(episode, *steps)
-            with EpisodeWriter(
-                store.path,
-                name,
-                attributes,
-                expected_bytes=sum(array.nbytes for array in arrays.values()),
-            ) as writer:
-                for key, array in arrays.items():
-                    writer.put(key, array)
-                writer.commit()
+            size = sum(array.nbytes for array in arrays.values())
+            write_episode(store.path, name, attributes, arrays.items(), size)
     return new_names
 
 

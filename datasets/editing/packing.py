@@ -9,12 +9,12 @@ import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numcodecs.zstd import Zstd
-from numpy.typing import NDArray
 
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.checksums import crc32
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
@@ -22,10 +22,9 @@ from stringline.datasets.store.episode import (
     entries_of,
     episode_metadata,
 )
-from stringline.datasets.store.versions import EPISODE_KEY, read_group
+from stringline.datasets.store.group_metadata import EPISODE_KEY, read_group
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name
 
-Array = NDArray[Any]
 LEVEL = 9
 CHUNK_BYTES = 32 * 2**20
 
@@ -94,11 +93,7 @@ def packed_size(episode: StoredEpisode) -> int:
 
 
 def open_packed(path: Path) -> zipfile.ZipFile:
-    """Opens a packed episode.
-
-    Raises:
-        ValueError: The file is truncated, or not a zip file.
-    """
+    """Opens a packed episode."""
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:

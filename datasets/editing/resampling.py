@@ -6,12 +6,13 @@ scales pixel coordinates without a shift.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stringline.datasets.contract.contract import Array
+
 Floats = NDArray[np.float32]
 DepthResampling = Literal["valid_mean", "nearest"]
 _FRAMES_AT_A_TIME = 16
@@ -19,12 +20,7 @@ _LEAST_VALID = 0.5
 
 
 def resample_colour(images: Array, height: int, width: int) -> NDArray[np.uint8]:
-    """Resizes images by area averaging of the stored sRGB values.
-
-    Args:
-        images: (F, H, W, 3) uint8.
-        height: Rows.
-        width: Columns.
+    """Resizes images (F, H, W, 3) uint8 by area averaging of the stored sRGB values.
 
     Returns:
         (F, height, width, 3) uint8, rounded to the nearest value.
@@ -41,18 +37,11 @@ def resample_colour(images: Array, height: int, width: int) -> NDArray[np.uint8]
 def resample_depth(
     depth: Array, height: int, width: int, how: DepthResampling = "valid_mean"
 ) -> NDArray[np.uint16]:
-    """Resizes depth; 0 (no return) is excluded from averages.
+    """Resizes depth (F, H, W) uint16 to (F, height, width); 0 (no return) has no weight in means.
 
-    Args:
-        depth: (F, H, W) uint16.
-        height: Rows.
-        width: Columns.
-        how: `valid_mean` takes the mean of the valid pixels in the area, 0 if less than half of
-            them are valid, and preserves the mean depth of a patch. `nearest` takes the pixel at
-            the centre, so that no points appear between two surfaces.
-
-    Returns:
-        (F, height, width) uint16.
+    `valid_mean` takes the mean of the valid pixels in the area, 0 if less than half of them are
+    valid, and preserves the mean depth of a patch. `nearest` takes the pixel at the centre, so that
+    no points appear between two surfaces.
     """
     if how == "nearest":
         rows, columns = (
@@ -75,13 +64,7 @@ def resample_depth(
 
 
 def resample_intrinsics(intrinsics: Array, old: tuple[int, int], new: tuple[int, int]) -> Floats:
-    """Returns the (3, 3) float32 intrinsics of the resampled images.
-
-    Args:
-        intrinsics: (3, 3), pixels of the old size.
-        old: Height and width.
-        new: Height and width.
-    """
+    """Scales intrinsics (3, 3) from the old to the new size (height, width) of the images."""
     scale = np.array([new[1] / old[1], new[0] / old[0], 1.0])
     return (scale[:, None] * np.asarray(intrinsics, np.float64)).astype(np.float32)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.edit import duration_s, take_over
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.sampler import order
@@ -23,12 +22,8 @@ from stringline.datasets.store.store import EpisodeStore
 class Conditions:
     """The conditions of a filter; None accepts all episodes.
 
-    Attributes:
-        success: Whether the task was achieved; episodes with unknown success never fit.
-        task: Name of the task; `*` matches anything.
-        source: Source of the actions; `*` matches anything.
-        shortest_s: Smallest duration.
-        longest_s: Largest duration.
+    Episodes with unknown success never meet a condition on `success`. In `task` and `source` `*`
+    matches anything. Durations are in seconds.
     """
 
     success: bool | None = None
@@ -43,8 +38,8 @@ class Conditions:
         if self.success is not None and attributes.success is not self.success:
             return False
         if not all(
-            fnmatch.fnmatchcase(got, asked or "*")
-            for got, asked in ((attributes.task, self.task), (attributes.source, self.source))
+            fnmatch.fnmatchcase(got, pattern or "*")
+            for got, pattern in ((attributes.task, self.task), (attributes.source, self.source))
         ):
             return False
         if self.shortest_s is None and self.longest_s is None:
@@ -57,11 +52,7 @@ class Conditions:
 
 
 def filter_store(store: EpisodeStore, output: Path, wanted: Conditions) -> EpisodeStore:
-    """Creates or completes a store of the episodes that meet the conditions.
-
-    Raises:
-        ValueError: No episode meets the conditions.
-    """
+    """Creates or completes a store of the episodes that meet the conditions."""
     kept = [episode for episode in store.episodes() if wanted.fits(episode)]
     if not kept:
         raise ValueError(f"None of the {len(store)} episodes in {store.path} meets {wanted}.")
@@ -69,11 +60,7 @@ def filter_store(store: EpisodeStore, output: Path, wanted: Conditions) -> Episo
 
 
 def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
-    """Creates or completes a store of the episodes of several stores.
-
-    Raises:
-        ValueError: There are no episodes, or their contracts differ.
-    """
+    """Creates or completes a store of the episodes of several stores with the same contract."""
     episodes = [episode for store in stores for episode in store.episodes()]
     if not episodes:
         raise ValueError(
@@ -82,7 +69,8 @@ def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
         )
     first = episodes[0]
     for episode in episodes:
-        _require_same(first, episode)
+        if why := first.attributes.contract.differences(episode.attributes.contract):
+            raise ValueError(f"{first.path} and {episode.path} cannot be merged. {' '.join(why)}")
     return _collect(episodes, output)
 
 
@@ -91,13 +79,7 @@ def split_store(
 ) -> list[EpisodeStore]:
     """Splits the episodes of a store randomly into new stores.
 
-    Args:
-        store: The data, which stays unchanged.
-        outputs: Share of each new store; the sum is 1.
-        seed: Seed of the random order.
-
-    Raises:
-        ValueError: A share is not positive or too small for an episode, or the sum is not 1.
+    `outputs` are the shares of the new stores, with the sum 1; `seed` determines the order.
     """
     shares = np.array(list(outputs.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
@@ -130,23 +112,3 @@ def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
                 take_over(episode, store.path, episode.name, episode.attributes)
                 there.add(episode.name)  # Several stores may contain the episode.
     return store
-
-
-def _require_same(first: StoredEpisode, episode: StoredEpisode) -> None:
-    wanted = first.attributes.contract
-    offered = episode.attributes.contract
-    if wanted != offered:
-        raise ValueError(
-            f"{first.path} and {episode.path} cannot be merged. "
-            f"{' '.join(_differences(wanted, offered))}"
-        )
-
-
-def _differences(wanted: Contract, offered: Contract) -> list[str]:
-    pairs = zip(wanted.cameras, offered.cameras, strict=False)
-    cameras = [f"{one} and {other}." for one, other in pairs if one != other]
-    return (
-        wanted.incompatibilities(offered)
-        or cameras
-        or [f"There are {len(wanted.cameras)} and {len(offered.cameras)} cameras."]
-    )

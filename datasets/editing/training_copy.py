@@ -20,7 +20,7 @@ from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_pool import for_each_episode
-from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.episode_writer import write_episode
 from stringline.datasets.store.store import EpisodeStore
 
 _IMAGES = ("rgb", "depth")
@@ -29,14 +29,7 @@ _OF_CAMERA = ("rgb", "depth", "frame", "time", "intrinsics", "T_base_camera")
 
 @dataclass(frozen=True)
 class Resolution:
-    """The resolution of a training copy.
-
-    Attributes:
-        height: Rows of the images.
-        width: Columns of the images.
-        cameras: Names of the cameras to keep; by default all.
-        depth: Method of resampling depth.
-    """
+    """Rows and columns of a training copy, its cameras (None: all), and the method for depth."""
 
     height: int
     width: int
@@ -117,14 +110,7 @@ def _belongs(key: str, cameras: set[str]) -> bool:
 def cache(
     store: EpisodeStore, path: Path, resolution: Resolution, *, workers: int = 2
 ) -> EpisodeStore:
-    """Creates or completes a training copy.
-
-    Args:
-        store: The recordings.
-        path: Folder of the copy.
-        resolution: Resolution and cameras of the copy.
-        workers: Number of parallel episodes.
-    """
+    """Creates or completes a training copy of a store in the folder `path`."""
     copy = EpisodeStore.create(path)
     with exclusive(copy.path):
         copy.remove_leftovers()
@@ -172,9 +158,5 @@ def _copy(episode: StoredEpisode, root: Path, resolution: Resolution) -> None:
     attributes = replace(
         old, contract=resolution.contract(old.contract), extra={**old.extra, "cache": made}
     )
-    with EpisodeWriter(
-        root, episode.name, attributes, expected_bytes=resolution.size(episode)
-    ) as writer:
-        for key, array in resolution.arrays(episode).items():
-            writer.put(key, array)
-        writer.commit()
+    arrays = resolution.arrays(episode)
+    write_episode(root, episode.name, attributes, arrays.items(), resolution.size(episode))

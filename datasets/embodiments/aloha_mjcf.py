@@ -40,6 +40,8 @@ PAD = (0.05, 0.05, 0.06, 1.0)
 FINGER_ORIGIN = (0.0562, 0.0191, 0.0142)  # In the gripper link, at zero travel.
 # From the origin of the finger inwards to the face of the pad; the pads meet at `FINGER_CLOSED`.
 PAD_FACE = FINGER_ORIGIN[1] + FINGER_CLOSED
+# Rotation to the axes x, y, z of the published `gripper_base`: -y, -z and x of the link.
+BASE_QUAT = quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
 
 
 def _add_gripper(model: mjcf.RootElement, hand: mjcf.Element, arm: str) -> None:
-    base = hand.add("body", name="gripper_base", pos=(0.035, 0, 0), quat=_base_quat(), gravcomp=1)
+    base = hand.add("body", name="gripper_base", pos=(0.035, 0, 0), quat=BASE_QUAT, gravcomp=1)
     add_inertia(base, INERTIAS["gripper_base"])
     T_link_gripper = ALOHA.chains[ARMS.index(arm)].T_last_gripper
     hand.add("site", name="gripper", pos=T_link_gripper[:3, 3], size=(0.005,), group=HIDDEN)
@@ -266,12 +268,3 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
         **finger_bits(arm),
         **PAD_CONTACT,
     )
-
-
-def _base_quat() -> Numbers:
-    """Returns the rotation to the axes of the published `gripper_base` and of its inertia.
-
-    Its x, y and z axes are -y, -z and x of the link.
-    """
-    axes = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
-    return [float(value) for value in quaternion(axes)]

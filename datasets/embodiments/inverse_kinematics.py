@@ -51,8 +51,7 @@ class InverseKinematics:
         self._posture = mink.PostureTask(model, cost=posture_cost)
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         speeds = {embodiment.joints[i].name: embodiment.joints[i].velocity for i in self._hinges}
-        self._position_limit = mink.ConfigurationLimit(model)
-        self._velocity_limit = mink.VelocityLimit(model, speeds)
+        self._limits = [mink.ConfigurationLimit(model), mink.VelocityLimit(model, speeds)]
 
     def step(self, targets: Mapping[str, Matrix], q: Vector, seconds: float) -> Vector:
         """Moves the joints towards the targets for one time step within the velocity limits.
@@ -66,7 +65,7 @@ class InverseKinematics:
             Final joint positions (J,), with unchanged grippers.
         """
         tasks = self._start(targets, q)
-        self._advance(tasks, seconds, [self._position_limit, self._velocity_limit])
+        self._advance(tasks, seconds)
         return self._result(q)
 
     def solve(
@@ -124,7 +123,7 @@ class InverseKinematics:
         for _ in range(iterations):
             if max(self._errors(tasks), default=0.0) <= tolerance:
                 break
-            self._advance(tasks, STRIDE_SECONDS, [self._position_limit, self._velocity_limit])
+            self._advance(tasks, STRIDE_SECONDS)
         return self._result(q_start), dict(zip(targets, self._errors(tasks), strict=True))
 
     def _start(self, targets: Mapping[str, Matrix], q: Vector) -> list[mink.FrameTask]:
@@ -142,16 +141,14 @@ class InverseKinematics:
         self._posture.set_target(self._configuration.q)
         return [self._tasks[arm] for arm in targets]
 
-    def _advance(
-        self, tasks: list[mink.FrameTask], seconds: float, limits: list[mink.Limit]
-    ) -> None:
+    def _advance(self, tasks: list[mink.FrameTask], seconds: float) -> None:
         velocity = mink.solve_ik(
             self._configuration,
             [*tasks, self._posture],
             seconds,
             "daqp",
             damping=1e-10,
-            limits=limits,
+            limits=self._limits,
         )
         self._configuration.integrate_inplace(velocity, seconds)
 

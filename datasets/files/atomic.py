@@ -24,15 +24,7 @@ def no_space(path: Path, detail: str) -> NoSpaceError:
 
 
 def check_space(path: Path, needed: int) -> None:
-    """Checks that a disk has room for a write and `RESERVE_BYTES` more.
-
-    Args:
-        path: An existing folder on the disk.
-        needed: Bytes that will be written.
-
-    Raises:
-        NoSpaceError: Fewer bytes are free.
-    """
+    """Checks that the disk of a folder has room for `needed` bytes and `RESERVE_BYTES` more."""
     free = shutil.disk_usage(path).free
     if free < needed + RESERVE_BYTES:
         raise no_space(
@@ -48,9 +40,7 @@ def check_space(path: Path, needed: int) -> None:
 def explained_full_disk(path: Path, part: str = "") -> Iterator[None]:
     """Turns a full disk, a full quota or a file size limit into a `NoSpaceError`.
 
-    Args:
-        path: The path in the message.
-        part: Name of the written part in the message.
+    The message names `path` and, if given, the `part` that was written.
     """
     try:
         yield

@@ -17,9 +17,8 @@ logger = logging.getLogger(__name__)
 def lock_folder(path: Path, *, wait: bool = False) -> int:
     """Opens and locks a folder; closing the returned descriptor releases the lock.
 
-    Args:
-        path: The folder.
-        wait: Whether to wait for another holder of the lock, or to return without the lock.
+    If another process holds the lock, it waits if `wait` is true, and otherwise returns without
+    the lock.
     """
     descriptor = os.open(path, os.O_RDONLY)
     with contextlib.suppress(OSError):  # Some network file systems have no locks.

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
@@ -25,6 +24,8 @@ from stringline.datasets.formats.foreign import (
     Frames,
     Reference,
     camera_times,
+    chosen_cameras,
+    last_number,
 )
 from stringline.datasets.formats.image_codecs import decoded, jpeg
 from stringline.datasets.formats.libraries import optional_library
@@ -74,7 +75,7 @@ class ActHdf5Reader:
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for number, file in enumerate(files):
-            yield Reference(file.name, _number(file, number), partial(self._read, file))
+            yield Reference(file.name, last_number(file.stem, number), partial(self._read, file))
 
     def _read(self, path: Path) -> ForeignEpisode:
         with hdf5.opened(path) as file:
@@ -117,11 +118,7 @@ class ActHdf5Reader:
 
     def _chosen(self, file: Any) -> Mapping[str, str]:
         """Returns the new names of the cameras by their names in a file."""
-        offered = hdf5.members(file, IMAGES)
-        for name in self._cameras or ():
-            if name not in offered:
-                raise ForeignDataError(str(unknown_name("camera", name, offered)))
-        return self._cameras or {name: name for name in offered}
+        return chosen_cameras(self._cameras, hdf5.members(file, IMAGES))
 
     def _camera(self, file: Any, name: str, new: str) -> Camera:
         first = self._decoded(
@@ -155,18 +152,8 @@ def _columns(key: str, series: Array) -> list[str]:
     return [f"{key}_{column}" for column in range(series.shape[1])]
 
 
-def _numbers(path: Path) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", path.stem)]
-
-
 def _by_numbers(path: Path) -> tuple[list[int], str]:
-    return _numbers(path), path.name
-
-
-def _number(path: Path, place: int) -> int:
-    """Returns the last number in the name of a file, or its index in the list of files."""
-    found = _numbers(path)
-    return found[-1] if found else place
+    return [int(digits) for digits in re.findall(r"\d+", path.stem)], path.name
 
 
 class ActHdf5Writer:
@@ -248,7 +235,7 @@ class ActHdf5Writer:
             file.attrs["compress"] = self._quality is not None
             file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
             file["observations/qpos"] = state
-            file["observations/qvel"] = exporting.float_rows(speed)
+            file["observations/qvel"] = np.ascontiguousarray(speed, np.float32)
             lengths = [self._images(file, episode, name, new) for name, new in cameras.items()]
             if self._quality is not None:
                 file["compress_len"] = np.array(lengths, np.float32)

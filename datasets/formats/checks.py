@@ -13,16 +13,9 @@ LARGEST_ANGLE = 2.05 * np.pi
 
 
 def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str] = ()) -> Array:
-    """Returns a series (T, D) as float64.
+    """Returns a series (T, D) of finite numbers as float64.
 
-    Args:
-        key: Name of the series in messages.
-        array: Values of the source.
-        width: D, if known.
-        names: Names of the D numbers.
-
-    Raises:
-        ForeignDataError: The shape or type is wrong, or a value is not finite.
+    Messages contain `key`, and the names of the D numbers, if given. `width` is D, if known.
     """
     found = np.asarray(array)
     if found.dtype.kind not in "fiu":
@@ -46,11 +39,7 @@ def check_values(key: str, wrong: Array, values: Array, names: Sequence[str], al
 
 
 def equal_lengths(lengths: Mapping[str, int]) -> int:
-    """Returns the common number of frames of several series.
-
-    Raises:
-        ForeignDataError: The lengths differ, or are 0.
-    """
+    """Returns the common number of frames of several series, which must be equal and not 0."""
     (first, steps), *others = lengths.items()
     for key, length in others:
         if length != steps:
@@ -63,11 +52,7 @@ def equal_lengths(lengths: Mapping[str, int]) -> int:
 
 
 def increasing(key: str, time: Array) -> Array:
-    """Checks that times (T,) are finite and increase, and returns them.
-
-    Raises:
-        ForeignDataError: A time is not greater than the previous one.
-    """
+    """Checks that times (T,) are finite and increase, and returns them."""
     wrong = ~(np.diff(time) > 0)
     if wrong.any() or not np.isfinite(time).all():
         frame = int(np.argmax(wrong)) + 1 if wrong.any() else 0
@@ -76,22 +61,14 @@ def increasing(key: str, time: Array) -> Array:
 
 
 def positions(key: str, values: Array) -> Array:
-    """Checks that positions (T, 3) are plausible in metres, and returns them.
-
-    Raises:
-        ForeignDataError: A position is too large.
-    """
+    """Checks that positions (T, 3) are plausible in metres, and returns them."""
     allowed = f"allowed: metres, at most {LARGEST_POSITION_M:g}. Are these millimetres?"
     check_values(key, np.abs(values) > LARGEST_POSITION_M, values, "xyz", allowed)
     return values
 
 
 def image(key: str, frame: int, array: Array, height: int, width: int) -> Array:
-    """Checks that an array is an image (height, width, 3) uint8, and returns it.
-
-    Raises:
-        ForeignDataError: The type or shape is wrong.
-    """
+    """Checks that an array is an image (height, width, 3) uint8, and returns it."""
     if array.dtype != np.uint8 or array.shape != (height, width, 3):
         raise ForeignDataError(
             f"{key} at frame {frame} is {array.dtype} {array.shape}; allowed: uint8 "

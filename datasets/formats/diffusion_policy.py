@@ -67,7 +67,7 @@ class DiffusionPolicyReader:
         """Lists a replay buffer.
 
         Raises:
-            ValueError: It is none, or a series does not exist.
+            ValueError: It is not a replay buffer, or a series does not exist.
         """
         buffer = ReplayBuffer(path)
         for key in (*(self._cameras or ()), self._action, *([self._state] if self._state else [])):
@@ -99,11 +99,7 @@ class DiffusionPolicyReader:
 
 
 def named_rate(control_hz: float | None) -> float:
-    """Checks that the control rate is given, and returns it.
-
-    Raises:
-        ValueError: The rate is missing.
-    """
+    """Checks that the control rate is given, and returns it."""
     if control_hz is None:
         raise ValueError(
             "A replay buffer does not contain the control rate; set it, format.control_hz=NUMBER."

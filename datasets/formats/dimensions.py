@@ -1,6 +1,6 @@
 """Dimensions of foreign states and actions, and their conversion to the units of the contract."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any, get_args
@@ -23,14 +23,10 @@ class Dimension:
     """One dimension of a foreign state or action.
 
     Attributes:
-        name: Unique name.
-        arm: Name of the arm.
-        kind: Kind of the quantity.
         mode: Absolute, or relative to the measured state.
         unit: Unit in the contract, after scaling.
         frame: `joint`, or the reference frame of a Cartesian dimension.
         scale: Contract's value per foreign value; grippers have a convention instead.
-        gripper: Convention of a gripper.
     """
 
     name: str
@@ -94,13 +90,28 @@ def gripper_dimension(name: str, arm: str, convention: GripperConvention) -> Dim
     return Dimension(name, arm, "gripper", unit="opening", gripper=convention)
 
 
+def pose_dimensions(
+    arm: str,
+    frame: str,
+    gripper: GripperConvention,
+    mode: ActionMode = "absolute",
+    metres: float = 1.0,
+    radians: float = 1.0,
+) -> tuple[Dimension, ...]:
+    """Returns the 7 dimensions of a gripper: position and rotation vector, scaled, and opening."""
+    return (
+        *(Dimension(f"{arm}/{a}", arm, "position", mode, "m", frame, metres) for a in "xyz"),
+        *(
+            Dimension(f"{arm}/rotation_{a}", arm, "rotation", mode, "rad", frame, radians)
+            for a in "xyz"
+        ),
+        gripper_dimension(f"{arm}/gripper", arm, gripper),
+    )
+
+
 @dataclass(frozen=True)
 class NumberVector:
-    """A foreign state or action vector, with conversions to the units of the contract and back.
-
-    Attributes:
-        dimensions: One entry for each of the D numbers.
-    """
+    """A foreign state or action of D numbers, with conversions from and to the contract's units."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -126,38 +137,35 @@ class NumberVector:
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
         """Converts speeds (T, D) at foreign values (T, D) to the units of the contract, float32."""
-        columns = [
-            d.imported_rates(foreign[:, place], rates[:, place])
-            for place, d in enumerate(self.dimensions)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
+        return _stacked(
+            dimension.imported_rates(foreign[:, place], rates[:, place])
+            for place, dimension in enumerate(self.dimensions)
+        )
 
     def exported(self, values: Array) -> Array:
         """Converts values (T, D) of the contract to foreign units, float32."""
-        columns = [
+        return _stacked(
             dimension.exported(values[:, place]) for place, dimension in enumerate(self.dimensions)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
+        )
 
     def exported_rates(self, values: Array, rates: Array) -> Array:
         """Converts speeds (T, D) at values (T, D) of the contract to foreign units, float32."""
-        columns = [
-            d.exported_rates(values[:, place], rates[:, place])
-            for place, d in enumerate(self.dimensions)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
+        return _stacked(
+            dimension.exported_rates(values[:, place], rates[:, place])
+            for place, dimension in enumerate(self.dimensions)
+        )
 
     def described(self) -> tuple[ActionDimension, ...]:
         """Returns the dimensions of the contract."""
         return tuple(dimension.described() for dimension in self.dimensions)
 
 
-def dimension_of(fields: Mapping[str, Any]) -> Dimension:
-    """Builds a dimension from a user's fields; `gripper` is a convention or its ends.
+def _stacked(columns: Iterable[Array]) -> Array:
+    return np.stack(list(columns), axis=1).astype(np.float32)
 
-    Raises:
-        ValueError: A field or a convention is unknown or missing.
-    """
+
+def dimension_of(fields: Mapping[str, Any]) -> Dimension:
+    """Builds a dimension from a user's fields; `gripper` is a convention or its ends."""
     allowed = [field.name for field in fields_of(Dimension)]
     for name in fields:
         if name not in allowed:
@@ -176,11 +184,7 @@ def dimension_of(fields: Mapping[str, Any]) -> Dimension:
 
 
 def scale_of(unit: str) -> float:
-    """Returns radians per unit of angle.
-
-    Raises:
-        ValueError: The unit is unknown.
-    """
+    """Returns radians per unit of angle."""
     scales = {"rad": 1.0, "deg": float(np.pi / 180)}
     if unit not in scales:
         raise unknown_name("unit of angles", unit, scales)

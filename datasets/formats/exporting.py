@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 from stringline.datasets.contract.argument_checks import unknown_name
@@ -23,11 +22,7 @@ def complete(path: Path, expected_bytes: int) -> Iterator[Path]:
     """Yields a temporary path for a file or folder that becomes `path` after the block.
 
     The parent folder of the temporary path may be used as well and is removed afterwards, as are
-    the remains of a killed export.
-
-    Args:
-        path: Final path of the result.
-        expected_bytes: Approximate upper limit of the size.
+    the remains of a killed export. `expected_bytes` is an approximate upper limit of the size.
 
     Raises:
         ValueError: `path` exists.
@@ -59,11 +54,10 @@ def episodes_of(store: EpisodeStore) -> list[StoredEpisode]:
         raise ValueError(f"There are no episodes in {store.path} to export.")
     common = episodes[0].attributes.contract
     for episode in episodes:
-        if (contract := episode.attributes.contract) != common:
-            why = " ".join(common.incompatibilities(contract)) or "Their cameras differ."
+        if why := common.differences(episode.attributes.contract):
             raise ValueError(
                 f"Episode {episode.name} does not fit {episodes[0].name}; a data set has a single "
-                f"contract. {why}"
+                f"contract. {' '.join(why)}"
             )
     return episodes
 
@@ -102,9 +96,7 @@ def size_of_images(
 def report_left_out(contract: Contract, held: set[str]) -> None:
     """Logs the parts of a contract that the format cannot store.
 
-    Args:
-        contract: Contract of the episodes.
-        held: The parts of `depth`, `geometry`, `poses` that the format can store.
+    `held` contains those of `depth`, `geometry` and `poses` that the format can store.
     """
     present = {
         "depth": any(camera.depth for camera in contract.cameras),
@@ -119,8 +111,3 @@ def report_left_out(contract: Contract, held: set[str]) -> None:
     lost = [words[name] for name, there in present.items() if there and name not in held]
     if lost:
         _log.info("The format cannot store: %s.", "; ".join(lost))
-
-
-def float_rows(array: Array) -> Array:
-    """Returns numbers (T, D) as contiguous float32."""
-    return np.ascontiguousarray(array, np.float32)

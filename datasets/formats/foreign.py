@@ -1,12 +1,14 @@
 """Interfaces of readers and writers of foreign formats."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract, EpisodeArrays
 from stringline.datasets.store.store import EpisodeStore
 
@@ -22,11 +24,9 @@ class ForeignEpisode:
     """A foreign episode in the terms of the contract; its images are read on demand.
 
     Attributes:
-        contract: Contract of the episode.
         arrays: All arrays except images, by key.
         images: For each `rgb/<camera>` and `depth/<camera>` a function that yields its frames, one
             per step.
-        instruction: The instruction in words.
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
     """
@@ -41,13 +41,7 @@ class ForeignEpisode:
 
 @dataclass(frozen=True)
 class Reference:
-    """The location of a foreign episode that has not been read.
-
-    Attributes:
-        file: The file or folder, relative to the data set.
-        number: Number of the episode in the data set.
-        read: Reads the episode without its images; raises `ForeignDataError`.
-    """
+    """The place of a foreign episode in its data set; `read` reads it without its images."""
 
     file: str
     number: int
@@ -62,11 +56,7 @@ class Reader(Protocol):
     """A reader of a foreign format."""
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists the episodes of a data set.
-
-        Raises:
-            ValueError: There is no such data set at `path`.
-        """
+        """Lists the episodes of a data set."""
         ...
 
 
@@ -74,13 +64,24 @@ class Writer(Protocol):
     """A writer of a foreign format."""
 
     def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the episodes of a store to `path` atomically.
-
-        Raises:
-            ValueError: The format cannot hold the episodes.
-            NoSpaceError: The disk is full; nothing is left at `path`.
-        """
+        """Writes the episodes of a store to `path` atomically; a full disk leaves nothing there."""
         ...
+
+
+def chosen_cameras(
+    cameras: Mapping[str, str] | None, offered: Sequence[str], noun: str = "camera"
+) -> Mapping[str, str]:
+    """Returns the new name of each chosen camera by its name in the data; by default all."""
+    for name in cameras or ():
+        if name not in offered:
+            raise ForeignDataError(str(unknown_name(noun, name, offered)))
+    return cameras or {name: name for name in offered}
+
+
+def last_number(name: str, default: int) -> int:
+    """Returns the last number in a name."""
+    found = re.findall(r"\d+", name)
+    return int(found[-1]) if found else default
 
 
 def camera_times(contract: Contract, time: Array) -> dict[str, Array]:

@@ -26,14 +26,7 @@ HIGHEST = 1.5
 
 @dataclass(frozen=True)
 class GripperConvention:
-    """A convention for the opening of a gripper.
-
-    Attributes:
-        name: Name in options.
-        meaning: Description.
-        to_opening: Converts foreign values (...) to openings.
-        from_opening: Converts openings (...) to foreign values.
-    """
+    """A convention for the opening of a gripper; the conversions take and return arrays (...)."""
 
     name: str
     meaning: str
@@ -58,11 +51,7 @@ def _rate(convert: Callable[[Array], Array], values: Array, rates: Array) -> Arr
 
 
 def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConvention:
-    """Returns a convention that is linear in the gap, with foreign values at openings 0 and 1.
-
-    Raises:
-        ValueError: Both values are equal.
-    """
+    """Returns a convention that is linear in the gap, with foreign values at openings 0 and 1."""
     if closed == opened:
         raise ValueError(
             f"A gripper convention has closed={closed} and opened={opened}; they must differ."
@@ -118,33 +107,27 @@ GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
 }
 
 
-def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> GripperConvention:
-    """Returns the convention that a user chose.
+def gripper_convention(chosen: str | Mapping[str, float] | None, option: str) -> GripperConvention:
+    """Returns the convention that a user chose: one of `GRIPPER_CONVENTIONS`, or a linear one.
 
-    Args:
-        asked: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a
-            linear one.
-        option: Name of the option in messages.
-
-    Raises:
-        ValueError: The convention is missing or unknown; the message lists all conventions.
+    A linear one is given by its foreign values `closed` and `opened`. Messages contain `option`.
     """
-    if isinstance(asked, Mapping):
-        if set(asked) != {"closed", "opened"}:
+    if isinstance(chosen, Mapping):
+        if set(chosen) != {"closed", "opened"}:
             raise ValueError(
-                f"{option} is {dict(asked)}; allowed: a name, or "
+                f"{option} is {dict(chosen)}; allowed: a name, or "
                 "{closed: NUMBER, opened: NUMBER}."
             )
-        name = f"{asked['closed']:g}..{asked['opened']:g}"
-        return linear(name, "given by its ends", asked["closed"], asked["opened"])
-    if asked in GRIPPER_CONVENTIONS:
-        return GRIPPER_CONVENTIONS[asked]
+        name = f"{chosen['closed']:g}..{chosen['opened']:g}"
+        return linear(name, "given by its ends", chosen["closed"], chosen["opened"])
+    if chosen in GRIPPER_CONVENTIONS:
+        return GRIPPER_CONVENTIONS[chosen]
     meanings = "; ".join(
         f"{name} ({convention.meaning})" for name, convention in GRIPPER_CONVENTIONS.items()
     )
     allowed = (
         f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
     )
-    if not asked:
+    if not chosen:
         raise ValueError(f"{option} is missing, and the data does not contain it. {allowed}")
-    raise ValueError(f"There is no {option} {asked!r}. {allowed}")
+    raise ValueError(f"There is no {option} {chosen!r}. {allowed}")

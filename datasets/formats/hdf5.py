@@ -29,11 +29,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def dataset(group: Any, key: str) -> Any:
-    """Returns a data set below a group.
-
-    Raises:
-        ForeignDataError: The data set does not exist.
-    """
+    """Returns a data set below a group."""
     found = group.get(key)
     if found is None or not hasattr(found, "shape"):
         raise ForeignDataError(str(unknown_name("data set", key, keys(group))))
@@ -48,11 +44,7 @@ def keys(group: Any) -> list[str]:
 
 
 def members(group: Any, key: str) -> list[str]:
-    """Returns the names in the group `key` below a group; empty if there is no such group.
-
-    Raises:
-        ForeignDataError: A name is not text.
-    """
+    """Returns the names in the group `key` below a group; empty if the group does not exist."""
     names = list(group.get(key, ()))
     for name in names:
         if not isinstance(name, str):
@@ -61,11 +53,7 @@ def members(group: Any, key: str) -> list[str]:
 
 
 def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:
-    """Reads rows of a data set.
-
-    Raises:
-        ForeignDataError: The rows are damaged or missing.
-    """
+    """Reads rows of a data set."""
     try:
         found: Array = data[start:stop]
     except OSError as error:

@@ -13,18 +13,9 @@ from stringline.datasets.formats.libraries import optional_library
 
 
 def decoded(key: str, frame: int, data: bytes) -> Array:
-    """Decodes an image.
+    """Decodes a JPEG, PNG or TIFF image, possibly padded with zeros.
 
-    Args:
-        key: Name of the series in messages.
-        frame: Number of the frame in messages.
-        data: JPEG, PNG or TIFF, possibly padded with zeros.
-
-    Returns:
-        (H, W, 3) uint8; (H, W) uint16 or float32 for depth.
-
-    Raises:
-        ForeignDataError: The data is damaged.
+    Messages contain `key` and `frame`. Returns (H, W, 3) uint8; (H, W) uint16 or float32 for depth.
     """
     image = optional_library("PIL.Image", package="pillow")
     try:
@@ -63,11 +54,7 @@ LARGEST_CODE = 4095
 
 
 def checked_source(source: str) -> DepthSource:
-    """Checks a source of depth and returns it.
-
-    Raises:
-        ValueError: The source is unknown.
-    """
+    """Checks a source of depth and returns it."""
     for known in get_args(DepthSource):
         if source == known:
             found: DepthSource = known
@@ -76,19 +63,10 @@ def checked_source(source: str) -> DepthSource:
 
 
 def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array:
-    """Returns a depth image (height, width) uint16 in mm.
+    """Returns a depth image (height, width) uint16 in mm; messages contain `key` and `frame`.
 
-    Args:
-        key: Name of the series in messages.
-        frame: Number of the frame in messages.
-        depth: (height, width) or (height, width, 1); floats in metres, integers in millimetres, as
-            in LeRobot and robosuite.
-        height: Rows of the camera.
-        width: Columns of the camera.
-
-    Raises:
-        ForeignDataError: The shape is wrong, a value is negative or not finite, or the unit seems
-            to be another one.
+    `depth` is (height, width) or (height, width, 1): floats in metres, or integers in millimetres,
+    as in LeRobot and robosuite. Values that suggest another unit raise an error.
     """
     found = depth[..., 0] if depth.ndim == 3 and depth.shape[-1] == 1 else depth
     if found.shape != (height, width):
@@ -121,17 +99,10 @@ def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array
 
 
 def metres_of_codes(codes: Array, info: Mapping[str, Any]) -> Array:
-    """Returns depth (...) in metres from LeRobot's codes of 12 bits; code 0 becomes 0.
+    """Returns depth (...) in metres from LeRobot's codes (...) of 12 bits; code 0 becomes 0.
 
     LeRobot 0.6 stores the logarithm of depth plus a shift, or the depth, linearly between two
-    limits.
-
-    Args:
-        codes: (...) integers.
-        info: Description of the video in `info.json`.
-
-    Raises:
-        ForeignDataError: `info` is incomplete.
+    limits. `info` is the description of the video in `info.json`.
     """
     names = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
     for name in names:

@@ -24,13 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an import.
-
-    Attributes:
-        imported: Names of the new episodes.
-        present: Number of episodes that were in the store already.
-        refused: Error of each other episode, by the name of the foreign episode.
-    """
+    """Names of the new episodes, number of those present before, and errors of the others."""
 
     imported: tuple[str, ...]
     present: int
@@ -41,20 +35,13 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
     """Imports every episode that the store does not have yet.
 
     An episode is identified by the name of its data set, its file, its number and a checksum of its
-    actions. Unreadable episodes are left out and reported.
-
-    Args:
-        reader: Reader of the format.
-        path: The data set.
-        store: The store for the episodes.
-        task: Name of the task; by default the name of the data set.
+    actions. Unreadable episodes are left out and reported. The task is by default the name of the
+    data set.
 
     Raises:
-        ValueError: There is no such data set, or an option does not fit it.
+        ValueError: The path is not such a data set, or an option does not fit it.
         NoSpaceError: The disk is full; complete episodes stay.
     """
-    if not path.exists():
-        raise ValueError(f"There is no data set at {path}.")
     store.remove_leftovers()
     source = path.resolve().name
     task = task or path.resolve().stem
@@ -98,10 +85,7 @@ def _origin_of(episode: StoredEpisode) -> Origin | None:
 
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
-    if common is not None and common != contract:
-        why = common.incompatibilities(contract) or [
-            f"Its cameras are {contract.cameras}, those of the others {common.cameras}."
-        ]
+    if common is not None and (why := common.differences(contract)):
         raise ForeignDataError(f"It does not fit the previous episodes. {' '.join(why)}")
 
 

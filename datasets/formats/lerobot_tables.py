@@ -20,12 +20,10 @@ SUPPORTED = "v2.0, v2.1 and v3.0"
 
 @dataclass(frozen=True)
 class Location:
-    """The location of an episode.
+    """The location of an episode, with the number `episode_index`, and its instructions `tasks`.
 
     Attributes:
-        number: `episode_index`.
         length: Number of rows.
-        tasks: Instructions.
         data: Parquet file.
         videos: For each video feature the file, and the start of the episode in it, in s.
     """
@@ -129,10 +127,7 @@ class ImageFeature:
     """A feature with images.
 
     Attributes:
-        key: Name of the feature.
         video: Whether the images are frames of a video, or single images in the parquet file.
-        height: Rows.
-        width: Columns.
         depth: Whether the images are depth.
         info: Description of the video in `info.json`.
     """
@@ -187,16 +182,8 @@ def cameras_of(
 ) -> list[FeatureCamera]:
     """Returns the cameras of a data set.
 
-    Args:
-        features: Features of `info.json`.
-        chosen: Name of the camera by feature, with or without `observation.images.`; None takes
-            all features.
-        depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
-            `<name>`.
-        source: Source of the depth.
-
-    Raises:
-        ValueError: A feature does not exist, or a depth feature belongs to no camera.
+    `chosen` and `depth` are those of `LeRobotReader`; names of features may omit
+    `observation.images.`.
     """
     images = list(image_features(features))
     by_name = {name: feature for feature in images for name in (feature.key, feature.short)}
@@ -253,13 +240,8 @@ def of_numbers(parts: list[Array]) -> dict[str, Any]:
 def of_images(parts: list[Array], scale: float) -> dict[str, Any]:
     """Returns the statistics of images (T, H, W) or (T, H, W, C) over a sample of their pixels.
 
-    Args:
-        parts: Images of each episode.
-        scale: Factor of the values; 1/255 for colours, as in LeRobot.
-
-    Returns:
-        Lists of C lists of one list of one number, LeRobot's shape; the count is that of the
-        sampled images.
+    `scale` multiplies the values; it is 1/255 for colours, as in LeRobot. Each statistic is a list
+    of C lists of one list of one number, LeRobot's shape; the count is that of the sampled images.
     """
     channels = parts[0].shape[3] if parts[0].ndim == 4 else 1
     found = statistics_of(partial(_pixels, parts, channels, scale))
@@ -279,11 +261,6 @@ def _every(length: int, most: int) -> int:
 
 
 def _plain(found: KeyStatistics, count: int, shaped: Any) -> dict[str, Any]:
-    values: Mapping[str, Array] = {
-        "min": found.min,
-        "max": found.max,
-        "mean": found.mean,
-        "std": found.std,
-    }
-    values = {**values, **dict(zip(QUANTILE_NAMES, found.quantiles, strict=True))}
+    values = {name: getattr(found, name) for name in ("min", "max", "mean", "std")}
+    values |= zip(QUANTILE_NAMES, found.quantiles, strict=True)
     return {**{name: shaped(np.asarray(value)) for name, value in values.items()}, "count": [count]}

@@ -194,9 +194,9 @@ def _numbers(episode: StoredEpisode, number: int, first: int, task: int) -> dict
     """Returns the numeric columns of an episode, (T, D) or (T,)."""
     steps = np.arange(episode.steps)
     contract = episode.attributes.contract
-    found = {ACTION: exporting.float_rows(episode.arrays["action"])}
+    found = {ACTION: np.ascontiguousarray(episode.arrays["action"], np.float32)}
     if contract.joints:
-        found[STATE] = exporting.float_rows(episode.arrays["joints/position"])
+        found[STATE] = np.ascontiguousarray(episode.arrays["joints/position"], np.float32)
     found["timestamp"] = np.asarray(steps / contract.control_hz, np.float32)
     constants = {
         "frame_index": steps,

@@ -7,15 +7,9 @@ from types import ModuleType
 def optional_library(
     module: str, *, package: str | None = None, extra: str = "formats"
 ) -> ModuleType:
-    """Imports a library of an extra.
+    """Imports a library; if it is missing, the error names the package and the extra of Stringline.
 
-    Args:
-        module: Name of the module.
-        package: Name of the package, if it differs.
-        extra: The extra of Stringline that installs the package.
-
-    Raises:
-        ValueError: The library is not installed.
+    `package` is the name of the package if it differs from that of the module.
     """
     try:
         return importlib.import_module(module)

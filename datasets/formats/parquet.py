@@ -13,11 +13,7 @@ from stringline.datasets.formats.libraries import optional_library
 
 
 def opened(path: Path) -> Any:
-    """Opens a file by its footer.
-
-    Raises:
-        ForeignDataError: The file is missing, truncated, or of another format.
-    """
+    """Opens a file by its footer."""
     parquet = optional_library("pyarrow.parquet")
     try:
         return parquet.ParquetFile(path)
@@ -31,11 +27,7 @@ def opened(path: Path) -> Any:
 
 
 def table(path: Path, columns: Sequence[str]) -> Any:
-    """Reads columns of a file.
-
-    Raises:
-        ForeignDataError: The file is damaged or lacks a column.
-    """
+    """Reads columns of a file."""
     file = opened(path)
     offered = file.schema_arrow.names
     for column in columns:
@@ -50,11 +42,7 @@ def table(path: Path, columns: Sequence[str]) -> Any:
 
 
 def numbers(key: str, column: Any) -> Array:
-    """Returns a column of numbers or of lists of numbers as (T,) or (T, D).
-
-    Raises:
-        ForeignDataError: A row is empty or of another length.
-    """
+    """Returns a column of numbers or of lists of equal length as (T,) or (T, D)."""
     array = column.combine_chunks()
     if array.null_count:
         frame = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])

@@ -17,11 +17,7 @@ def pose_of_vectors(position: Array, rotation: Array) -> Array:
 
 
 def pose_of_quaternions(key: str, position: Array, xyzw: Array) -> Array:
-    """Returns poses (T, 4, 4) float32 of positions (T, 3) in m and quaternions (T, 4), x y z w.
-
-    Raises:
-        ForeignDataError: A quaternion is not of length 1.
-    """
+    """Returns poses (T, 4, 4) float32 of positions (T, 3) in m and quaternions (T, 4), x y z w."""
     length = np.linalg.norm(xyzw, axis=-1)
     wrong = np.abs(length - 1) > UNIT_TOLERANCE
     if wrong.any():

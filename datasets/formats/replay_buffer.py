@@ -18,7 +18,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats.checks import image
-from stringline.datasets.formats.foreign import ForeignDataError, Frames
+from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
 from stringline.datasets.formats.image_codecs import UNIT_M, counts
 from stringline.datasets.formats.libraries import optional_library
 
@@ -59,11 +59,7 @@ class ReplayBuffer:
         self.shapes = {key: self.array(key).shape for key in self._keys()}
 
     def array(self, key: str) -> Any:
-        """Returns the series `data/<key>`.
-
-        Raises:
-            ValueError: The series does not exist, or its codec is missing.
-        """
+        """Returns the series `data/<key>`."""
         if key not in self._keys():
             raise unknown_name("series", key, self._keys())
         try:
@@ -91,17 +87,7 @@ class ReplayBuffer:
         return ", ".join(f"{key} {shape[1:]}" for key, shape in self.shapes.items())
 
     def rows(self, key: str, start: int, stop: int, *, origin: int | None = None) -> Array:
-        """Reads rows of a series.
-
-        Args:
-            key: Name of the series.
-            start: First row.
-            stop: Row after the last one.
-            origin: Row of frame 0 in messages; by default `start`.
-
-        Raises:
-            ForeignDataError: Rows are missing or damaged.
-        """
+        """Reads rows of a series; frames in messages count from `origin`, `start` by default."""
         array = self.array(key)
         origin = start if origin is None else origin
         if stop > array.shape[0]:
@@ -160,11 +146,7 @@ UNIT_ATTRIBUTE = "depth_unit_m"  # Written by our exports; others store depth in
 class ReplayCamera:
     """A camera of the contract and its series.
 
-    Attributes:
-        camera: The camera.
-        colour: Series of the images.
-        depth: Series of the depth, or None.
-        counted: Whether depth is stored in counts of the camera's unit.
+    `depth` is None without depth; `counted` means that it is stored in counts of the camera's unit.
     """
 
     camera: Camera
@@ -178,21 +160,13 @@ def replay_cameras(
 ) -> list[ReplayCamera]:
     """Returns the cameras of a buffer: every series (N, H, W, 3), or the chosen ones.
 
-    Args:
-        buffer: The data.
-        chosen: Name of the camera by series; None for all series with images.
-        source: Source of the depth.
+    `chosen` maps series to names of cameras; `source` is the source of the depth.
     """
     images = [
         key for key, shape in buffer.shapes.items() if len(shape) == 4 and shape[3] == COLOURS
     ]
-    for key in chosen or ():
-        if key not in images:
-            raise unknown_name("series with images", key, images)
-    return [
-        _camera(buffer, key, name, source)
-        for key, name in (chosen or {key: key for key in images}).items()
-    ]
+    named = chosen_cameras(chosen, images, "series with images")
+    return [_camera(buffer, key, name, source) for key, name in named.items()]
 
 
 def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> ReplayCamera:

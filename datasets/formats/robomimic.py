@@ -7,7 +7,6 @@ w), fingers `obs/robot<i>_gripper_qpos`. Masks, such as validation, become attri
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,17 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions
-from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
+from stringline.datasets.formats.dimensions import (
+    Dimension,
+    NumberVector,
+    gripper_dimension,
+    pose_dimensions,
+)
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
     Frames,
     Reference,
     camera_times,
+    chosen_cameras,
+    last_number,
 )
 from stringline.datasets.formats.grippers import gripper_convention, linear
 from stringline.datasets.formats.image_codecs import counts
@@ -37,7 +42,6 @@ from stringline.datasets.formats.robosuite_controller import (
 )
 from stringline.datasets.formats.vector_layout import Meaning
 
-AXES = "xyz"
 PER_ARM = 7
 
 
@@ -82,7 +86,9 @@ class RobomimicReader:
                     f"{path} is not a file of robomimic: it has no group `data`. It has: "
                     f"{', '.join(file) or 'nothing'}."
                 )
-            names = sorted(hdf5.members(file, "data"), key=lambda name: (_number(name), name))
+            names = sorted(
+                hdf5.members(file, "data"), key=lambda name: (last_number(name, -1), name)
+            )
             environment = _environment(file)
             masks = {
                 name: {bytes(entry).decode() for entry in file["mask"][name][:]}
@@ -101,8 +107,7 @@ class RobomimicReader:
                 "masks": sorted(m for m, of in masks.items() if name in of),
             }
             read = partial(self._read, path, name, controller, (float(rate), embodiment, extra))
-            number = _number(name) if _number(name) >= 0 else place
-            yield Reference(f"{path.name}/{name}", number, read)
+            yield Reference(f"{path.name}/{name}", last_number(name, place), read)
 
     def _read(
         self,
@@ -175,10 +180,7 @@ class RobomimicReader:
             for key in hdf5.members(demo, "obs")
             if key.endswith("_image")
         ]
-        for name in self._cameras or ():
-            if name not in offered:
-                raise ForeignDataError(str(unknown_name("camera", name, offered)))
-        return self._cameras or {name: name for name in offered}
+        return chosen_cameras(self._cameras, offered)
 
     @staticmethod
     def _camera(demo: Any, old: str, new: str) -> Camera:
@@ -201,22 +203,16 @@ class RobomimicReader:
                 f"actions has {width} numbers for {len(arms)} arms; allowed: {PER_ARM} for each "
                 "arm."
             )
-        action = NumberVector(tuple(d for arm in arms for d in self._action(arm, controller)))
+        scales = (controller.mode, controller.position_m, controller.rotation_rad)
+        action = NumberVector(
+            tuple(
+                dimension
+                for arm in arms
+                for dimension in pose_dimensions(arm, "world", self._action_gripper, *scales)
+            )
+        )
         state = NumberVector(tuple(d for arm in arms for d in self._state(arm, series)))
         return Meaning(state, action, embodiment, "the world of robosuite; z up")
-
-    def _action(self, arm: str, controller: Controller) -> tuple[Dimension, ...]:
-        mode = controller.mode
-        metres = controller.position_m
-        radians = controller.rotation_rad
-        return (
-            *(Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", metres) for a in AXES),
-            *(
-                Dimension(f"{arm}/rotation_{a}", arm, "rotation", mode, "rad", "world", radians)
-                for a in AXES
-            ),
-            gripper_dimension(f"{arm}/gripper", arm, self._action_gripper),
-        )
 
     def _state(self, arm: str, series: Mapping[str, Array]) -> tuple[Dimension, ...]:
         hinges = series[f"obs/{arm}_joint_pos"].shape[1] if f"obs/{arm}_joint_pos" in series else 0
@@ -263,15 +259,10 @@ def _environment(file: Any) -> dict[str, Any]:
     except KeyError:
         return {}
     except json.JSONDecodeError as error:
-        raise ValueError(f"data.attrs['env_args'] is no JSON: {error}.") from error
+        raise ValueError(f"data.attrs['env_args'] is not JSON: {error}.") from error
     return found
 
 
 def _robots(environment: Mapping[str, Any]) -> str:
     robots = environment.get("env_kwargs", {}).get("robots", "unknown")
     return robots if isinstance(robots, str) else "+".join(map(str, robots))
-
-
-def _number(name: str) -> int:
-    found = re.findall(r"\d+", name)
-    return int(found[-1]) if found else -1

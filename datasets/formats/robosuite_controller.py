@@ -12,13 +12,7 @@ OPTION = "format.controller={position_m: NUMBER, rotation_rad: NUMBER, relative:
 
 @dataclass(frozen=True)
 class Controller:
-    """The scales of an action.
-
-    Attributes:
-        position_m: Metres at 1; 1 if positions are in metres.
-        rotation_rad: Radians at 1; 1 if rotation vectors are in radians.
-        mode: Relative to the measured pose, or absolute.
-    """
+    """The scales of an action: metres and radians at 1; relative to the measured pose or not."""
 
     position_m: float
     rotation_rad: float
@@ -26,11 +20,7 @@ class Controller:
 
 
 def named_controller(named: Mapping[str, Any]) -> Controller:
-    """Builds a controller from a user's fields.
-
-    Raises:
-        ValueError: A field is missing or unknown.
-    """
+    """Builds a controller from a user's fields."""
     fields = ("position_m", "rotation_rad", "relative")
     for name in named:
         if name not in fields:
@@ -46,19 +36,16 @@ def named_controller(named: Mapping[str, Any]) -> Controller:
 
 
 def controller_of(environment: Mapping[str, Any]) -> Controller:
-    """Reads the controller of a recorded environment.
+    """Reads the controller of a recorded environment from `env_args` of the file.
 
-    Args:
-        environment: `env_args` of the file. Since robosuite 1.5 a controller has one part for each
-            arm; all parts must be equal.
-
-    Raises:
-        ValueError: The controller is missing or unknown.
+    Since robosuite 1.5 a controller has one part for each arm; all parts must be equal.
     """
     settings = environment.get("env_kwargs", {}).get("controller_configs")
     parts = settings if isinstance(settings, list) else [settings]
     if len(parts) == 1 and isinstance(parts[0], Mapping) and "body_parts" in parts[0]:
-        parts = list(_arms(parts[0]["body_parts"]).values())
+        bodies = parts[0]["body_parts"]
+        arms = bodies.get("arms", bodies)
+        parts = [arms[name] for name in ("left", "right") if name in arms]
     found = {_read(part) for part in parts}
     if len(found) != 1 or None in found:
         raise ValueError(
@@ -67,11 +54,6 @@ def controller_of(environment: Mapping[str, Any]) -> Controller:
     (controller,) = found
     assert controller is not None
     return controller
-
-
-def _arms(parts: Mapping[str, Any]) -> Mapping[str, Any]:
-    arms = parts.get("arms", parts)
-    return {name: part for name, part in arms.items() if name in ("left", "right")}
 
 
 def _read(part: Any) -> Controller | None:

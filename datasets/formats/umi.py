@@ -1,8 +1,8 @@
 """Reader of UMI's replay buffers: hand-held grippers with a camera, poses from SLAM, no joints.
 
 Layout (Chi et al., 2024, arXiv 2402.10329): `camera<i>_rgb`, `robot<i>_eef_pos` (N, 3) m,
-`robot<i>_eef_rot_axis_angle` (N, 3) rad, `robot<i>_gripper_width` (N, 1) m. There is no action: as
-in UMI's own training, the action of a step is the pose at the next step.
+`robot<i>_eef_rot_axis_angle` (N, 3) rad, `robot<i>_gripper_width` (N, 1) m, but no
+actions: as in UMI's own training, the action of a step is the pose at the next step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ import numpy as np
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.diffusion_policy import named_rate
-from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
+from stringline.datasets.formats.dimensions import NumberVector, pose_dimensions
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
-from stringline.datasets.formats.grippers import GripperConvention, linear
+from stringline.datasets.formats.grippers import linear
 from stringline.datasets.formats.poses import pose_of_vectors
 from stringline.datasets.formats.replay_buffer import (
     ReplayBuffer,
@@ -27,7 +27,6 @@ from stringline.datasets.formats.replay_buffer import (
 from stringline.datasets.formats.vector_layout import Meaning
 
 FRAME = "map"
-AXES = "xyz"
 
 
 class UmiReader:
@@ -62,7 +61,7 @@ class UmiReader:
         """Lists a replay buffer.
 
         Raises:
-            ValueError: It is none, or has no grippers.
+            ValueError: It is not a replay buffer, or has no grippers.
         """
         buffer = ReplayBuffer(path)
         arms = [key.removesuffix("_eef_pos") for key in buffer.shapes if key.endswith("_eef_pos")]
@@ -84,15 +83,10 @@ class UmiReader:
     ) -> ForeignEpisode:
         series = np.concatenate([_series(buffer, arm, bounds) for arm in arms], axis=1)
         motion = NumberVector(
-            tuple(dimension for arm in arms for dimension in _dimensions(arm, self._gripper))
+            tuple(d for arm in arms for d in pose_dimensions(arm, FRAME, self._gripper))
         )
         state = motion.imported("robot<i>_eef_pos, _eef_rot_axis_angle, _gripper_width", series)
-        opening = [
-            place
-            for place, dimension in enumerate(motion.dimensions)
-            if dimension.kind == "gripper"
-        ]
-        grippers = NumberVector(tuple(motion.dimensions[place] for place in opening))
+        grippers = NumberVector(motion.dimensions[6::7])
         meaning = Meaning(
             grippers, motion, "umi", "the map of UMI's SLAM; z up where it was aligned with a tag"
         )
@@ -100,7 +94,7 @@ class UmiReader:
         contract = meaning.contract([entry.camera for entry in cameras], self._hz, arms)
         arrays = {
             "time": time,
-            "joints/position": state[:, opening],
+            "joints/position": state[:, 6::7],
             "action": np.concatenate([state[1:], state[-1:]]),
             **{
                 f"T_base_gripper/{arm}": pose_of_vectors(
@@ -119,15 +113,4 @@ def _series(buffer: ReplayBuffer, arm: str, bounds: tuple[int, int]) -> Array:
     widths = {f"{arm}_eef_pos": 3, f"{arm}_eef_rot_axis_angle": 3, f"{arm}_gripper_width": 1}
     return np.concatenate(
         [numbers(key, buffer.rows(key, *bounds), width) for key, width in widths.items()], axis=1
-    )
-
-
-def _dimensions(arm: str, gripper: GripperConvention) -> tuple[Dimension, ...]:
-    return (
-        *(Dimension(f"{arm}/{axis}", arm, "position", unit="m", frame=FRAME) for axis in AXES),
-        *(
-            Dimension(f"{arm}/rotation_{axis}", arm, "rotation", unit="rad", frame=FRAME)
-            for axis in AXES
-        ),
-        gripper_dimension(f"{arm}/gripper", arm, gripper),
     )

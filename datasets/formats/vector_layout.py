@@ -25,15 +25,7 @@ AngleUnit = Literal["rad", "deg"]
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of foreign states and actions.
-
-    Attributes:
-        state: Dimensions of the state.
-        action: Dimensions of the action.
-        embodiment: Name of the embodiment.
-        base_frame: Description of the base frame.
-        kinematics: The embodiment if its kinematics are known.
-    """
+    """The meaning of foreign states and actions; `kinematics` is the embodiment if it is known."""
 
     state: NumberVector
     action: NumberVector
@@ -46,10 +38,7 @@ class Meaning:
     ) -> Contract:
         """Returns the contract of the data.
 
-        Args:
-            cameras: All cameras.
-            control_hz: Steps per second.
-            arms: Arms with gripper poses in the source; all arms if the kinematics are known.
+        `arms` are those with gripper poses in the source; with known kinematics all arms have them.
         """
         posed = self.kinematics.arms if self.kinematics else tuple(arms)
         joints = self.state.names
@@ -69,10 +58,8 @@ def joint_arrays(
 ) -> dict[str, Array]:
     """Returns `joints/position`, `action`, and gripper poses if the kinematics are known.
 
-    Args:
-        meaning: Meaning of the numbers.
-        state: Name of the state in messages, and its foreign values (T, J) or None.
-        action: Name of the action in messages, and its foreign values (T, A).
+    `state` is the name of the state in messages, and its foreign values (T, J) or None. `action` is
+    the name of the action and its foreign values (T, A).
     """
     arrays = {"action": meaning.action.imported(*action)}
     if state[1] is not None:

@@ -22,11 +22,11 @@ from stringline.datasets.formats.foreign import ForeignDataError
 def frames_at(
     path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False
 ) -> Iterator[Array]:
-    """Decodes the frames of a video at given times.
+    """Decodes the frames of a video at given times; messages contain `key`.
 
     Args:
         path: The file.
-        key: Name of the series in messages.
+        key: Name of the series.
         times: (T,) s, increasing, in the clock of the video; the tolerance is half the duration of
             a frame.
         fps: Frames per second.
@@ -34,9 +34,6 @@ def frames_at(
 
     Yields:
         (H, W, 3) uint8, or (H, W) uint16.
-
-    Raises:
-        ForeignDataError: The file is missing, does not decode, or lacks a frame.
     """
     if not path.is_file():
         raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
@@ -88,11 +85,7 @@ def _plane(frame: VideoFrame) -> Array:
 
 
 def check_encoder(codec: str) -> None:
-    """Checks that an encoder exists.
-
-    Raises:
-        ValueError: The encoder does not exist.
-    """
+    """Checks that an encoder exists."""
     try:
         Codec(codec, "w")
     except UnknownCodecError as error:
@@ -109,40 +102,25 @@ def write_video(
     codec: str,
     pixel_format: str,
     options: Mapping[str, str],
-) -> int:
-    """Encodes at least one frame (H, W, 3) uint8.
-
-    Args:
-        path: The file.
-        frames: The frames.
-        fps: Frames per second.
-        codec: FFmpeg's name of the encoder.
-        pixel_format: FFmpeg's name of the pixel format.
-        options: Options of the encoder.
-
-    Returns:
-        The number of frames.
-    """
+) -> None:
+    """Encodes at least one frame (H, W, 3) uint8, with FFmpeg's names of codec and pixel format."""
     # Otherwise libsvtav1 prints its configuration, 20 lines for each video.
     os.environ.setdefault("SVT_LOG", "1")
-    count = 0
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options=dict(options))
         assert isinstance(stream, VideoStream)
         stream.pix_fmt = pixel_format
-        for array in frames:
-            if not count:
+        for number, array in enumerate(frames):
+            if not number:
                 stream.height, stream.width = array.shape[:2]
                 with _priority_kept():
                     stream.codec_context.open()
             frame = VideoFrame.from_ndarray(np.ascontiguousarray(array), format="rgb24")
-            frame.pts = count
+            frame.pts = number
             frame.time_base = 1 / rate
             container.mux(stream.encode(frame))
-            count += 1
         container.mux(stream.encode())
-    return count
 
 
 @contextmanager

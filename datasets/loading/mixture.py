@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.loading.windows import Batch, Windows
+from stringline.datasets.loading.windows import Batch, Windows, training_names
 from stringline.datasets.store.store import EpisodeStore
 
 _MATRICES = {"intrinsics": 3, "T_base_camera": 4}
@@ -21,7 +21,6 @@ class Source:
     """A store of a mixture.
 
     Attributes:
-        path: Folder of the store.
         weight: Sampling weight relative to the other stores; above 0.
         cameras: The camera of this store by slot; if empty, each camera fills the slot with its
             own name.
@@ -32,11 +31,7 @@ class Source:
     cameras: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses weights that mean nothing and cameras that are used twice.
-
-        Raises:
-            ValueError: The message names the store.
-        """
+        """Checks the weight, and that no camera fills two slots."""
         if not (self.weight > 0 and np.isfinite(self.weight)):
             raise ValueError(
                 f"The weight of {self.path} is {self.weight}; allowed: positive and finite."
@@ -56,15 +51,8 @@ class Source:
 def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> Contract:
     """Returns the contract of a mixture, with one camera per slot in the order of the stores.
 
-    A slot has depth and geometry if the camera of any store has.
-
-    Args:
-        sources: The stores.
-        contracts: The contracts of the stores.
-
-    Raises:
-        ValueError: Two stores differ in embodiment, joints, actions or rate, or in the image size
-            or depth unit of a slot.
+    A slot has depth and geometry if the camera of any store has. The stores must agree in
+    embodiment, joints, actions and rate, and in image size and depth unit of each slot.
     """
     slots: dict[str, tuple[Camera, Source]] = {}
     first = contracts[0]
@@ -89,9 +77,6 @@ class MixedWindows:
 
     Attributes:
         contract: See `mixed_contract`, restricted to the chosen slots.
-        chunk: Number of actions in a window.
-        episode: (N,) index of the episode of each window in `names`.
-        step: (N,) first step of each window in its episode.
         names: Names of the episodes of all stores, concatenated.
         source: (N,) index of the store of each window.
     """
@@ -108,7 +93,7 @@ class MixedWindows:
         past: Sequence[int] = (),
         past_images: bool = True,
     ) -> None:
-        """Reads all arrays except images.
+        """Reads all arrays except images; see `Windows` for the other arguments.
 
         Args:
             sources: Settings of each store, at least one.
@@ -116,13 +101,9 @@ class MixedWindows:
             chunk: Number of actions in a window.
             cameras: Names of the slots; by default all.
             names: Names of the episodes of each store; by default all.
-            every_step: See `Windows`.
-            past: See `Windows`.
-            past_images: See `Windows`.
-
-        Raises:
-            ValueError: There is no store, the stores cannot be mixed, a slot does not exist, or a
-                store fills none of the chosen slots.
+            every_step: Whether a window begins at every step.
+            past: Offsets of the history in steps.
+            past_images: Whether the history contains images.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
@@ -225,13 +206,7 @@ def _filled(source: Source, contract: Contract, slots: Sequence[str]) -> dict[st
 
 
 def _contract(store: EpisodeStore, names: Sequence[str] | None) -> Contract:
-    known = store.names() if names is None else names
-    if not known:
-        raise ValueError(
-            f"There are no episodes to train from in {store.path}. Record some with "
-            "stringline-collect."
-        )
-    return store.episode(known[0]).attributes.contract
+    return store.episode(training_names(store, names)[0]).attributes.contract
 
 
 def _common(known: Camera, camera: Camera, where: str) -> Camera:

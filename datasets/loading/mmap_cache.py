@@ -4,13 +4,10 @@ import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
-from numpy.typing import NDArray
-
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.store.episode import StoredEpisode
 
-Array = NDArray[Any]
 FILES_FOR_OTHERS = 256
 
 
@@ -22,12 +19,7 @@ class MmapCache:
     """
 
     def __init__(self, episodes: Sequence[StoredEpisode], capacity: int = 4096) -> None:
-        """Creates an empty cache.
-
-        Args:
-            episodes: The episodes that `array` indexes.
-            capacity: Largest number of maps.
-        """
+        """Creates an empty cache of at most `capacity` maps; `array` indexes the episodes."""
         self._episodes = episodes
         self.capacity = max(1, min(capacity, _allowed_files(capacity)))
         self._maps: OrderedDict[tuple[int, str], Array] = OrderedDict()

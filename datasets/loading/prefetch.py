@@ -21,14 +21,7 @@ class Prefetcher(Generic[T]):
     ) -> None:
         """Starts the thread.
 
-        Args:
-            make: Function that returns the result of a step.
-            start: The first step.
-            stop: The step after the last one; None for endless iteration.
-            depth: Largest number of waiting results, at least 1.
-
-        Raises:
-            ValueError: The depth is below 1.
+        The steps go from `start` to before `stop`, or on for ever. At most `depth` results wait.
         """
         if depth < 1:
             raise ValueError(f"depth is {depth}; allowed: 1 and above.")

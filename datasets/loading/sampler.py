@@ -34,9 +34,6 @@ class BatchSampler:
             batch_size: Windows per batch, at least 1; it may exceed `count`.
             seed: 0 or more.
             weights: (count,) relative frequencies, 0 or more; by default all equal.
-
-        Raises:
-            ValueError: A number is out of its range.
         """
         if count < 1 or batch_size < 1 or seed < 0:
             raise ValueError(
@@ -50,11 +47,7 @@ class BatchSampler:
         self._epoch: tuple[int, NDArray[np.int64]] | None = None
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Returns the windows (batch_size,) of a training step.
-
-        Raises:
-            ValueError: The step is negative.
-        """
+        """Returns the windows (batch_size,) of a training step."""
         if step < 0:
             raise ValueError(f"The step is {step}; allowed: 0 and above.")
         place = step * self.batch_size
@@ -103,17 +96,11 @@ def _edges(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def favour_early(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np.float64]:
-    """Returns sampling weights that favour the beginning of episodes.
+    """Returns weights (N,) of windows: `factor` in the first seconds of an episode, else 1.
 
     The few frames at the beginning, which show the positions of the objects, decide the outcome.
-
-    Args:
-        time_s: (N,) seconds from the beginning of the episode to each window.
-        first_s: Duration of the beginning.
-        factor: Relative weight of the windows in the beginning.
-
-    Raises:
-        ValueError: The factor is not positive.
+    `time_s` (N,) are seconds from the beginning of the episode, `first_s` is the duration of the
+    beginning.
     """
     if not factor > 0:
         raise ValueError(f"factor is {factor}; it must be positive.")

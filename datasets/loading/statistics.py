@@ -10,25 +10,22 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 BINS = 4096
 INSTRUCTIONS = "instructions"
 KEYS = ("action", "joints/position", "joints/velocity", "joints/effort")
+_ARRAYS = ("min", "max", "mean", "std", "quantiles")
 
 
 @dataclass(frozen=True)
 class KeyStatistics:
-    """Statistics of one key, per dimension, in the units of the contract.
+    """Statistics of one key in the units of the contract: arrays (D,).
 
     Attributes:
         count: Number of rows.
-        min: (D,) minima.
-        max: (D,) maxima.
-        mean: (D,) means.
-        std: (D,) population standard deviations.
+        std: Population standard deviations.
         quantiles: (5, D) at `QUANTILES`, accurate to 1/4096 of the range of each dimension.
     """
 
@@ -41,19 +38,12 @@ class KeyStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the statistics as plain lists and numbers."""
-        arrays = {
-            name: getattr(self, name).tolist()
-            for name in ("min", "max", "mean", "std", "quantiles")
-        }
-        return {"count": self.count, **arrays}
+        return {"count": self.count, **{name: getattr(self, name).tolist() for name in _ARRAYS}}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Builds statistics from the result of `to_dict`."""
-        arrays = {
-            name: np.asarray(plain[name], np.float64)
-            for name in ("min", "max", "mean", "std", "quantiles")
-        }
+        arrays = {name: np.asarray(plain[name], np.float64) for name in _ARRAYS}
         return cls(count=int(plain["count"]), **arrays)
 
 
@@ -71,11 +61,7 @@ class Statistics(Mapping[str, KeyStatistics]):
         self.instructions = tuple(instructions)
 
     def __getitem__(self, key: str) -> KeyStatistics:
-        """Returns the statistics of a key.
-
-        Raises:
-            KeyError: There are no statistics of the key.
-        """
+        """Returns the statistics of a key; raises KeyError with the nearest keys."""
         if key not in self._by_key:
             raise KeyError(str(unknown_name("key with statistics", key, self._by_key)))
         return self._by_key[key]
@@ -93,11 +79,7 @@ class Statistics(Mapping[str, KeyStatistics]):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds statistics from the result of `to_dict`.
-
-        Raises:
-            ValueError: A field is missing.
-        """
+        """Builds statistics from the result of `to_dict`."""
         try:
             by_key = {
                 key: KeyStatistics.from_dict(fields)
@@ -109,40 +91,14 @@ class Statistics(Mapping[str, KeyStatistics]):
             raise ValueError(f"The statistics are invalid: {error!r}.") from error
 
     @classmethod
-    def of_store(
-        cls, store: EpisodeStore, names: Sequence[str] | None = None, keys: Sequence[str] = KEYS
-    ) -> Self:
-        """Computes the statistics of a store in two passes over its episodes.
-
-        Args:
-            store: The data.
-            names: Names of the episodes; by default all.
-            keys: Keys of the arrays; keys that an episode lacks are omitted.
-
-        Raises:
-            ValueError: There are no episodes.
-        """
-        episodes = [store.episode(name) for name in (store.names() if names is None else names)]
-        if not episodes:
-            raise ValueError(f"There are no episodes in {store.path} to compute statistics from.")
-        return cls.of_episodes(episodes, keys)
-
-    @classmethod
     def of_episodes(
-        cls,
-        episodes: Sequence[StoredEpisode],
-        keys: Sequence[str] = KEYS,
-        *,
-        others: Sequence[StoredEpisode] = (),
+        cls, episodes: Sequence[StoredEpisode], *, others: Sequence[StoredEpisode] = ()
     ) -> Self:
-        """Computes the statistics of episodes in two passes.
+        """Computes the statistics of at least one episode in two passes over its `KEYS`.
 
-        Args:
-            episodes: At least one episode.
-            keys: Keys of the arrays; keys that an episode lacks are omitted.
-            others: Episodes whose instructions alone are included.
+        Keys that an episode lacks are omitted. Of `others` the instructions alone are included.
         """
-        shared = [key for key in keys if all(key in episode.entries for episode in episodes)]
+        shared = [key for key in KEYS if all(key in episode.entries for episode in episodes)]
         texts = {episode.attributes.instruction for episode in (*episodes, *others)} - {""}
         by_key = {key: statistics_of(partial(_parts, episodes, key)) for key in shared}
         return cls(by_key, instructions=sorted(texts))
@@ -153,16 +109,11 @@ def _parts(episodes: Sequence[StoredEpisode], key: str) -> Iterator[NDArray[Any]
 
 
 def statistics_of(parts: Callable[[], Iterator[NDArray[Any]]]) -> KeyStatistics:
-    """Computes statistics in two passes and constant memory.
+    """Computes the statistics of arrays (n, D) in two passes and constant memory.
 
     The first pass merges means and squared deviations of the parts (Chan, Golub, LeVeque, 1983,
     equation 2.1), the second counts values in bins between the smallest and the largest one.
-
-    Args:
-        parts: Function that yields arrays (n, D); called twice.
-
-    Raises:
-        ValueError: There are no rows.
+    `parts` yields the arrays; it is called twice.
     """
     count = 0
     low, high, mean, squares = (np.full(1, value) for value in (np.inf, -np.inf, 0.0, 0.0))

@@ -20,15 +20,10 @@ def window_starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step:
 def small_arrays(
     episodes: Sequence[StoredEpisode], steps: Sequence[Array], contract: Contract
 ) -> dict[str, Array]:
-    """Returns all arrays except images and actions at the given steps, concatenated over episodes.
+    """Returns all arrays except images and actions at steps (S,) of each episode, concatenated.
 
-    Args:
-        episodes: The episodes.
-        steps: Steps (S,) of each episode.
-        contract: Contract with the cameras to read.
-
-    Returns:
-        (sum of S, ...) by key, `frame/<camera>` included, for the keys that every episode has.
+    The result has arrays (sum of S, ...) for the keys that every episode has, with `frame/<camera>`
+    of the cameras of the contract.
     """
     parts = [
         _at(episode, chosen, contract) for episode, chosen in zip(episodes, steps, strict=True)

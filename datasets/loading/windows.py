@@ -1,7 +1,6 @@
 """Training windows: an observation at the time of an image, and the chunk of actions after it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,12 +63,7 @@ class Windows:
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
         self.past = tuple(sorted(past, reverse=True))
-        self.names = tuple(store.names() if names is None else names)
-        if not self.names:
-            raise ValueError(
-                f"There are no episodes to train from in {store.path}. Record some with "
-                "stringline-collect."
-            )
+        self.names = training_names(store, names)
         episodes = [store.episode(name) for name in self.names]
         self.contract = _common_contract(episodes, cameras)
         _check_past(past, episodes, store)
@@ -153,34 +147,28 @@ class Windows:
 
     def _seen(self, cameras: Sequence[Camera], episode: Array, frames: Batch) -> Batch:
         """Returns the images (B, H, W, ...) of frames (B,) of each camera in episodes (B,)."""
-        seen = {}
+        seen: Batch = {}
         for camera in cameras:
-            rows = episode, frames[camera.name]
-            seen[f"rgb/{camera.name}"] = self._images(
-                "rgb", camera, *rows, (3,), np.dtype(np.uint8)
-            )
+            size = (len(episode), camera.height, camera.width)
+            seen[f"rgb/{camera.name}"] = np.empty((*size, 3), np.uint8)
             if camera.depth is not None:
-                seen[f"depth/{camera.name}"] = self._images(
-                    "depth", camera, *rows, (), np.dtype(np.uint16)
-                )
+                seen[f"depth/{camera.name}"] = np.empty(size, np.uint16)
+        for key, images in seen.items():
+            chosen = frames[key.partition("/")[2]].tolist()
+            for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
+                images[row] = self._maps.array(number, key)[frame]
         return seen
 
-    def _images(
-        self,
-        kind: str,
-        camera: Camera,
-        episodes: Array,
-        frames: Array,
-        channels: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> Array:
-        key = f"{kind}/{camera.name}"
-        images = np.empty((len(episodes), camera.height, camera.width, *channels), dtype)
-        for row, (episode, frame) in enumerate(
-            zip(episodes.tolist(), frames.tolist(), strict=True)
-        ):
-            images[row] = self._maps.array(episode, key)[frame]
-        return images
+
+def training_names(store: EpisodeStore, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the chosen names of episodes, by default all; there must be at least one."""
+    chosen = tuple(store.names() if names is None else names)
+    if not chosen:
+        raise ValueError(
+            f"There are no episodes to train from in {store.path}. Record some with "
+            "stringline-collect."
+        )
+    return chosen
 
 
 def _check_past(
@@ -203,10 +191,7 @@ def _common_contract(episodes: Iterable[StoredEpisode], cameras: Sequence[str] |
         names = [camera.name for camera in offered.cameras] if cameras is None else cameras
         contract = offered.with_cameras(*(offered.camera(name) for name in names))
         common = common or contract
-        if contract != common:
-            why = common.incompatibilities(contract) or [
-                f"cameras: {common.cameras} and {contract.cameras}."
-            ]
+        if why := common.differences(contract):
             raise ValueError(
                 f"Episode {episode.name} does not fit the previous ones. {' '.join(why)}"
             )

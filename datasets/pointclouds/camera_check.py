@@ -25,11 +25,9 @@ Views = Mapping[str, Sequence[PosedSurface]]
 
 @dataclass(frozen=True)
 class Pair:
-    """The result for one pair of cameras.
+    """The result for a pair of a fixed camera, the target, and a moved one, the source.
 
     Attributes:
-        target: The fixed camera.
-        source: The moved camera.
         alignments: One alignment per step.
         T_source_corrected: (4, 4), the median correction of the source over all steps if the target
             is correct, in the frame of the source; None if every step is rejected.
@@ -66,12 +64,10 @@ class Correction:
     """The correction of the extrinsics of one camera.
 
     Attributes:
-        camera: Name of the camera.
         T_camera_corrected: (4, 4), in the frame of the camera; T_base_camera times this matrix is
             correct at every frame.
         T_base_camera: (4, 4), the corrected pose of a fixed camera, or None.
-        spread_mm: Largest deviation of a single step, mm.
-        spread_deg: Largest deviation of a single step, degrees.
+        spread_mm: Largest deviation of a single step, also `spread_deg`.
         through: The camera of the comparison.
     """
 
@@ -106,14 +102,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class CameraCheck:
-    """The result of a check.
-
-    Attributes:
-        reference: The reference camera.
-        pairs: All pairs.
-        corrections: Corrections of the cameras that are connected to the reference.
-        unreached: The other cameras.
-    """
+    """The result of a check; `unreached` cameras are not connected to the reference."""
 
     reference: str
     pairs: tuple[Pair, ...]
@@ -128,17 +117,13 @@ def check_cameras(
     cameras: Sequence[str] | None = None,
     reference: str | None = None,
 ) -> CameraCheck:
-    """Compares the extrinsics of the cameras of an episode.
+    """Compares the extrinsics of the cameras of an episode with depth and geometry, at least two.
 
     Args:
-        episode: An episode with at least two cameras with depth and geometry.
+        episode: The episode.
         steps: The steps; by default five, spread over the episode.
         cameras: Names of the cameras; None takes all with depth and geometry.
-        reference: The reference camera; None takes the first one.
-
-    Raises:
-        ValueError: A camera or step does not exist, there is only one camera, or the reference
-            overlaps with no other.
+        reference: The reference camera, which overlaps with another one; None takes the first one.
     """
     names = cloud_cameras(episode.attributes.contract, cameras)
     if len(names) < 2:

@@ -19,12 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points with colours.
-
-    Attributes:
-        points: (N, 3) metres, by default in the base frame.
-        colours: (N, 3) uint8, sRGB.
-    """
+    """Points (N, 3) in metres, by default in the base frame, and colours (N, 3) uint8, sRGB."""
 
     points: Floats
     colours: NDArray[np.uint8]
@@ -64,14 +59,10 @@ class DepthView:
 
 
 def back_projected(depth_m: Floats, intrinsics: ArrayLike) -> Floats:
-    """Returns the point of each pixel (pinhole model) in the camera frame.
+    """Returns the point (H, W, 3) of each pixel in the camera frame, metres.
 
-    Args:
-        depth_m: (H, W) metres along the optical axis.
-        intrinsics: (3, 3) pixels, without distortion.
-
-    Returns:
-        (H, W, 3) metres; the origin if depth is 0.
+    `depth_m` (H, W) is along the optical axis; where it is 0, the point is the origin. Intrinsics
+    (3, 3) are those of a pinhole without distortion.
     """
     height, width = depth_m.shape
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
@@ -101,20 +92,15 @@ def missing_for_cloud(camera: Camera) -> str | None:
     return None
 
 
-def cloud_cameras(contract: Contract, asked: Iterable[str] | None = None) -> list[str]:
+def cloud_cameras(contract: Contract, chosen: Iterable[str] | None = None) -> list[str]:
     """Returns the names of the cameras with a point cloud.
 
-    Args:
-        contract: Contract of the episode.
-        asked: Names of the cameras; None takes all with a point cloud.
-
-    Raises:
-        ValueError: A camera does not exist or has no point cloud, or no camera has one.
+    Each of the `chosen` cameras must have one; None takes all that have one, at least one.
     """
-    cameras = contract.cameras if asked is None else [contract.camera(name) for name in asked]
+    cameras = contract.cameras if chosen is None else [contract.camera(name) for name in chosen]
     reasons = {camera.name: missing_for_cloud(camera) for camera in cameras}
     found = [name for name, reason in reasons.items() if reason is None]
-    if not found or (asked is not None and len(found) < len(reasons)):
+    if not found or (chosen is not None and len(found) < len(reasons)):
         listed = "; ".join(
             f"camera {name!r}: {reason}" for name, reason in reasons.items() if reason is not None
         )
@@ -123,12 +109,9 @@ def cloud_cameras(contract: Contract, asked: Iterable[str] | None = None) -> lis
 
 
 def depth_view(episode: StoredEpisode, camera: str, step: int) -> DepthView:
-    """Returns the view of a camera at a step.
+    """Returns the view of a camera with depth and geometry at a step.
 
-    Args:
-        episode: The episode.
-        camera: Name of a camera with depth and geometry.
-        step: Index from 0; negative numbers count from the end.
+    Negative steps count from the end.
     """
     (name,) = cloud_cameras(episode.attributes.contract, [camera])
     frame = int(episode.arrays[f"frame/{name}"][valid_step(episode, step)])
@@ -152,10 +135,7 @@ def valid_step(episode: StoredEpisode, step: int) -> int:
 def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None = None) -> Cloud:
     """Returns the common cloud of several cameras at a step, in the base frame.
 
-    Args:
-        episode: The episode.
-        step: Index from 0; negative numbers count from the end.
-        cameras: Names of the cameras; None takes all with depth and geometry.
+    Negative steps count from the end. Without `cameras` all with depth and geometry are used.
     """
     names = cloud_cameras(episode.attributes.contract, cameras)
     clouds = [depth_view(episode, name, step).cloud() for name in names]
@@ -165,29 +145,24 @@ def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None
     )
 
 
-def find_episode(names: Sequence[str], asked: str | None) -> str:
-    """Returns the name of an episode, given its unique prefix or its index.
+def find_episode(names: Sequence[str], chosen: str | None) -> str:
+    """Returns the name of an episode, given its name, a unique prefix or its index.
 
-    Args:
-        names: Names of all episodes in order.
-        asked: A name, a unique prefix of a name, or an index from 0; None takes the first episode.
-
-    Raises:
-        ValueError: There is no such episode, or several.
+    None is the first episode; negative indices count from the end.
     """
     if not names:
         raise ValueError("The store has no episodes.")
-    asked = "0" if asked is None else asked
-    if asked in names:
-        return asked
-    if asked.lstrip("-").isdecimal() and -len(names) <= int(asked) < len(names):
-        return names[int(asked)]
-    begun = [name for name in names if name.startswith(asked)]
+    chosen = "0" if chosen is None else chosen
+    if chosen in names:
+        return chosen
+    if chosen.lstrip("-").isdecimal() and -len(names) <= int(chosen) < len(names):
+        return names[int(chosen)]
+    begun = [name for name in names if name.startswith(chosen)]
     if len(begun) == 1:
         return begun[0]
     if begun:
         raise ValueError(
-            f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Give a longer "
+            f"{len(begun)} episodes begin with {chosen!r}: {', '.join(begun[:5])}. Give a longer "
             "prefix."
         )
-    raise unknown_name("episode", asked, names[:20])
+    raise unknown_name("episode", chosen, names[:20])

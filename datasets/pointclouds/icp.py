@@ -27,12 +27,7 @@ WEAKEST = 0.0005
 
 @dataclass(frozen=True)
 class PosedSurface:
-    """A surface in the frame of a camera, and the pose of the camera.
-
-    Attributes:
-        surface: The surface in the frame of the camera.
-        T_base_camera: (4, 4).
-    """
+    """A surface in the frame of a camera, and the pose (4, 4) of the camera."""
 
     surface: Surface
     T_base_camera: Floats
@@ -108,13 +103,9 @@ def _rounds(
 def determined(points: Floats, normals: Floats) -> float:
     """Measures how well point-to-plane distances determine a motion (Gelfand et al. 2003, sec. 3).
 
-    Args:
-        points: (N, 3).
-        normals: (N, 3), of length 1.
-
-    Returns:
-        The smallest eigenvalue of the mean of J J^T with J = (p x n / s, n); p is relative to the
-        mean of all points and s the root of its mean square. 0 without points.
+    Returns the smallest eigenvalue of the mean of J J^T with J = (p x n / s, n), for points p (N,
+    3) relative to their mean, the root s of their mean square, and unit normals n (N, 3). 0 without
+    points.
     """
     if not len(points):
         return 0.0

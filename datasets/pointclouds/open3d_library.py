@@ -10,11 +10,7 @@ from stringline.datasets.pointclouds.clouds import Cloud
 
 
 def open3d() -> ModuleType:
-    """Imports open3d.
-
-    Raises:
-        ValueError: open3d, or a system library that it needs, is not installed.
-    """
+    """Imports open3d, which may lack a system library as well."""
     try:
         return importlib.import_module("open3d")
     except ImportError as error:

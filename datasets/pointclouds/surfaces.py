@@ -43,10 +43,8 @@ class Surface:
     def sees(self, points: Floats, normals: Floats, within_m: float) -> NDArray[np.bool_]:
         """Returns (N,) whether points are in the image, near this surface, and face the same way.
 
-        Args:
-            points: (N, 3) in the frame of the camera.
-            normals: (N, 3) in the frame of the camera.
-            within_m: Largest distance from the surface, across it.
+        Points and normals (N, 3) are in the frame of the camera; `within_m` is the largest distance
+        across the surface.
         """
         z = points[:, 2]
         pixels = np.floor((points / np.where(z > 0, z, 1.0)[:, None]) @ self.intrinsics.T).astype(
@@ -133,16 +131,10 @@ def rotated(T_ab: Floats, directions: Floats) -> Floats:
 def common(
     a: Surface, b: Surface, T_ab: Floats, within_m: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns for the listed points of two surfaces whether the other camera sees them as well.
+    """Returns for the listed points of each surface whether the other camera sees them as well.
 
-    Args:
-        a: First surface.
-        b: Second surface.
-        T_ab: (4, 4), from the frame of b's camera to that of a's.
-        within_m: Largest distance across the surface.
-
-    Returns:
-        One array for the points of a, one for the points of b.
+    `T_ab` (4, 4) maps from the frame of b's camera to that of a's; `within_m` is the largest
+    distance across the surface.
     """
     T_ba = inverse(T_ab)
     points_a, normals_a = a.listed

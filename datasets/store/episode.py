@@ -11,15 +11,17 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
-from stringline.datasets.store.checksummed_metadata import checksummed_group
-from stringline.datasets.store.versions import (
+from stringline.datasets.store.group_metadata import (
     EPISODE_KEY,
     FIRST_CHECKSUMMED,
     FORMAT_VERSION,
     DamagedError,
+    checksummed_group,
     read_group,
 )
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
+
+_FIELDS = ("task", "seed", "success", "source", "instruction")
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,6 @@ class EpisodeAttributes:
 
     Attributes:
         contract: Contract of its arrays.
-        task: Name of the task.
-        seed: Seed of the episode; 0 or more.
         success: Whether the task was achieved; None if unknown.
         source: Source of the actions: `expert`, `teleoperation`, `deployment`, `policy`, or the
             name of an imported data set.
@@ -53,29 +53,18 @@ class EpisodeAttributes:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON; `cameras` repeats the names of the contract for other readers."""
-        fields = {
-            key: getattr(self, key) for key in ("task", "seed", "success", "source", "instruction")
-        }
-        cameras = [camera.name for camera in self.contract.cameras]
         return {
             "contract": self.contract.to_dict(),
-            "cameras": cameras,
-            **fields,
+            "cameras": [camera.name for camera in self.contract.cameras],
+            **{key: getattr(self, key) for key in _FIELDS},
             "extra": dict(self.extra),
         }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds attributes from the result of `to_dict`.
-
-        Raises:
-            ValueError: A field is missing.
-        """
+        """Builds attributes from the result of `to_dict`; raises ValueError for a missing field."""
         try:
-            fields = {
-                key: plain[key]
-                for key in ("task", "seed", "success", "source", "instruction", "extra")
-            }
+            fields = {key: plain[key] for key in (*_FIELDS, "extra")}
             return cls(contract=_contract(plain["contract"]), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
@@ -116,14 +105,7 @@ class MappedArrays(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """A complete episode in a store.
-
-    Attributes:
-        name: Name in the store.
-        path: Folder of the episode.
-        attributes: Its attributes.
-        version: Version of the store format.
-    """
+    """A complete episode in a store; `version` is that of the store format."""
 
     name: str
     path: Path
@@ -187,11 +169,7 @@ class StoredEpisode:
             yield f"Episode {self.name}: the zarr.json of {key} was changed ({metadata})."
 
     def check_undamaged(self) -> None:
-        """Checks all arrays, since a derived episode would get new, valid checksums.
-
-        Raises:
-            ValueError: The episode is damaged.
-        """
+        """Checks all arrays, since a derived episode would get new, valid checksums."""
         if found := self.damaged():
             raise ValueError(" ".join(found))
 
@@ -245,11 +223,7 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
-    """Returns shape, type and checksum of each array from the attributes of an episode.
-
-    Raises:
-        DamagedError: A field is missing.
-    """
+    """Returns shape, type and checksum of each array from the attributes of an episode."""
     try:
         return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
     except (KeyError, TypeError, AttributeError) as error:

@@ -9,13 +9,7 @@ from tqdm import tqdm
 def for_each_episode(
     work: Callable[[str], object], names: Sequence[str], workers: int, title: str
 ) -> None:
-    """Calls `work` for every episode.
-
-    Args:
-        work: Function of the name of an episode; runs in a thread.
-        names: Names of the episodes.
-        workers: Number of threads.
-        title: Title of the progress bar.
+    """Calls `work` with the name of each episode, in threads.
 
     Raises:
         ValueError: Some episodes are damaged; the work is done for all others.

@@ -72,13 +72,9 @@ class EpisodeWriter:
     def __init__(
         self, root: Path, name: str, attributes: EpisodeAttributes, *, expected_bytes: int = 0
     ) -> None:
-        """Opens the temporary folder.
+        """Opens the temporary folder of the episode `name` below `root`, the folder of the store.
 
-        Args:
-            root: Folder of the store.
-            name: Final name of the episode.
-            attributes: Attributes of the episode; `commit` may complete them.
-            expected_bytes: Size of the episode, if known.
+        `commit` may complete the attributes. `expected_bytes` is the size of the episode, if known.
         """
         check_space(root, expected_bytes)
         self.name = name
@@ -108,14 +104,10 @@ class EpisodeWriter:
         return self.attributes.contract
 
     def step(self, observation: Observation, action: Array) -> None:
-        """Appends one step: the state, the action, and the images captured since the last step.
+        """Appends one step: the state, the action (A,), and the images since the last step.
 
         An image is new if `time/<camera>` differs from the last stored one; images may be missing
         after the first step. `reward`, `stage` and `sim/state` are stored if present.
-
-        Args:
-            observation: One observation of the contract.
-            action: (A,) float32.
         """
         action = np.asarray(action, np.float32)
         images = all(f"rgb/{camera.name}" in observation for camera in self.contract.cameras)
@@ -164,12 +156,7 @@ class EpisodeWriter:
         self._extend(key, little_endian(np.asarray(row))[None])
 
     def put(self, key: str, array: Array) -> None:
-        """Stores a whole array.
-
-        Raises:
-            ValueError: The key exists already, or the type cannot be stored.
-            NoSpaceError: The disk is full.
-        """
+        """Stores a whole array under a new key."""
         self._check_new(key)
         array = little_endian(array)
         if array.ndim and array.size:
@@ -183,12 +170,7 @@ class EpisodeWriter:
                 path.write_bytes(array.tobytes())
 
     def take_over(self, episode: StoredEpisode, keys: Iterable[str]) -> None:
-        """Takes over arrays of another episode: hard links, or copies on another disk.
-
-        Raises:
-            ValueError: A key exists already, or an array is missing.
-            NoSpaceError: The disk is full.
-        """
+        """Adds arrays of another episode under new keys: hard links, or copies on another disk."""
         for key in keys:
             self._check_new(key)
             entry = self._entries[key] = episode.entries[key]
@@ -226,14 +208,9 @@ class EpisodeWriter:
             series.extend(rows)
 
     def commit(self, success: bool | None = None, extra: Mapping[str, Any] | None = None) -> str:
-        """Checks the episode against its contract, syncs all files and publishes the episode.
+        """Checks the episode, syncs all files, publishes the episode, and returns its name.
 
-        Args:
-            success: Replaces `success` of the attributes, unless None.
-            extra: Entries added to `extra` of the attributes.
-
-        Returns:
-            The name of the episode.
+        `success`, unless None, and the entries of `extra` complete the attributes.
         """
         decided = self.attributes.success if success is None else success
         self.attributes = replace(
@@ -278,6 +255,20 @@ class EpisodeWriter:
     ) -> None:
         if self._alive >= 0:
             self.discard()
+
+
+def write_episode(
+    root: Path,
+    name: str,
+    attributes: EpisodeAttributes,
+    arrays: Iterable[tuple[str, Array]],
+    expected_bytes: int,
+) -> None:
+    """Adds an episode with the given arrays by key to the store at `root`."""
+    with EpisodeWriter(root, name, attributes, expected_bytes=expected_bytes) as writer:
+        for key, array in arrays:
+            writer.put(key, array)
+        writer.commit()
 
 
 def _link_or_copy(old: Path, new: Path) -> None:

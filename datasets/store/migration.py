@@ -2,20 +2,17 @@
 
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.store.checksummed_metadata import checksummed_group
 from stringline.datasets.store.episode import StoredEpisode, episode_metadata
 from stringline.datasets.store.episode_pool import for_each_episode
+from stringline.datasets.store.group_metadata import FORMAT_VERSION, ROOT_KEY, checksummed_group
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.versions import FORMAT_VERSION, ROOT_KEY
 
 
 def migrate(store: EpisodeStore) -> list[str]:
     """Brings a store to the present version of the format; it may be interrupted and repeated.
 
-    Every episode is verified first. Its metadata is replaced atomically.
-
-    Returns:
-        The names of the rewritten episodes.
+    Every episode is verified first. Its metadata is replaced atomically. Returns the names of the
+    rewritten episodes.
     """
     with exclusive(store.path):
         older = [episode.name for episode in store.episodes() if episode.version < FORMAT_VERSION]

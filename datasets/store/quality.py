@@ -28,14 +28,7 @@ FUTURE_S = 1e-3
 
 @dataclass(frozen=True)
 class Finding:
-    """An anomaly.
-
-    Attributes:
-        kind: `stall`, `jump`, `gripper` or `timing`.
-        episode: Name of the episode.
-        time_s: Time from the beginning of the episode.
-        text: Description.
-    """
+    """An anomaly `time_s` after the first step: a `stall`, `jump`, `gripper` or `timing`."""
 
     kind: str
     episode: str

@@ -19,11 +19,16 @@ from stringline.datasets.contract.contract import EpisodeArrays
 from stringline.datasets.contract.validation import check_episode
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import is_locked
-from stringline.datasets.store.checksummed_metadata import checksummed_group
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode, read_episode
 from stringline.datasets.store.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
+from stringline.datasets.store.group_metadata import (
+    FORMAT_VERSION,
+    ROOT_KEY,
+    DamagedError,
+    checksummed_group,
+    read_group,
+)
 from stringline.datasets.store.transactions import hidden_by_edits
-from stringline.datasets.store.versions import FORMAT_VERSION, ROOT_KEY, DamagedError, read_group
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 _STARTING_S = 600.0

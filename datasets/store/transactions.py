@@ -37,12 +37,8 @@ class Change:
 def transaction(path: Path, new: Sequence[str], old: Sequence[str]) -> Iterator[None]:
     """Replaces episodes: the caller commits the new ones within the block, then the old ones go.
 
-    If the caller fails, its new episodes are removed and the old ones remain.
-
-    Args:
-        path: Folder of the store.
-        new: Names of the episodes that the caller will commit.
-        old: Names of the episodes to move to the trash.
+    The old episodes move to the trash. If the caller fails, they remain, and its new episodes are
+    removed.
     """
     with exclusive(path):
         recover(path)

@@ -9,16 +9,14 @@ from stringline.datasets.store.episode_writer import OPEN_PREFIX
 from stringline.datasets.store.store import EpisodeStore
 
 
-def verify_store(store: EpisodeStore, *, workers: int = 2) -> dict[str, list[str]]:
+def verify_store(store: EpisodeStore) -> dict[str, list[str]]:
     """Returns sentences about the damage of each damaged episode, by its name.
 
-    Args:
-        store: The data; opening the store has verified its own metadata.
-        workers: Number of threads.
+    Opening the store has verified its own metadata.
     """
     names = store.names()
     quiet = len(names) < 20
-    with ThreadPoolExecutor(max(1, workers)) as pool:
+    with ThreadPoolExecutor(2) as pool:
         work = pool.map(store.verify, names)
         found = list(tqdm(work, "verify", len(names), unit="episode", disable=quiet))
     return {name: sentences for name, sentences in zip(names, found, strict=True) if sentences}

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from stringline.datasets.contract.contract import Array
 
 DTYPES = (
     "bool",
@@ -31,17 +30,10 @@ DTYPES = (
     "float32",
     "float64",
 )
-_DTYPES = frozenset(DTYPES)
 
 
 class ArrayEntry(NamedTuple):
-    """One stored array.
-
-    Attributes:
-        shape: Shape; any axis may be 0.
-        dtype: One of `DTYPES`, stored with the low byte first.
-        crc32: Checksum of the bytes.
-    """
+    """Shape, type (one of `DTYPES`, stored with the low byte first) and checksum of an array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -50,7 +42,7 @@ class ArrayEntry(NamedTuple):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Builds an entry from the result of `_asdict`; raises KeyError or TypeError."""
-        if plain["dtype"] not in _DTYPES:
+        if plain["dtype"] not in DTYPES:
             raise TypeError(f"unknown type {plain['dtype']!r}")
         return cls(tuple(plain["shape"]), plain["dtype"], plain["crc32"])
 
@@ -61,11 +53,7 @@ class ArrayEntry(NamedTuple):
 
 
 def array_name(key: str) -> str:
-    """Returns the name of the zarr array that holds a contract key.
-
-    Raises:
-        ValueError: The key cannot be a file name.
-    """
+    """Returns the name of the zarr array of a contract key, which must be a valid file name."""
     name = key.replace("/", ".")
     if (
         not name
@@ -96,10 +84,8 @@ def array_metadata(
 ) -> bytes:
     """Returns the `zarr.json` of an array.
 
-    Args:
-        entry: The array.
-        zstd_level: Compression level of the chunks; None for uncompressed chunks.
-        rows: Length of a chunk along the first axis; None for a single chunk.
+    `zstd_level` None means uncompressed chunks. `rows` is the length of a chunk along the first
+    axis; None means a single chunk.
     """
     size = np.dtype(entry.dtype).itemsize
     codec: dict[str, Any] = {"name": "bytes"} | (
@@ -146,11 +132,7 @@ def little_endian(array: Array) -> Array:
 
 
 def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
-    """Maps a chunk file into memory as a read-only array.
-
-    Raises:
-        ValueError: The file is missing or has the wrong size.
-    """
+    """Maps a chunk file into memory as a read-only array; checks its size."""
     dtype = np.dtype(entry.dtype).newbyteorder("<")
     if not entry.nbytes:
         return np.empty(entry.shape, dtype)

@@ -5,11 +5,11 @@ import sys
 from omegaconf import DictConfig
 
 from stringline.datasets.editing.edit import delete
+from stringline.datasets.store.group_metadata import FORMAT_VERSION
 from stringline.datasets.store.migration import migrate
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
 from stringline.datasets.store.verification import describe_leftover, verify_store
-from stringline.datasets.store.versions import FORMAT_VERSION
 
 
 def migrate_store(config: DictConfig) -> None:
@@ -23,11 +23,7 @@ def migrate_store(config: DictConfig) -> None:
 
 
 def verify(config: DictConfig) -> None:
-    """Reports the damage of a store, and sets damaged episodes aside if configured.
-
-    Raises:
-        ValueError: An episode is damaged.
-    """
+    """Reports the damage of a store, and sets damaged episodes aside if configured."""
     store = EpisodeStore.open(config.store)
     damage = verify_store(store)
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):

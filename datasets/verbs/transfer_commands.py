@@ -18,11 +18,7 @@ def export_store(config: DictConfig) -> None:
 
 
 def import_foreign(config: DictConfig) -> None:
-    """Imports a foreign data set into a store and reports the result.
-
-    Raises:
-        ValueError: Some episodes were left out; the others are in the store.
-    """
+    """Imports a foreign data set into a store and reports the result."""
     reader = instantiate(config.format, _convert_="all")
     path = Path(config.path)
     if not path.exists():

@@ -21,16 +21,7 @@ _HEIGHT = 64
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram.
-
-    Attributes:
-        name: Name of the quantity.
-        unit: Unit of the values.
-        counts: (B,) counts in equal bins from `low` to `high`.
-        low: Smallest value.
-        high: Largest value.
-        mean: Mean value.
-    """
+    """A histogram: `counts` (B,) in equal bins from `low` to `high`, and the mean value."""
 
     name: str
     unit: str

@@ -35,7 +35,6 @@ class Recorder:
     """Writes one episode into a recording.
 
     Attributes:
-        episode: The episode.
         cameras: Names of the cameras; None takes all.
         cloud_hz: Clouds per second.
         cloud_points: Largest number of points of a cloud, which is thinned out evenly.
@@ -52,11 +51,7 @@ class Recorder:
     )
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be drawn.
-
-        Raises:
-            ValueError: A camera does not exist, or a number is out of range.
-        """
+        """Checks the numbers and the names of the cameras."""
         if not self.cloud_hz > 0 or self.cloud_points < 1:
             raise ValueError(
                 f"Got cloud_hz={self.cloud_hz}, cloud_points={self.cloud_points}; allowed: "
@@ -81,11 +76,7 @@ class Recorder:
         return self.rerun.RecordingStream(APPLICATION, recording_id=self.episode.name)
 
     def save(self, path: Path) -> None:
-        """Writes the recording to a file for `rerun FILE`.
-
-        Raises:
-            ValueError: The name does not end in `.rrd`.
-        """
+        """Writes the recording to a `.rrd` file for `rerun FILE`."""
         if path.suffix != ".rrd":
             raise ValueError(f"A recording is written as a .rrd file; got {path}.")
         path.parent.mkdir(parents=True, exist_ok=True)

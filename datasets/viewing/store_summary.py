@@ -51,17 +51,14 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class CameraRow:
-    """One camera.
+    """One camera; images are data URLs.
 
     Attributes:
-        name: Name.
         size: Height and width.
         rate_hz: Median image rate.
         depth: Source of the depth.
         coverage: Share of pixels with a return: the mean, and the minimum over episodes; None
             without depth.
-        colour: An image as a data URL.
-        depth_image: A depth image as a data URL.
     """
 
     name: str
@@ -77,20 +74,17 @@ class CameraRow:
 class Summary:
     """The contents of the page.
 
+    All contents except counts and durations come from a sample of the episodes with the most
+    frequent contract.
+
     Attributes:
-        title: Name of the store.
-        bytes: Size of all arrays.
-        tasks: A row per task.
         sources: Number of episodes by source.
-        contract: Contract of the sampled episodes.
         durations: Durations of all episodes in seconds.
-        action: A histogram per dimension of the action.
+        action: A histogram per dimension.
         state: A histogram per joint.
-        cameras: A row per camera.
         strips: Names and images of some episodes.
-        findings: Anomalies.
         damaged: Sentences about unreadable episodes.
-        sample_size: Number of sampled episodes, for all contents except counts and durations.
+        sample_size: Number of sampled episodes.
         made: Time of the summary, UTC.
     """
 
@@ -122,11 +116,7 @@ class Summary:
 
 
 def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary:
-    """Summarises a store; images and distributions come from `sample_size` evenly spaced episodes.
-
-    Raises:
-        ValueError: There is no readable episode.
-    """
+    """Summarises a store; images and distributions come from evenly spaced episodes."""
     readable, damaged = _readable(store)
     if not readable:
         raise ValueError(

@@ -60,11 +60,11 @@ class CanonicalPlaces(nn.Module, ABC):
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Returns the coordinates of back-projected patches; those on the axis have none."""
+        """Returns the coordinates of back-projected patches; those on the axis lack a position."""
         return self._canonical(*self.metric.patches(view, patch, batch, device))
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the coordinates of points; those on the axis have none."""
+        """Returns the coordinates of points; those on the axis lack a position."""
         return self._canonical(*self.metric.points(points))
 
     @abstractmethod

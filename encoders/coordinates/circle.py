@@ -27,13 +27,7 @@ class WholeOnCircle(Frequencies):
     ) -> None:
         """Builds the wrapped frequencies.
 
-        Args:
-            sets: Independent parameter sets.
-            axes: Coordinates per place.
-            planes: Planes per set.
-            frequencies: Factory of the frequencies that are rounded.
-            angles: Axes that are angles in radians: 0 in `CylindricalPlaces`, 1 in
-                `SphericalPlaces`.
+        `angles` are the axes in radians: 0 in `CylindricalPlaces`, 1 in `SphericalPlaces`.
         """
         super().__init__(sets, axes, planes)
         if not angles or not all(0 <= angle < axes for angle in angles):

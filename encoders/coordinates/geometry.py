@@ -103,20 +103,11 @@ def returned(depth: Tensor) -> Tensor:
 
 
 def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor, Tensor]:
-    """Averages the depth of each patch over its pixels that have one.
+    """Averages the depth (B, H, W) of each patch over its pixels with depth.
 
-    Args:
-        depth: (B, H, W) of any type; 0 and non-finite values: no return. H and W are multiples of
-            `patch`.
-        depth_unit_m: Metres per count.
-        patch: Side of a patch, pixels.
-
-    Returns:
-        (B, N) metres, zero if unknown, and (B, N) bool, whether it is known; N = H W / patch^2, row
-        by row. The type is float32, or float64 for float64 depth.
-
-    Raises:
-        ValueError: The patches do not tile the image.
+    0 and non-finite values are no returns. Returns (B, N) metres, zero if unknown, and (B, N) bool,
+    whether it is known; N = H W / patch^2, row by row. The type is float32, or float64 for float64
+    depth.
     """
     if depth.ndim != 3 or depth.shape[1] % patch or depth.shape[2] % patch:
         raise ValueError(
@@ -142,9 +133,7 @@ def patch_centres(
 def rays(pixels: Tensor, intrinsics: Tensor) -> tuple[Tensor, Tensor]:
     """Returns x and y, (B, N) each, of the points at z = 1 behind pixels, in the camera frame.
 
-    Args:
-        pixels: (N, 2) or (B | 1, N, 2), (u, v).
-        intrinsics: (B, 3, 3), pixels, of the type of the result.
+    Pixels (u, v) are (N, 2) or (B | 1, N, 2); intrinsics (B, 3, 3) have the type of the result.
     """
     K = intrinsics
     u, v = pixels.to(K.dtype).unbind(-1)
@@ -163,17 +152,9 @@ def patch_places(
 ) -> tuple[Tensor, Tensor]:
     """Puts each patch where its centre's ray reaches the patch's mean depth.
 
-    Args:
-        depth: (B, H, W), along the optical axis; 0: no return, left out of the mean.
-        depth_unit_m: Metres per count of `depth`.
-        intrinsics: (B, 3, 3), pixels, without distortion.
-        T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
-        patch: Side of a patch, pixels.
-        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) of the rays; None: `patch_centres`.
-
-    Returns:
-        (B, N, 3) metres in the base frame, row by row, float64 if depth or `T_base_camera` is, and
-        (B, N) bool, False for patches without depth.
+    Depth and geometry are as in `View`; `centres` are the pixels (u, v) of the rays, (N, 2) or
+    (B | 1, N, 2); None: `patch_centres`. Returns (B, N, 3) metres in the base frame, row by row,
+    float64 if depth or `T_base_camera` is, and (B, N) bool, False for patches without depth.
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))

@@ -24,12 +24,11 @@ def surface_normals(
     itself. Pixels beside an edge have no normal, since nothing is averaged over edges.
 
     Args:
-        depth: (B, H, W), along the optical axis; 0 and non-finite values: no return. Differentiable
-            if it is floating point.
+        depth: (B, H, W), as in `View`; differentiable if it is floating point.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, without distortion.
         T_base_camera: (B, 4, 4), rotates the normals into the base frame; None: camera frame (x
-            right, y down, z forward). Its translation has no effect.
+            right, y down, z forward).
         reach: Distance of the neighbours in pixels; a larger one reduces noise and detail.
         steepest_deg: A depth step between neighbours is an edge if the surface between them would
             be inclined by at least this angle against the image plane. Off the image centre this
@@ -38,9 +37,6 @@ def surface_normals(
     Returns:
         (B, H, W, 3), float32 or float64 as `patch_places`; zero at pixels without depth, at edges,
         and without a neighbour with depth in a row or column.
-
-    Raises:
-        ValueError: An argument is out of range.
     """
     if depth.ndim != 3 or reach < 1 or not 0 < steepest_deg < 90:
         got = (

@@ -12,18 +12,11 @@ from stringline.encoders.coordinates.geometry import View, patch_centres
 def truncated_normal(
     shape: tuple[int, ...], deviation: float, device: torch.device | None = None
 ) -> Tensor:
-    """Draws from a normal distribution of mean 0 conditioned on [-1/2, 1/2], without clamping.
+    """Draws float32 numbers from a normal distribution of mean 0 conditioned on [-1/2, 1/2].
 
-    Draws by the inverse distribution function from torch's global generator of the device.
-
-    Args:
-        shape: Shape of the result.
-        deviation: Standard deviation before truncation, above 0; the result approaches a uniform
-            distribution as it grows.
-        device: Device of the result.
-
-    Returns:
-        float32.
+    By the inverse distribution function, from torch's global generator of the device. `deviation`,
+    above 0, is the standard deviation before truncation; the result approaches a uniform
+    distribution as it grows.
     """
     unit = deviation * math.sqrt(2)
     # Near 1 floating-point numbers cannot resolve deviates above about 5.5: infinite ones are
@@ -42,11 +35,7 @@ class PatchCentres(nn.Module):
     """
 
     def __init__(self, perturbation: float = 0.0) -> None:
-        """Sets the standard deviation.
-
-        Args:
-            perturbation: Sigma in cells; 0: none. The paper recommends 1.
-        """
+        """Sets sigma, in cells; 0: no perturbation. The paper recommends 1."""
         super().__init__()
         if perturbation not in NOT_NEGATIVE:
             raise ValueError(

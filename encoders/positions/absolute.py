@@ -44,10 +44,6 @@ class SinusoidalEncoding(PositionEncoding):
             1, axes, heads * head_dim // 2, theta=theta, wavelengths=wavelengths
         )
 
-    def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identity matrices."""
-        return self._identity(coordinates)
-
     def reset_parameters(self, seed: int) -> None:
         """Does nothing: the frequencies are fixed."""
 
@@ -116,10 +112,6 @@ class LearnedEncoding(PositionEncoding):
 
     low: Tensor
     cell: Tensor
-
-    def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identity matrices."""
-        return self._identity(coordinates)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:

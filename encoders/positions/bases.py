@@ -77,9 +77,6 @@ class AntisymmetricBasis(Basis):
             bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
                 dense.
             seed: Unused: nothing is drawn.
-
-        Raises:
-            ValueError: `block` does not divide the size, or the band is empty.
         """
         super().__init__(sets, size)
         self.block = _checked_block(block or size, size)

@@ -148,5 +148,5 @@ class LinearlyDependentFrequencies(Frequencies):
 
     @torch.no_grad()
     def zero_(self) -> None:
-        """Sets the magnitudes to zero; with zero directions too there is no gradient."""
+        """Sets the magnitudes to zero; with zero directions too all gradients would be zero."""
         self.scaled.zero_()

@@ -22,7 +22,7 @@ from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
 from stringline.encoders.positions.bases import CayleyBasis
 from stringline.encoders.positions.block_frequencies import LinearlyDependentFrequencies
 from stringline.encoders.positions.frequencies import AxialFrequencies
-from stringline.encoders.positions.rotary import RotaryEncoding
+from stringline.encoders.positions.rotary import RotaryEncoding, of_planes
 
 
 class _ComRope(RotaryEncoding):
@@ -37,11 +37,24 @@ class _ComRope(RotaryEncoding):
         head_dim: int,
         axes: int,
         *,
-        block: int,
-        init_std: float,
-        share_heads: bool,
-        seed: int,
+        block: int = 8,
+        init_std: float = 1.0,
+        share_heads: bool = False,
+        seed: int = 0,
     ) -> None:
+        """Initialises the angle matrices.
+
+        Args:
+            heads: Number of attention heads.
+            head_dim: Channels per head, a multiple of `block`.
+            axes: Coordinates per place, expected from 0 to 1 (`GridPlaces(grid=1)`).
+            block: Channels per angle matrix; best in the paper: 8.
+            init_std: Standard deviation of the entries; 1 in the published code, unspecified in the
+                paper.
+            share_heads: One set of angle matrices for all heads; the published code has one per
+                head.
+            seed: Seed of the initial parameters.
+        """
         NOT_NEGATIVE.check(init_std=init_std)
         self.init_std = init_std
         self.block = block
@@ -101,40 +114,6 @@ class ComRopeAp(_ComRope):
     number of axes.
     """
 
-    def __init__(
-        self,
-        heads: int,
-        head_dim: int,
-        axes: int,
-        *,
-        block: int = 8,
-        init_std: float = 1.0,
-        share_heads: bool = False,
-        seed: int = 0,
-    ) -> None:
-        """Initialises the angle matrices.
-
-        Args:
-            heads: Number of attention heads.
-            head_dim: Channels per head, a multiple of `block`.
-            axes: Coordinates per place, expected from 0 to 1 (`GridPlaces(grid=1)`).
-            block: Channels per angle matrix; best in the paper: 8.
-            init_std: Standard deviation of the entries; 1 in the published code, unspecified in the
-                paper.
-            share_heads: One set of angle matrices for all heads; the published code has one per
-                head.
-            seed: Seed of the initial parameters.
-        """
-        super().__init__(
-            heads,
-            head_dim,
-            axes,
-            block=block,
-            init_std=init_std,
-            share_heads=share_heads,
-            seed=seed,
-        )
-
     @staticmethod
     def _frequency_factory(block: int) -> "partial[AxialFrequencies]":
         # The angle matrices overwrite theta.
@@ -148,27 +127,6 @@ class ComRopeLd(_ComRope):
     counted in table 7 of the paper.
     """
 
-    def __init__(
-        self,
-        heads: int,
-        head_dim: int,
-        axes: int,
-        *,
-        block: int = 8,
-        init_std: float = 1.0,
-        share_heads: bool = False,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            heads,
-            head_dim,
-            axes,
-            block=block,
-            init_std=init_std,
-            share_heads=share_heads,
-            seed=seed,
-        )
-
     @staticmethod
     def _frequency_factory(block: int) -> "partial[LinearlyDependentFrequencies]":
         return partial(LinearlyDependentFrequencies, block=block, theta=100.0, scale=1.0)
@@ -180,24 +138,17 @@ class ComRopeLd(_ComRope):
 
 
 def planes_of(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Decomposes antisymmetric matrices: A = U [[0, -D], [D, 0]] U^T.
+    """Decomposes antisymmetric matrices (..., b, b), b even: A = U [[0, -D], [D, 0]] U^T.
 
-    Args:
-        matrices: (..., b, b), b even.
-
-    Returns:
-        The magnitudes diag D >= 0, (..., b / 2), and the orthogonal U (..., b, b), whose columns n
-        and n + b / 2 span plane n.
+    Returns the magnitudes diag D >= 0, (..., b / 2), and the orthogonal U (..., b, b), whose
+    columns n and n + b / 2 span plane n.
     """
     half = matrices.shape[-1] // 2
     # i A is Hermitian, its eigenvalues are pairs +-d, and the vector x + i y of +d spans a plane
     # with A x = d y, A y = -d x. For d = 0, x and y are arbitrary; a perturbation below rounding
     # selects the standard planes.
-    standard = torch.arange(1, half + 1, dtype=matrices.dtype, device=matrices.device).diag_embed()
-    zero = torch.zeros_like(standard)
-    disturbance = torch.cat(
-        (torch.cat((zero, -standard), dim=1), torch.cat((standard, zero), dim=1))
-    )
+    standard = torch.arange(1, half + 1, dtype=matrices.dtype, device=matrices.device)
+    disturbance = of_planes(torch.zeros_like(standard), standard)
     size = matrices.abs().amax(dim=(-1, -2), keepdim=True)
     _, vectors = torch.linalg.eigh(
         1j * (matrices + 1e-14 * torch.where(size > 0, size, 1.0) * disturbance)

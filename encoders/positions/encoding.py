@@ -53,9 +53,10 @@ class PositionEncoding(nn.Module, ABC):
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         return None
 
-    @abstractmethod
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns rotations (B, heads | 1, N, head_dim, head_dim), a reference for tests."""
+        """Returns rotations (B, heads | 1, N, head_dim, head_dim), by default the identity."""
+        identity = torch.eye(self.head_dim, dtype=coordinates.dtype, device=coordinates.device)
+        return identity.expand(coordinates.shape[0], 1, coordinates.shape[1], -1, -1)
 
     @abstractmethod
     def reset_parameters(self, seed: int) -> None:
@@ -168,7 +169,7 @@ class PositionEncoding(nn.Module, ABC):
             w_o.copy_(into_output(basis, w_o.double(), self.heads))
 
     def folded(self) -> "PositionEncoding":
-        """Returns the rest of this encoding after folding its basis: itself, if it has none."""
+        """Returns the rest of this encoding after folding its basis; without a basis, itself."""
         return self
 
     def without_constant_basis(self) -> "PositionEncoding":
@@ -209,11 +210,6 @@ class PositionEncoding(nn.Module, ABC):
 
         super()._apply(precise, recurse)  # type: ignore[no-untyped-call]
         return self
-
-    def _identity(self, coordinates: Tensor) -> Tensor:
-        """Returns identity rotations, (B, 1, N, head_dim, head_dim)."""
-        identity = torch.eye(self.head_dim, dtype=coordinates.dtype, device=coordinates.device)
-        return identity.expand(coordinates.shape[0], 1, coordinates.shape[1], -1, -1)
 
 
 EncodingFactory = Callable[..., PositionEncoding]

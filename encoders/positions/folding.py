@@ -22,12 +22,9 @@ def spread(blocks: Tensor) -> Tensor:
 
 
 def into_input(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns P^T W, a projection into the basis.
+    """Returns P^T W, a projection into the basis with blocks (heads | 1, head_dim / b, b, b).
 
-    Args:
-        blocks: Blocks of P, (heads | 1, head_dim / b, b, b).
-        weight: (k heads head_dim, C) for k stacked projections, or their bias (k heads head_dim,).
-        heads: Number of attention heads.
+    `weight` is (k heads head_dim, C) for k stacked projections, or their bias (k heads head_dim,).
     """
     count, block = blocks.shape[1:3]
     turned = blocks.mT @ weight.reshape(-1, heads, count, block, weight[0].numel())
@@ -37,12 +34,9 @@ def into_input(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
 
 
 def into_output(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns W_o P, (C, heads head_dim), a projection out of the basis; its bias is unchanged.
+    """Returns W_o P, a projection out of the basis with blocks (heads | 1, head_dim / b, b, b).
 
-    Args:
-        blocks: Blocks of P, (heads | 1, head_dim / b, b, b).
-        weight: (C, heads head_dim).
-        heads: Number of attention heads.
+    `weight` is (C, heads head_dim); its bias is unchanged.
     """
     count, block = blocks.shape[1:3]
     # In this order matmul does not copy P for each row of W_o.

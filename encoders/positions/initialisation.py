@@ -112,12 +112,7 @@ def check_wavelengths(**pairs: Sequence[float]) -> None:
 
 
 def stored_unit(scale: float | None, start: FrequencyInitialisation) -> Tensor:
-    """Returns the frequency of a stored parameter of 1, a scalar in radians per unit.
-
-    Args:
-        scale: The chosen unit; None: that of the initial values.
-        start: The initial values.
-    """
+    """Returns the frequency of a stored parameter of 1: `scale`, by default that of `start`."""
     if scale is not None:
         POSITIVE.check(scale=scale)
     return torch.tensor(start.unit if scale is None else scale)
@@ -145,10 +140,8 @@ def rotated_grid(
 
     Each set has one random angle phi. Its first half of planes points along phi, the second half
     along phi + pi / 2, both with the magnitudes of `geometric` (arXiv 2403.13298). The released
-    code uses theta = 10; the STRING paper states 100.
-
-    Returns:
-        (sets, 2, planes) in radians per patch, float64.
+    code uses theta = 10; the STRING paper states 100. The result is (sets, 2, planes) float64, in
+    radians per patch.
     """
     if axes != 2 or planes % 2:
         raise ValueError(

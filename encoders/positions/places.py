@@ -81,11 +81,7 @@ class RotaryPlaces(Places):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixPlaces(Places):
-    """Places as rotation matrices of blocks of neighbouring channels.
-
-    Attributes:
-        rotations: (B, heads | 1, N, blocks, block, block), orthogonal.
-    """
+    """Places as orthogonal matrices of blocks of channels, (B, heads | 1, N, blocks, b, b)."""
 
     rotations: Tensor
 
@@ -100,11 +96,7 @@ class MatrixPlaces(Places):
 
 @dataclass(frozen=True, kw_only=True)
 class FactorPlaces(Places):
-    """Places as features whose products multiply the logits.
-
-    Attributes:
-        features: (B, heads | 1, N, F), unit vectors.
-    """
+    """Places as features (B, heads | 1, N, F), unit vectors, whose products multiply the logits."""
 
     features: Tensor
 
@@ -140,11 +132,9 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
-    """Multiplies each block of x (B, ..., heads, N, head_dim) by its rotation.
+    """Returns the blocks of x (B, ..., heads, N, head_dim), each multiplied by its rotation.
 
-    Args:
-        rotations: (B, heads | 1, N, blocks, b, b).
-        x: Tokens; the result is rounded to their type at the end.
+    Rotations are (B, heads | 1, N, blocks, b, b); the result is rounded to the type of x.
     """
     kind = x.dtype
     x = at_least_float32(x)
@@ -170,7 +160,7 @@ def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
 
 
 def centroid(coordinates: Tensor, has_position: Tensor | None = None) -> Tensor:
-    """Returns the mean position of each example's tokens, (B, axes); zero if none has one."""
+    """Returns the mean position of each example's tokens, (B, axes); zero without any position."""
     if has_position is None:
         return coordinates.mean(dim=-2)
     inside = has_position.unsqueeze(-1)
@@ -183,14 +173,8 @@ def complete(
 ) -> Tensor:
     """Puts tokens without a position at the centroid of the others.
 
-    At the origin instead they would break translation invariance.
-
-    Args:
-        coordinates: (B, N, axes); entries of tokens without a position are ignored, NaN included.
-        has_position: (B, N) bool, False for tokens without a position (CLS, registers, pixels
-            without depth, cameras without geometry); None: all have one.
-        fallback_position: (B, axes), used for examples in which no token has a position; None:
-            zero.
+    At the origin instead they would break translation invariance. Their entries in coordinates
+    (B, N, axes) are ignored, NaN included. Arguments as for `PositionEncoding.prepare`.
     """
     if has_position is None:
         return coordinates

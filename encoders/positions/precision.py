@@ -31,8 +31,8 @@ _computed.register_autograd(lambda context, gradient: gradient)
 def computed_once(x: Tensor) -> Tensor:
     """Returns x; in compiled code it is materialised in memory.
 
-    A compiler fuses cheap computations into their readers. It takes sines and cosines for cheap,
-    and would compute those that all heads share once per head.
+    A compiler fuses cheap computations into the operations that use them. It treats sines and
+    cosines as cheap, and would compute those that all heads share once per head.
     """
     compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
     return _computed(x) if compiling else x
@@ -48,13 +48,10 @@ def values_are_hidden(x: Tensor) -> bool:
 
 
 def phases(coordinates: Tensor, omega: Tensor) -> Tensor:
-    """Returns Omega r, (B, heads | 1, N, planes), in the type of the coordinates.
+    """Returns Omega r, (B, heads | 1, N, planes), for coordinates (B, N, axes), in their type.
 
-    Computed by products and sums, since TF32 or autocast would round a matmul.
-
-    Args:
-        coordinates: (B, N, axes).
-        omega: (heads | 1, axes, planes), in radians per unit of the coordinates.
+    Computed by products and sums, since TF32 or autocast would round a matmul. Omega is
+    (heads | 1, axes, planes), in radians per unit of the coordinates.
     """
     omega = omega.to(coordinates.dtype)
     phase = coordinates[:, None, :, 0, None] * omega[:, 0, None]
@@ -64,5 +61,5 @@ def phases(coordinates: Tensor, omega: Tensor) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Returns x in float32, or float64 where it is that already."""
+    """Returns x in float32, or unchanged in float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

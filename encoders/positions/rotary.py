@@ -25,10 +25,6 @@ class NoEncoding(PositionEncoding):
     def __init__(self, heads: int, head_dim: int, axes: int) -> None:
         super().__init__(heads, head_dim, axes)
 
-    def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identity matrices."""
-        return self._identity(coordinates)
-
     def reset_parameters(self, seed: int) -> None:
         """Does nothing: there are no parameters."""
 
@@ -60,30 +56,23 @@ class Rotary(PositionEncoding):
     def rotation(self, coordinates: Tensor) -> Tensor:
         """Returns R(r) = P RoPE(Omega r) P^T as matrices, a reference for tests."""
         phase = phases(coordinates, self.frequencies())
-        cos = phase.cos().diag_embed()
-        sin = phase.sin().diag_embed()
-        turn = torch.cat((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1)), dim=-2)
-        basis = self.basis()
-        if basis is None:
-            return turn
-        basis = basis.to(turn.dtype).unsqueeze(1)
-        return basis @ turn @ basis.mT
+        return self._out_of_basis(of_planes(phase.cos(), phase.sin()))
 
     def generators(self) -> Tensor:
         """Returns antisymmetric L_k, (heads | 1, axes, head_dim, head_dim), of the rotation.
 
         R(r) = exp(sum_k r_k L_k).
         """
-        omega = self.frequencies().diag_embed()
-        zero = torch.zeros_like(omega)
-        turn = torch.cat(
-            (torch.cat((zero, -omega), dim=-1), torch.cat((omega, zero), dim=-1)), dim=-2
-        )
+        omega = self.frequencies()
+        return self._out_of_basis(of_planes(torch.zeros_like(omega), omega))
+
+    def _out_of_basis(self, matrices: Tensor) -> Tensor:
+        """Returns P M P^T for matrices M (..., head_dim, head_dim)."""
         basis = self.basis()
         if basis is None:
-            return turn
-        basis = basis.to(turn.dtype).unsqueeze(1)
-        return basis @ turn @ basis.mT
+            return matrices
+        basis = basis.to(matrices.dtype).unsqueeze(1)
+        return basis @ matrices @ basis.mT
 
     @torch.no_grad()
     def injective(self) -> bool:
@@ -107,18 +96,20 @@ class Rotary(PositionEncoding):
         )
 
 
+def of_planes(diagonal: Tensor, skew: Tensor) -> Tensor:
+    """Returns [[D, -S], [S, D]] for the diagonals (..., n) of D and S, (..., 2 n, 2 n)."""
+    d = diagonal.diag_embed()
+    s = skew.diag_embed()
+    return torch.cat((torch.cat((d, -s), dim=-1), torch.cat((s, d), dim=-1)), dim=-2)
+
+
 class FixedRotary(Rotary):
     """Fixed frequencies without a basis: the rest of an encoding after folding."""
 
     omega: Tensor
 
     def __init__(self, heads: int, omega: Tensor) -> None:
-        """Stores the frequencies.
-
-        Args:
-            heads: Number of attention heads.
-            omega: (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates.
-        """
+        """Stores Omega, (heads | 1, axes, head_dim / 2), in radians per unit of coordinates."""
         super().__init__(heads, 2 * omega.shape[-1], omega.shape[-2], share_heads=len(omega) == 1)
         self.register_buffer("omega", omega.detach().clone(memory_format=torch.contiguous_format))
 

@@ -25,19 +25,17 @@ class SpaceTime(Rotary):
     time.
 
     The planes that are fastest in space start as the slowest in time and vice versa: some compare
-    positions at any time, others compare times at any position. In the same order no plane could do
-    either.
+    positions at any time, others compare times at any position. In the same order each plane would
+    mix both.
     """
 
     scale: Tensor
     scaled: Tensor
 
     def __init__(self, space: Rotary, wavelengths: tuple[float, float]) -> None:
-        """Adds the axis; its frequencies are learned if those of space are.
+        """Adds the axis, with the shortest and longest wavelength in seconds.
 
-        Args:
-            space: The encoding of positions; becomes a part of this encoding.
-            wavelengths: Shortest and longest wavelength in time, s.
+        Its frequencies are learned if those of space are. `space` becomes a part of this encoding.
         """
         super().__init__(space.heads, space.head_dim, space.axes + 1, share_heads=space.sets == 1)
         self.space = space
@@ -119,12 +117,7 @@ class SpaceTime(Rotary):
 
 
 def with_time(encoding: PositionEncoding, wavelengths: tuple[float, float]) -> PositionEncoding:
-    """Adds a time axis to an encoding of positions.
-
-    Args:
-        encoding: An encoding by frequencies, or `NoEncoding`.
-        wavelengths: Shortest and longest wavelength in time, s.
-    """
+    """Adds a time axis to an encoding of positions; wavelengths as for `SpaceTime`."""
     if isinstance(encoding, NoEncoding):
         return NoEncoding(encoding.heads, encoding.head_dim, encoding.axes + 1)
     if not isinstance(encoding, Rotary):

@@ -1,7 +1,5 @@
 """Tensor-product STRING: positions multiply the logits instead of rotating tokens."""
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,8 @@ class TensorProductString(PositionEncoding):
 
     Schenck et al., arXiv 2502.02562. The product of two such tokens is q^T k times (1 / m) sum_n
     cos(w_n (r_i - r_j)). Softmax attention multiplies its logits by this factor and never forms the
-    long tokens; linear attention forms them (`Places.expand`). Values cannot be relative.
+    long tokens; linear attention forms them (`Places.expand`). Values cannot be relative. At zero
+    frequencies all gradients are zero, so `zero_` raises a ValueError.
     """
 
     def __init__(
@@ -53,17 +52,9 @@ class TensorProductString(PositionEncoding):
         omega: Tensor = self.frequency_model()
         return omega
 
-    def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns identity matrices."""
-        return self._identity(coordinates)
-
     def reset_parameters(self, seed: int) -> None:
         """Draws the frequencies."""
         self.frequency_model.reset_parameters(seed)
-
-    def zero_(self) -> Self:
-        """Raises a ValueError: at zero the gradients of the frequencies are zero."""
-        return super().zero_()
 
     def _places(self, coordinates: Tensor) -> FactorPlaces:
         phase = phases(coordinates, self.frequencies())

@@ -40,13 +40,7 @@ class PretrainedBlock(nn.Module):
     """A pre-norm block of timm: all modules but the attention are timm's own."""
 
     def __init__(self, block: nn.Module, *, values: bool = False) -> None:
-        """Takes the modules of a block.
-
-        Args:
-            block: `timm.models.vision_transformer.Block` or `timm.models.eva.EvaBlock`; not usable
-                afterwards.
-            values: Relative values, see `PositionalAttention`.
-        """
+        """Takes the modules of timm's `Block` or `EvaBlock`, which is not usable afterwards."""
         super().__init__()
         _check_kind(block, "Block", "EvaBlock")
         part = block.get_submodule

@@ -1,7 +1,5 @@
 """Depth from single colour images by networks of transformers."""
 
-import importlib
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import FINITE, POSITIVE, unknown_name
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.transformers_models import import_transformers, model_source
 
 GIVES = ("metric", "inverse")
 # Families whose output is metric by construction; others may declare `depth_estimation_type`.
@@ -44,11 +42,11 @@ class MonocularDepth:
             ValueError: transformers is missing, the model cannot be loaded, or the unit of its
                 output is unknown.
         """
-        transformers = _transformers()
+        transformers = import_transformers("depth")
         self.model = model
         self._processor, network = _load(transformers, model)
         self._network: Any = network.to(device).eval()
-        self._gives = _meaning(model, network.config, gives)
+        self._gives = _kind(model, network.config, gives)
         if self._gives == "inverse" and inverse_scale not in POSITIVE:
             raise ValueError(
                 f"{model!r} returns inverse depth of unknown scale; inverse_scale is "
@@ -86,13 +84,7 @@ class MonocularDepth:
 
 def _load(transformers: ModuleType, model: str) -> tuple[Any, Any]:
     """Returns the image processor and the network."""
-    folder = Path(model).expanduser()
-    if model.startswith((".", "/", "~")) and not folder.is_dir():
-        raise ValueError(
-            f"There is no folder {model}. Give a folder with config.json and weights, or a name "
-            f"such as {EXAMPLE}."
-        )
-    source = str(folder) if folder.is_dir() else model
+    source = model_source(model, "config.json and weights", EXAMPLE)
     try:
         return (
             transformers.AutoImageProcessor.from_pretrained(source),
@@ -107,29 +99,19 @@ def _load(transformers: ModuleType, model: str) -> tuple[Any, Any]:
         ) from error
 
 
-def _meaning(model: str, config: Any, asked: str | None) -> str:
+def _kind(model: str, config: Any, gives: str | None) -> str:
     """Returns the kind of depth that the model returns."""
-    if asked is not None and asked not in GIVES:
-        raise unknown_name("meaning of a depth model's output", asked, GIVES)
+    if gives is not None and gives not in GIVES:
+        raise unknown_name("meaning of a depth model's output", gives, GIVES)
     stated = {"metric": "metric", "relative": "inverse"}.get(
         str(getattr(config, "depth_estimation_type", ""))
     )
     known = "metric" if config.model_type in METRIC_FAMILIES else stated
-    if known is None and asked is None:
+    if known is None and gives is None:
         raise ValueError(
             f"{model!r} does not declare whether its output is metric or inverse depth; set "
             f"gives=metric or gives=inverse."
         )
-    if known is not None and asked not in (None, known):
-        raise ValueError(f"{model!r} declares {known} depth; got gives={asked}.")
-    return asked or known or ""
-
-
-def _transformers() -> ModuleType:
-    declare_torchvision_operators()  # Image processors import torchvision.
-    try:
-        return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            'This needs transformers, which is not installed. Run: pip install "stringline[depth]"'
-        ) from error
+    if known is not None and gives not in (None, known):
+        raise ValueError(f"{model!r} declares {known} depth; got gives={gives}.")
+    return gives or known or ""

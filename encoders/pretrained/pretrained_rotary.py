@@ -17,18 +17,13 @@ from stringline.encoders.pretrained.timm_models import TimmModel
 
 
 def own_frequencies(model: TimmModel) -> Tensor | None:
-    """Returns the frequencies of DINOv3 (Siméoni et al., 2025), None for models without rotation.
+    """Returns the frequencies of DINOv3 (Siméoni et al., 2025); None: a model without rotation.
 
     In arXiv 2508.10104, column u and row v of a patch run from -1 to 1 over the image, (2 i + 1) /
     n - 1. The first half of the planes rotates by v, the second by u, by 2 pi / period per unit
     with the periods 100^(i / (head_dim / 4)), i = 0 ... head_dim / 4 - 1. Planes are the channels n
-    and n + head_dim / 2, as here.
-
-    Args:
-        model: A model of timm.
-
-    Returns:
-        (2, head_dim / 2) float64, the rows u and v, in radians per half an image.
+    and n + head_dim / 2, as here. The result is (2, head_dim / 2) float64, the rows u and v, in
+    radians per half an image.
     """
     rope = getattr(model, "rope", None)
     if rope is None:
@@ -47,7 +42,7 @@ def own_frequencies(model: TimmModel) -> Tensor | None:
     if kind != "RotaryEmbeddingDinoV3" or odd:
         got = " ".join((kind, "with", *odd)) if odd and kind == "RotaryEmbeddingDinoV3" else kind
         raise ValueError(
-            f"The model has the rotary encoding {got}; allowed: that of DINOv3, or none."
+            f"The model has the rotary encoding {got}; allowed: no rotation, or that of DINOv3."
         )
     turn = 2 * math.pi / cast(Tensor, rope.periods).detach().double()
     still = torch.zeros_like(turn)
@@ -55,15 +50,10 @@ def own_frequencies(model: TimmModel) -> Tensor | None:
 
 
 def in_cells(omega: Tensor, coordinates: Coordinates) -> Tensor:
-    """Converts frequencies per half an image to the unit of coordinates with u and v.
+    """Converts frequencies (2, planes) of u and v, per half an image, to radians per cell.
 
-    Args:
-        omega: (2, planes), of u and v.
-        coordinates: Coordinates whose first two axes are u and v in cells; an image is grid columns
-            wide and grid rows high.
-
-    Returns:
-        (1, axes, planes) in radians per cell, zero along further axes, which start without effect.
+    The first two axes of the coordinates are u and v in cells. The result, (1, axes, planes), is
+    zero along further axes, which start without effect.
     """
     if not isinstance(coordinates, GridPlaces | PatchDepthPlaces):
         raise ValueError(
@@ -76,13 +66,10 @@ def in_cells(omega: Tensor, coordinates: Coordinates) -> Tensor:
 
 
 def continued(omega: Tensor, factory: EncodingFactory | None, heads: int) -> PositionEncoding:
-    """Builds a learned encoding that starts at given frequencies.
+    """Builds a learned encoding that starts at frequencies (1, axes, head_dim / 2).
 
-    Args:
-        omega: (1, axes, head_dim / 2).
-        factory: Factory of an encoding by `MixedFrequencies` in a basis that starts at the
-            identity, such as `CayleyString`; None: no basis.
-        heads: Number of attention heads.
+    The factory makes an encoding by `MixedFrequencies` in a basis that starts at the identity, such
+    as `CayleyString`; None: no basis.
     """
     axes = omega.shape[1]
     head_dim = 2 * omega.shape[2]

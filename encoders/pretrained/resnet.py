@@ -1,19 +1,17 @@
 """Residual networks of timm for single images: the vision of ACT and diffusion policy."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, cast, get_args
 
-import torch
 from torch import Tensor, nn
 
-from stringline.encoders.pretrained.initial_weights import (
-    InitialWeights,
-    WeightsFrom,
-    fill,
-    read_weights,
+from stringline.encoders.pretrained.initial_weights import InitialWeights, WeightsFrom
+from stringline.encoders.pretrained.timm_models import (
+    check_timm_name,
+    import_timm,
+    normalised_colours,
 )
-from stringline.encoders.pretrained.timm_models import import_timm
+from stringline.encoders.training.weight_files import fill, read_weights
 
 Norm = Literal["group", "frozen"]
 CHANNELS_PER_GROUP = 16
@@ -32,11 +30,7 @@ class TimmResNet(Protocol):
 
 
 class ImageNetwork(Protocol):
-    """A network that makes a feature map of an image, such as `ResNet`; a `torch.nn.Module`.
-
-    Attributes:
-        dim: Channels of the map.
-    """
+    """A network that makes a feature map of `dim` channels of an image; a `torch.nn.Module`."""
 
     dim: int
 
@@ -90,13 +84,7 @@ class ResNet(nn.Module):
             )
         network = _create(name, options or {})
         if weights is not None and not isinstance(weights, WeightsFrom):
-            found = {
-                key: tensor for key, tensor in read_weights(weights).items() if not _unused(key)
-            }
-            wanted = {
-                key: tensor for key, tensor in network.state_dict().items() if not _unused(key)
-            }
-            fill(network, found, wanted, weights)
+            fill(network, _used(read_weights(weights)), _used(network.state_dict()), weights)
         described = cast(TimmResNet, network)
         self.dim = described.num_features
         self.mean, self.deviation = (
@@ -109,25 +97,16 @@ class ResNet(nn.Module):
 
         Images are from 0 to 255.
         """
-        kind = next(self.network.parameters()).dtype
-        colours = images.to(torch.promote_types(kind, torch.float32)) / 255
-        normalised = (colours - colours.new_tensor(self.mean)) / colours.new_tensor(self.deviation)
-        return cast(TimmResNet, self.network).forward_features(
-            normalised.to(kind).permute(0, 3, 1, 2)
-        )
+        dtype = next(self.network.parameters()).dtype
+        colours = normalised_colours(images, self.mean, self.deviation, dtype)
+        return cast(TimmResNet, self.network).forward_features(colours)
 
 
 def _create(name: str, options: Mapping[str, object]) -> nn.Module:
     timm = import_timm()
     from timm.models import resnet
 
-    known = timm.list_models("resnet*")
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
-        raise ValueError(
-            f"timm has no residual network {name!r}.{hint} timm.list_models('resnet*') lists them."
-        )
+    check_timm_name("residual network", name, timm.list_models("resnet*"), "resnet*")
     try:
         network = timm.create_model(name, pretrained=False, num_classes=0, **options)
     except (RuntimeError, TypeError, AssertionError) as error:
@@ -139,9 +118,13 @@ def _create(name: str, options: Mapping[str, object]) -> nn.Module:
     return network
 
 
-def _unused(key: str) -> bool:
-    """Returns whether a published tensor is unused here: classifier or counter of batch norms."""
-    return key.startswith(HEAD) or key.endswith("num_batches_tracked")
+def _used(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors without those of the classifier and the counters of batch norms."""
+    return {
+        key: tensor
+        for key, tensor in tensors.items()
+        if not key.startswith(HEAD) and not key.endswith("num_batches_tracked")
+    }
 
 
 def _without_running_statistics(network: nn.Module, norm: Norm) -> nn.Module:

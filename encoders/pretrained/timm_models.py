@@ -6,10 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
-from stringline.encoders.pretrained.initial_weights import fill, read_weights
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.training.weight_files import fill, read_weights
 
 POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # Pools all tokens to one vector; unused here.
 
@@ -61,24 +62,15 @@ def timm_model(
     Args:
         name: Name in timm, such as `vit_small_patch16_dinov3` or, with a tag,
             `vit_base_patch16_siglip_256.webli`.
-        weights: A safetensors file with the weights.
+        weights: A safetensors file.
         pretrained: Without a file, whether timm loads the published weights from the hub (or its
             cache); otherwise they are random.
         options: Arguments of `timm.create_model` that replace the architecture's own, such as
             `img_size` or `depth`.
-
-    Raises:
-        ValueError: timm is not installed, the name or file is unknown, the hub cannot be reached,
-            the options do not fit, or the kind of model is not supported.
     """
     timm = import_timm()
     known = [*timm.list_models("vit_*"), *timm.list_pretrained("vit_*")]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
-        raise ValueError(
-            f"timm has no vision transformer {name!r}.{hint} timm.list_models('vit_*') lists them."
-        )
+    check_timm_name("vision transformer", name, known, "vit_*")
     try:
         model = timm.create_model(
             name,
@@ -98,9 +90,6 @@ def load_weights(model: nn.Module, path: Path | str) -> None:
 
     Position tables and patches of another size are resampled by timm. Weights of a pooled head are
     skipped.
-
-    Raises:
-        ValueError: The file cannot be read, or a tensor is missing, unknown or of another shape.
     """
     found = _in_timms_form(read_weights(path), model)
     fill(model, _without_head(found), _without_head(model.state_dict()), path)
@@ -116,6 +105,29 @@ def import_timm() -> ModuleType:
             'This needs timm, which is not installed. Run: pip install "stringline[pretrained]"'
         ) from error
     return timm
+
+
+def check_timm_name(kind: str, name: str, known: Sequence[str], pattern: str) -> None:
+    """Raises a ValueError with the nearest names for a name that timm lacks."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+    raise ValueError(
+        f"timm has no {kind} {name!r}.{hint} timm.list_models({pattern!r}) lists them."
+    )
+
+
+def normalised_colours(
+    images: Tensor, mean: Sequence[float], deviation: Sequence[float], dtype: torch.dtype
+) -> Tensor:
+    """Returns images (B, H, W, 3), 0 to 255, as the inputs (B, 3, H, W) of a network.
+
+    `mean` and `deviation` are those of colours from 0 to 1 in the training of the network.
+    """
+    colours = images.to(torch.promote_types(dtype, torch.float32)) / 255
+    normalised = (colours - colours.new_tensor(mean)) / colours.new_tensor(deviation)
+    return normalised.to(dtype).permute(0, 3, 1, 2)
 
 
 def _refusal(name: str, error: Exception, *, fetched: bool) -> ValueError:

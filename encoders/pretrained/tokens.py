@@ -1,6 +1,8 @@
 """Tokens with positions from the images of several cameras, by a pre-trained network."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
-from stringline.encoders.vision.rgbd import Tokens, joined_presence
+from stringline.encoders.vision.rgbd import Tokens
 
 
 class PretrainedTokens(nn.Module):
@@ -28,8 +30,8 @@ class PretrainedTokens(nn.Module):
         Args:
             cameras: The cameras to read, in this order; all share the network.
             encode: The network.
-            dim: Channels of the tokens, by a linear map; None: those of the network, unchanged.
-            coordinates: Coordinates of the returned tokens; None: those of the network.
+            dim: Channels of the tokens, by a linear map; None: those of the network.
+            coordinates: Coordinates of the tokens; None: those of the network.
         """
         super().__init__()
         for camera in cameras:
@@ -43,28 +45,16 @@ class PretrainedTokens(nn.Module):
         )
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Encodes a batch of observations.
+        """Encodes a batch of observations, with the keys that `RgbdTokens` reads.
 
-        Args:
-            observation: Keys of the contract (`rgb/<camera>`, and as far as the coordinates need
-                them `depth/<camera>`, `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a
-                leading batch axis. `present/<camera>` (B,) bool marks the examples that have a
-                camera; without that key all have it.
-
-        Returns:
-            The tokens of all cameras, camera by camera: CLS and registers, without a position, then
-            patches.
+        Returns the tokens of all cameras, camera by camera: CLS and registers, without a position,
+        then patches.
         """
         parts = [
             self._camera(observation, camera, mark)
             for camera, mark in zip(self.cameras, self.camera_mark, strict=True)
         ]
-        return Tokens(
-            torch.cat([each.features for each in parts], dim=1),
-            torch.cat([each.coordinates for each in parts], dim=1),
-            torch.cat([each.has_position for each in parts], dim=1),
-            joined_presence(parts),
-        )
+        return reduce(add, parts)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""

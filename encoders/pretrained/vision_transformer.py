@@ -14,8 +14,9 @@ from stringline.encoders.positions.encoding import EncodingFactory, PositionEnco
 from stringline.encoders.positions.folding import check_foldable
 from stringline.encoders.pretrained.blocks import PretrainedBlock
 from stringline.encoders.pretrained.pretrained_rotary import continued, in_cells, own_frequencies
-from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
+from stringline.encoders.pretrained.timm_models import TimmModel, normalised_colours, timm_model
 from stringline.encoders.vision.rgbd import Tokens
+from stringline.encoders.vision.vit import encoding_parameters
 
 
 class PretrainedVisionTransformer(nn.Module):
@@ -126,12 +127,7 @@ class PretrainedVisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay, encodings included."""
-        inside = {
-            f"encodings.{i}.{name}"
-            for i, encoding in enumerate(self.encodings)
-            for name in encoding.no_weight_decay()
-        }
-        return inside | {"unplaced_mark"}
+        return {"unplaced_mark"} | encoding_parameters(self.encodings)
 
     @torch.no_grad()
     def fold_(self) -> None:
@@ -153,11 +149,10 @@ class PretrainedVisionTransformer(nn.Module):
 
     def _embedded(self, images: Tensor) -> Tensor:
         """Returns the input of the first block, (B, prefix + N, dim)."""
-        kind = self.unplaced_mark.dtype
-        colours = images.to(torch.promote_types(kind, torch.float32)) / 255
-        normalised = (colours - colours.new_tensor(self.mean)) / colours.new_tensor(self.deviation)
-        patches = self.rest.patch_embed(normalised.to(kind).permute(0, 3, 1, 2))
-        embedded = self.rest._pos_embed(patches)  # Eva also returns its rotations, here None.
+        dtype = self.unplaced_mark.dtype
+        colours = normalised_colours(images, self.mean, self.deviation, dtype)
+        # Eva also returns its rotations, here None.
+        embedded = self.rest._pos_embed(self.rest.patch_embed(colours))
         x: Tensor = self.rest.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)
         return x
 

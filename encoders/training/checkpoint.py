@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import nn
 
 import stringline
 from stringline.datasets.contract.argument_checks import unknown_public_name
 from stringline.datasets.files.replaced_directory import replaced_directory
+from stringline.encoders.training.weight_files import fill, read_weights
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
@@ -26,13 +26,8 @@ def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str,
     """Writes a checkpoint atomically; see `replaced_directory`.
 
     A reader during the replacement may get the description of one checkpoint and the weights of the
-    next, which fit each other.
-
-    Args:
-        directory: Folder of `weights.safetensors` and `checkpoint.yaml`.
-        model: The model whose state dict is written.
-        description: Plain data: the resolved configuration of the model under `model`, and
-            everything else needed to build it.
+    next, which fit each other. `description` is plain data: the resolved configuration of the model
+    under `model`, and everything else needed to build it.
     """
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     text = yaml.safe_dump(
@@ -44,11 +39,7 @@ def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str,
 
 
 def load_description(directory: Path) -> dict[str, Any]:
-    """Reads `checkpoint.yaml`.
-
-    Raises:
-        ValueError: The file is missing or unreadable, or a newer version of this project wrote it.
-    """
+    """Reads `checkpoint.yaml`; raises a ValueError if it is missing, unreadable or too new."""
     file = directory / DESCRIPTION
     if not file.is_file():
         raise ValueError(
@@ -72,39 +63,8 @@ def load_description(directory: Path) -> dict[str, Any]:
 
 def load_weights(directory: Path, model: nn.Module) -> None:
     """Loads the weights of a checkpoint into a model with the same tensors."""
-    tensors = read_weights(directory)
-    _check_fit(tensors, model.state_dict(), directory / WEIGHTS)
-    model.load_state_dict(tensors)
-
-
-def read_weights(directory: Path) -> dict[str, Tensor]:
-    """Returns the tensors of a checkpoint by name.
-
-    Raises:
-        ValueError: The file is missing or broken.
-    """
     file = directory / WEIGHTS
-    try:
-        tensors: dict[str, Tensor] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"The weights {file} cannot be read: {error}.") from error
-    return tensors
-
-
-def _check_fit(got: Mapping[str, Tensor], want: Mapping[str, Tensor], file: Path) -> None:
-    missing = sorted(want.keys() - got.keys())
-    surplus = sorted(got.keys() - want.keys())
-    shapes = [
-        f"{name} is {tuple(got[name].shape)}, not {tuple(want[name].shape)}"
-        for name in want.keys() & got.keys()
-        if got[name].shape != want[name].shape
-    ]
-    if missing or surplus or shapes:
-        parts = [f"missing: {', '.join(missing[:3])}"] if missing else []
-        parts += [f"unknown: {', '.join(surplus[:3])}"] if surplus else []
-        raise ValueError(
-            f"{file} does not fit the model of its description ({'; '.join(parts + shapes[:3])})."
-        )
+    fill(model, read_weights(file), model.state_dict(), file)
 
 
 def build(configuration: object, base: type = object, **arguments: object) -> Any:
@@ -114,15 +74,8 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     arguments, or, with `_partial_: true`, a `functools.partial` of it. Lists and mappings are built
     entry by entry; other values stay as they are. The syntax is Hydra's, so the same text serves in
     configurations and checkpoints. A class with an argument `settings` of a dataclass type gets
-    that dataclass, made of the entries.
-
-    Args:
-        configuration: Plain data, as `yaml.safe_load` returns it.
-        base: The base class of every class that may be built.
-        arguments: Further keyword arguments of the outermost class.
-
-    Raises:
-        ValueError: A target is not a public class of this package, or its arguments do not fit.
+    that dataclass, made of the entries. Every class must be public in this package and derived from
+    `base`; `arguments` are further keyword arguments of the outermost class.
     """
     if isinstance(configuration, list):
         return [build(entry, base) for entry in configuration]

@@ -11,7 +11,7 @@ class History:
     """The losses and metrics of a run; appended as it runs, truncated when it continues."""
 
     def __init__(self, file: Path, rows: list[dict[str, Any]]) -> None:
-        """Use `open`."""
+        """Starts with these rows; `open` reads those of the file."""
         self.file = file
         self.rows = rows
         self._handle = file.open("a", buffering=1)
@@ -42,19 +42,11 @@ class History:
         evaluation: Mapping[str, float] | None = None,
         speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Appends one row; None and empty values are left out.
+        """Appends the row of a step (from 0); None and empty values are left out.
 
-        Args:
-            step: Number of the step, from 0.
-            seconds: Training time so far.
-            loss: Loss of the step.
-            gradient_norm: Gradient norm of the step, before clipping.
-            probe: Metrics of a probe after the step.
-            validation: Mean loss of the averaged weights on held-out examples.
-            evaluation: Metrics of trials with the averaged weights; models are compared by
-                `success`.
-            speed: Speed and waiting times; besides `seconds` the only values that depend on the
-                machine.
+        `seconds` is the training time so far, the gradient norm is that before clipping. Probe,
+        validation and evaluation are of the averaged weights after the step; models are compared by
+        `success` in the evaluation. Only `seconds` and `speed` depend on the machine.
         """
         given: dict[str, Any] = {
             "step": step,
@@ -100,10 +92,10 @@ class History:
         return [(row["step"], row["evaluation"]) for row in self.rows if "evaluation" in row]
 
     def best_step(self) -> int | None:
-        """Returns the step with the best model, None if nothing was measured.
+        """Returns the step with the best model; None: no measurements.
 
-        Models are compared by success, if it was measured, otherwise by validation loss. Equal
-        success is decided by the validation loss, and what is still equal by the earlier step.
+        Models are compared by success, if it was measured, otherwise by validation loss. Among
+        models of equal success the validation loss decides, then the earlier step.
         """
         losses = {step: loss for step, loss in self.validations() if math.isfinite(loss)}
         scores = [

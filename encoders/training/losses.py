@@ -28,13 +28,8 @@ def check_finite(
 ) -> None:
     """Raises a BrokenLossError, with the step and its examples, if a number is not finite.
 
-    Args:
-        loss: Loss of the step.
-        gradient_norm: Norm of its gradients over all processes.
-        step: Number of the step.
-        batch: The batch that the loss was computed on.
-        names: Returns the name of each example; empty if unknown.
-        file: Written with the names of all examples.
+    The gradient norm is that of all processes. `names` returns the name of each example of the
+    batch, or no names if they are unknown; `file` receives them.
     """
     if math.isfinite(loss) and math.isfinite(gradient_norm):
         return
@@ -90,13 +85,7 @@ class ValidationLoss:
     def __init__(
         self, batches: Callable[[], Iterator[Batch]], *, seed: int = 0, weigh: Weigh | None = None
     ) -> None:
-        """Builds the loss.
-
-        Args:
-            batches: Returns an iterator over the same batches on every call.
-            seed: Seed of the draws.
-            weigh: See `Callbacks`.
-        """
+        """Builds the loss; `batches` returns the same batches on every call."""
         self._batches = batches
         self._seed = seed
         self._weigh = weigh

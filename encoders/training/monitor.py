@@ -28,12 +28,7 @@ class Meter:
     """Measures the speed of the last steps; work between steps, such as evaluation, is excluded."""
 
     def __init__(self, samples: int, span: int = 50) -> None:
-        """Starts the measurement.
-
-        Args:
-            samples: Examples per step, of all processes together.
-            span: Number of steps that the metrics cover.
-        """
+        """Starts with `samples` per step of all processes; metrics cover the last `span` steps."""
         self.samples = samples
         self._steps: deque[tuple[float, float]] = deque(maxlen=span)
         self._requested = self._received = time.perf_counter()
@@ -88,16 +83,7 @@ class Monitor:
         history: History,
         directory: Path,
     ) -> None:
-        """Connects the monitor with a run.
-
-        Args:
-            settings: The settings of the run.
-            callbacks: The functions to call.
-            accelerator: Accelerate's handle of device and processes.
-            averaged: Returns a context with the averaged model, see `MovingAverage.applied`.
-            history: Receives all metrics.
-            directory: Directory of the run.
-        """
+        """Connects the monitor with a run; `averaged` is `MovingAverage.applied`."""
         self._settings = settings
         self._callbacks = callbacks
         self._accelerator = accelerator
@@ -163,10 +149,7 @@ class Monitor:
         """Evaluates the model if it is due and not done yet; its state and copy must be saved.
 
         The copy of a best model is kept after its row of the history; if the run is killed between
-        the two, `begin` keeps it.
-
-        Raises:
-            Stopped: A stop signal interrupted the evaluation.
+        the two, `begin` keeps it. Raises `Stopped` if a stop signal interrupts the evaluation.
         """
         if not self.evaluates(done):
             return

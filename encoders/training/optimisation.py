@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 from accelerate import Accelerator
@@ -52,37 +52,21 @@ def accumulate(
     """Accumulates the gradients of a batch given in parts, over all processes.
 
     A loss is a mean. The loss of the whole batch is the mean of the losses of its parts, weighted
-    by the number of elements that each part is a mean over.
-
-    Args:
-        accelerator: Accelerate's handle of device and processes.
-        prepared: A `LossModule` as the accelerator wrapped it, without gradients.
-        parts: The parts, on the device.
-        bf16: Whether forward passes run in bfloat16.
-        weigh: See `Callbacks`.
-
-    Returns:
-        The loss of this process's part of the batch.
+    by the number of elements that each part is a mean over (`weigh`, see `Callbacks`). `prepared`
+    is a `LossModule` as the accelerator wrapped it, without gradients. Returns the loss of this
+    process's part of the batch.
     """
     shares = _shares(accelerator, parts, weigh)
     loss_sum = 0.0
     for number, (part, (within, overall)) in enumerate(zip(parts, shares, strict=True)):
-        with _unsynchronised(accelerator, prepared, number < len(parts) - 1):
+        # Only the backward pass of the last part exchanges gradients.
+        last = number == len(parts) - 1
+        with nullcontext() if last else accelerator.no_sync(prepared):
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=bf16):
                 loss: Tensor = prepared(part)
             accelerator.backward(loss if overall is None else loss * overall)
         loss_sum += loss.item() * within
     return loss_sum
-
-
-def _unsynchronised(
-    accelerator: Accelerator, prepared: nn.Module, wait: bool
-) -> AbstractContextManager[object]:
-    """Returns a context that defers the exchange of gradients to the last part's backward pass."""
-    context: AbstractContextManager[object] = (
-        accelerator.no_sync(prepared) if wait else nullcontext()
-    )
-    return context
 
 
 def _shares(
@@ -112,13 +96,8 @@ def _shares(
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> float:
     """Returns the learning rate of a step as a share of its peak: linear rise, then cosine decay.
 
-    Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, without restarts.
-
-    Args:
-        step: Number of the step, from 0.
-        steps: Total number of steps.
-        warmup_steps: Steps of the linear rise.
-        final: End of the decay, as a share of the peak.
+    Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, without restarts. Steps count from 0;
+    `final` is the end of the decay, as a share of the peak.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -129,9 +108,9 @@ def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """Returns the optimiser's parameter groups, with and without weight decay.
 
-    Vectors have none, nor the parameters that a module lists in `no_weight_decay()`, such as
-    frequencies: decay to zero would blur positions. Parameters without gradients are in neither
-    group.
+    Vectors are without weight decay, and the parameters that a module lists in
+    `no_weight_decay()`, such as frequencies: decay to zero would blur positions. Parameters without
+    gradients are in neither group.
     """
     spared = {id(parameter) for parameter in model.parameters() if parameter.ndim < 2}
     for module in model.modules():
@@ -157,11 +136,9 @@ class MovingAverage:
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        """Starts at the weights of the model.
+        """Starts at the weights of the model, which is on its final device.
 
-        Args:
-            model: The model, on its final device.
-            decay: The largest weight of the previous average, in [0, 1).
+        `decay` is the largest weight of the previous average, in [0, 1).
         """
         self._model = model
         self._decay = decay

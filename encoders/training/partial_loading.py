@@ -7,12 +7,12 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.encoders.training.checkpoint import read_weights
+from stringline.encoders.training.checkpoint import WEIGHTS
+from stringline.encoders.training.weight_files import read_weights
 
 MISMATCHED = "mismatched"
-_DEPTH = (
-    2  # Levels of parts that are searched for the nearest names; deeper parts can be named too.
-)
+# Levels of parts that are searched for the nearest names; deeper parts can be named too.
+_DEPTH = 2
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class LoadedParts:
     """The result of partial loading; the name of a part stands for all tensors in it.
 
     Attributes:
-        loaded: Parts of the model that have the weights of the checkpoint.
-        initialised: Parts of the model that keep their own initial weights.
+        loaded: Parts of the model with the weights of the checkpoint.
+        initialised: Parts of the model that keep their initial weights.
         unused: Parts of the checkpoint that were excluded or do not fit.
     """
 
@@ -53,11 +53,10 @@ def load_partial_weights(
             lacks or has in another shape.
 
     Raises:
-        ValueError: A part is unknown, no part is left, or a tensor does not fit the model. The
-            message names the parts to exclude.
+        ValueError: A part is unknown, no part is left, or a tensor does not fit the model.
     """
     wanted = model.state_dict()
-    offered = _in_order(read_weights(directory), wanted)
+    offered = _in_order(read_weights(directory / WEIGHTS), wanted)
     named = () if isinstance(exclude, str) else exclude
     _check_names("include", include, offered)
     _check_names("exclude", named, {**offered, **wanted})
@@ -99,12 +98,9 @@ def _in_order(tensors: Mapping[str, Tensor], like: Iterable[str]) -> dict[str, T
 def collapsed(
     names: Collection[str], everything: Iterable[str], above: str = ""
 ) -> tuple[str, ...]:
-    """Returns the fewest parts that contain these names and no others.
+    """Returns the fewest parts that contain these names of tensors and no others of `everything`.
 
-    Args:
-        names: Names of tensors, such as `observation_encoder.blocks.0.norm.weight`.
-        everything: Names of all tensors.
-        above: The part to search; empty: all.
+    `above` is the part to search; empty: all.
     """
     inside = [name for name in everything if not above or _within(name, (above,))]
     found = [name for name in inside if name in names]
@@ -124,7 +120,7 @@ def _inside(names: Iterable[str], parts: Collection[str]) -> set[str]:
 
 
 def _unit(name: str, names: Iterable[str]) -> str:
-    """Returns the layer of a tensor, which is loaded as a whole, or the tensor if it has none."""
+    """Returns the layer of a tensor, which is loaded as a whole; without one, the tensor."""
     layer = name.rpartition(".")[0]
     flat = layer and all(
         other.count(".") == name.count(".") for other in names if _within(other, (layer,))
@@ -149,7 +145,7 @@ def _mismatch(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Ten
         return "is not in this model"
     got = tuple(offered[name].shape)
     want = tuple(wanted[name].shape)
-    return "" if got == want else f"is {got} there and {want} here"
+    return "" if got == want else f"is {got} in the checkpoint, {want} in this model"
 
 
 def _explained(directory: Path, mismatched: Mapping[str, str], exclude: Iterable[str]) -> str:

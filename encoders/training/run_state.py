@@ -1,6 +1,7 @@
 """The state that a stopped run continues from: weights, optimiser, moving average and step."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -46,7 +47,7 @@ def save_state(
 
 
 def latest_state(directory: Path) -> Path | None:
-    """Returns the newest state of a run, None if there is none."""
+    """Returns the newest state of a run; None: no state."""
     states = sorted((directory / "state").glob("step_*"))
     return states[-1] if states else None
 
@@ -54,33 +55,17 @@ def latest_state(directory: Path) -> Path | None:
 def restore_state(
     state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage
 ) -> int:
-    """Restores model, optimiser and average; returns the number of completed steps.
-
-    Raises:
-        ValueError: The state is broken or belongs to another model.
-    """
+    """Restores model, optimiser and average; returns the number of completed steps."""
     try:
         with safe_open(state / FILE, framework="pt") as file:
             # safe_open is not a mapping.
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        model.load_state_dict(
-            {
-                key.removeprefix("model/"): tensor
-                for key, tensor in tensors.items()
-                if key.startswith("model/")
-            }
-        )
+        model.load_state_dict(_below("model/", tensors))
         for (name, parameter), averaged in zip(
             model.named_parameters(), average.parameters, strict=True
         ):
             averaged.copy_(tensors[f"average/{name}"])
-            prefix = f"optimizer/{name}/"
-            kept = {
-                key.removeprefix(prefix): tensor
-                for key, tensor in tensors.items()
-                if key.startswith(prefix)
-            }
-            if kept:
+            if kept := _below(f"optimizer/{name}/", tensors):
                 optimizer.state[parameter] = {
                     key: tensor if key == "step" else tensor.to(parameter.device)
                     for key, tensor in kept.items()
@@ -92,3 +77,12 @@ def restore_state(
             f"again."
         ) from error
     return int(state.name.removeprefix("step_"))
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors whose names start with a prefix, without it."""
+    return {
+        key.removeprefix(prefix): tensor
+        for key, tensor in tensors.items()
+        if key.startswith(prefix)
+    }

@@ -33,8 +33,7 @@ class TrainerSettings:
         warmup_steps: Steps of the linear rise.
         final_learning_rate: End of the cosine decay, as a share of the peak.
         betas: Coefficients of AdamW.
-        weight_decay: Weight decay of matrices; vectors and parameters listed in `no_weight_decay()`
-            have none.
+        weight_decay: Weight decay of matrices, except parameters listed in `no_weight_decay()`.
         clip_norm: Largest gradient norm.
         ema_decay: Decay of the moving average, which rises to it as (1 + n) / (10 + n).
         precision: `auto` (bf16 on hardware that supports it), `bf16` or `no`.

@@ -17,11 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was stopped by a signal and can be continued.
-
-    Attributes:
-        number: The signal.
-    """
+    """A run was stopped by the signal `number` and can be continued."""
 
     def __init__(self, number: int, steps_done: int, directory: Path) -> None:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name

@@ -176,7 +176,7 @@ class Run:
             save_state(self.directory, done, self.model, self.optimizer, self.average)
             self.monitor.keep(LATEST, done)
             self.monitor.keep_best(done)
-        if due:  # Only the main process knows of a best model; the others need not wait for it.
+        if due:  # For a best model alone, which only the main process detects, the others go on.
             self.accelerator.wait_for_everyone()
         if signalled and (evaluates or not last):
             raise Stopped(signalled, done, self.directory)

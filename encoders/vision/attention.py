@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.encoders.positions.folding import (
     check_foldable,
     commutes_with_bases,
@@ -67,10 +68,7 @@ class PositionalAttention(nn.Module):
                 and cannot be folded.
         """
         super().__init__()
-        if heads < 1 or dim % (2 * heads):
-            raise ValueError(
-                f"dim is {dim} with {heads} heads; allowed: multiples of {2 * max(heads, 1)}."
-            )
+        check_heads(dim, heads)
         self.heads = heads
         self.values = values
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -237,6 +235,13 @@ class PositionalAttention(nn.Module):
             return into_input(basis.to(precise), weight.to(precise), self.heads).to(weight.dtype)
 
 
+def check_heads(dim: int, heads: int) -> None:
+    """Raises a ValueError unless tokens divide into attention heads of even size."""
+    COUNT.check(dim=dim, heads=heads)
+    if dim % (2 * heads):
+        raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -247,7 +252,8 @@ def attend(
     """Returns softmax(q k^T / sqrt(d)) v for (B, heads, N, d), by the fastest available kernel.
 
     Logits and weights are float32 at least, whatever the type of the tokens: rounded to bfloat16, a
-    logit of 10 is off by up to 0.03.
+    logit of 10 is off by up to 0.03. The result has the type of the values; under autocast on a GPU
+    that of autocast.
 
     Args:
         q: Queries.
@@ -255,9 +261,6 @@ def attend(
         v: Values (B, heads, M, d).
         logit_factor: Factor of the logits, (B, heads | 1, N, M); None: 1.
         present: (B, M) bool, which keys exist; None: all.
-
-    Returns:
-        (B, heads, N, d) in the type of the values; under autocast on a GPU in that of autocast.
     """
     mask = None if present is None else present[:, None, None, :]
     if logit_factor is None and q.device.type != "cpu":

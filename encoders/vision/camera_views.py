@@ -22,16 +22,10 @@ def check_camera(camera: Camera, patch: int) -> None:
 def camera_view(
     observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
 ) -> tuple[Tensor, View]:
-    """Returns the images (B, H, W, 3) of a camera and their view.
+    """Returns the images (B, H, W, 3) of a camera in a batch of observations, and their view.
 
-    Args:
-        observation: Keys of the contract, each with a leading batch axis.
-        camera: A camera of the contract. Without depth in the contract, neither depth nor geometry
-            is read.
-        reads: Kinds of keys that are needed: of `depth`, `intrinsics` and `T_base_camera`.
-
-    Raises:
-        ValueError: A key is missing or its value is invalid; see `View`.
+    `reads` are the needed kinds of keys: of `depth`, `intrinsics` and `T_base_camera`. Without
+    depth in the contract, neither depth nor geometry is read.
     """
     images = read_key(observation, f"rgb/{camera.name}")
     if images.ndim != 4 or images.shape[-1] != 3:
@@ -39,11 +33,8 @@ def camera_view(
             f"rgb/{camera.name} has shape {tuple(images.shape)}; allowed: (B, H, W, 3)."
         )
     promised = {"depth"} if camera.depth is not None else set()
-    promised |= (
-        {"intrinsics", "T_base_camera"}
-        if camera.depth is not None and camera.has_geometry
-        else set()
-    )
+    if promised and camera.has_geometry:
+        promised |= {"intrinsics", "T_base_camera"}
     known = {
         kind: read_key(observation, f"{kind}/{camera.name}")
         for kind in sorted(promised & set(reads))
@@ -59,17 +50,10 @@ def camera_view(
 def presence(
     observation: Mapping[str, Tensor], camera: Camera, has_position: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Marks the tokens of examples that lack a camera.
+    """Marks the tokens of examples that lack a camera, by `present/<camera>` (B,) bool.
 
-    Args:
-        observation: `present/<camera>` (B,) bool, which examples have it; without that key all have
-            it.
-        camera: A camera of the contract.
-        has_position: (B, N) bool, which of its tokens have a position.
-
-    Returns:
-        (B, N) bool, tokens that exist and have a position, and (B, N) bool, tokens that exist
-        (None: all).
+    Without that key all examples have the camera. Returns (B, N) bool, tokens that exist and have a
+    position, and (B, N) bool, tokens that exist (None: all).
     """
     present = observation.get(f"present/{camera.name}")
     if present is None:
@@ -79,11 +63,7 @@ def presence(
 
 
 def read_key(observation: Mapping[str, Tensor], key: str) -> Tensor:
-    """Returns the value of a key of an observation.
-
-    Raises:
-        ValueError: The key is missing; the message names the nearest one.
-    """
+    """Returns the value of a key of an observation; a ValueError names the nearest key."""
     if key not in observation:
         raise unknown_name("observation key", key, observation)
     return observation[key]

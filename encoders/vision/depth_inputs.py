@@ -36,11 +36,9 @@ class DepthInput(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
-        """Returns `streams` images (B, H, W, channels), the one with the colours first.
+        """Returns `streams` images (B, H, W, channels) of colours (B, H, W, 3), -2 ... 2.
 
-        Args:
-            colours: (B, H, W, 3), -2 ... 2.
-            view: The view of the same camera.
+        The one with the colours is the first.
         """
 
 
@@ -127,12 +125,7 @@ class StreamFusion(nn.Module):
     """Joins the tokens of several streams at a position by a linear map."""
 
     def __init__(self, dim: int, streams: int) -> None:
-        """Builds the map.
-
-        Args:
-            dim: Channels of the tokens, before and after.
-            streams: Tokens per position.
-        """
+        """Builds the map of `streams` tokens per position, of `dim` channels before and after."""
         super().__init__()
         self.streams = streams
         self.fuse: nn.Module = nn.Linear(streams * dim, dim) if streams > 1 else nn.Identity()

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.vision.attention import check_heads
 
 
 class LinearAttention(nn.Module):
@@ -29,10 +30,7 @@ class LinearAttention(nn.Module):
             values: Relative values, see `PositionalAttention`.
         """
         super().__init__()
-        if heads < 1 or dim % (2 * heads):
-            raise ValueError(
-                f"dim is {dim} with {heads} heads; allowed: multiples of {2 * max(heads, 1)}."
-            )
+        check_heads(dim, heads)
         self.heads = heads
         self.values = values
         self.qkv = nn.Linear(dim, 3 * dim)

@@ -8,12 +8,7 @@ from torch import Tensor, nn
 
 
 class PatchEmbedding(nn.Module, ABC):
-    """Divides images into square patches and makes a token of each.
-
-    Attributes:
-        patch: Side of a patch, pixels.
-        channels: Channels of the images.
-    """
+    """Divides images into square patches of `patch` pixels a side and makes a token of each."""
 
     def __init__(self, patch: int, channels: int) -> None:
         super().__init__()
@@ -23,11 +18,7 @@ class PatchEmbedding(nn.Module, ABC):
         self.channels = channels
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns tokens (B, N, dim), row by row, of images (B, H, W, channels), about -2 ... 2.
-
-        Raises:
-            ValueError: The number of channels differs, or H or W is not a multiple of the patch.
-        """
+        """Returns tokens (B, N, dim), row by row, of images (B, H, W, channels), about -2 ... 2."""
         fits = images.ndim == 4 and images.shape[3] == self.channels
         if not fits or images.shape[1] % self.patch or images.shape[2] % self.patch:
             allowed = f"(B, H, W, {self.channels}), H and W multiples of {self.patch}"

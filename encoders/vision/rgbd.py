@@ -11,7 +11,6 @@ from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
-from stringline.encoders.vision.vit import VisionTransformer
 
 
 @dataclass(frozen=True)
@@ -36,21 +35,24 @@ class Tokens:
             torch.cat((self.features, other.features.to(self.features.dtype)), dim=1),
             torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
             torch.cat((self.has_position, other.has_position), dim=1),
-            joined_presence((self, other)),
+            joined_presence([(part.has_position, part.present) for part in (self, other)]),
         )
 
 
-def joined_presence(parts: Sequence[Tokens]) -> Tensor | None:
-    """Returns which tokens of the concatenated parts exist, (B, N) bool; None: all."""
-    if all(part.present is None for part in parts):
+def joined_presence(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+    """Returns which tokens of concatenated parts exist, (B, N) bool; None: all.
+
+    Each part is a tensor (B, n, ...) of tokens, and (B, n) bool, which of them exist (None: all).
+    """
+    if all(present is None for _, present in parts):
         return None
-    return torch.cat(
-        [
-            torch.ones_like(part.has_position) if part.present is None else part.present
-            for part in parts
-        ],
-        dim=1,
-    )
+    known = [
+        torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        if present is None
+        else present
+        for tokens, present in parts
+    ]
+    return torch.cat(known, dim=1)
 
 
 class RgbdTokens(nn.Module):
@@ -85,7 +87,7 @@ class RgbdTokens(nn.Module):
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )
         self.fusion = StreamFusion(dim, self.depth.streams)
-        if self.depth.streams > 1:  # Tokens of the first stream go unmarked.
+        if self.depth.streams > 1:  # Tokens of the first stream have no mark.
             marks = torch.randn(
                 self.depth.streams - 1, dim, generator=torch.Generator().manual_seed(1)
             )
@@ -113,28 +115,13 @@ class RgbdTokens(nn.Module):
         ]
         features = torch.cat([each.features for each in parts], dim=2)
         streams = len(features)
-        present = joined_presence(parts)
+        present = joined_presence([(each.has_position, each.present) for each in parts])
         return Tokens(
             self._marked(features).transpose(0, 1).flatten(1, 2),
             torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
             torch.cat([each.has_position for each in parts], dim=1).repeat(1, streams),
             None if present is None else present.repeat(1, streams),
         )
-
-    def fuse(self, features: Tensor, others: int = 0) -> Tensor:
-        """Joins the streams after a transformer.
-
-        Args:
-            features: (B, streams N + others, dim), in the order of `forward`, then other tokens.
-            others: Number of other tokens.
-
-        Returns:
-            (B, N + others, dim); unchanged for a single stream.
-        """
-        if self.fusion.streams == 1:
-            return features
-        own = features.shape[1] - others
-        return torch.cat((self.fusion(features[:, :own]), features[:, own:]), dim=1)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
@@ -158,31 +145,6 @@ class RgbdTokens(nn.Module):
         if len(features) == 1:
             return features
         return torch.cat((features[:1], features[1:] + self.stream_mark[:, None, None]))
-
-
-class RgbdVisionTransformer(nn.Module):
-    """Tokens of all cameras through one vision transformer.
-
-    `tokenise` and `blocks` may also be used separately, to add tokens in between.
-    """
-
-    def __init__(self, tokenise: RgbdTokens, blocks: VisionTransformer) -> None:
-        super().__init__()
-        self.tokenise = tokenise
-        self.blocks = blocks
-
-    def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Returns encoded tokens, one per patch, for a batch of observations."""
-        tokens: Tokens = self.tokenise(observation)
-        encoded = self.blocks(
-            tokens.features, tokens.coordinates, tokens.has_position, tokens.present
-        )
-        features = self.tokenise.fuse(encoded)
-        count = features.shape[1]
-        present = None if tokens.present is None else tokens.present[:, :count]
-        return Tokens(
-            features, tokens.coordinates[:, :count], tokens.has_position[:, :count], present
-        )
 
 
 def _activation_type(parameter: Tensor) -> torch.dtype:

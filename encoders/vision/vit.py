@@ -49,15 +49,7 @@ class Block(nn.Module):
         mlp_ratio: float = 4.0,
         attention: AttentionFactory = PositionalAttention,
     ) -> None:
-        """Builds the layers.
-
-        Args:
-            dim: Channels of the tokens.
-            heads: Number of attention heads.
-            values: Relative values, see `PositionalAttention`.
-            mlp_ratio: Hidden width of the perceptron, in units of `dim`.
-            attention: Such as `PositionalAttention` or `LinearAttention`.
-        """
+        """Builds the layers; arguments as for `VisionTransformer`."""
         super().__init__()
         POSITIVE.check(mlp_ratio=mlp_ratio)
         hidden = round(dim * mlp_ratio)
@@ -142,15 +134,7 @@ class VisionTransformer(nn.Module):
         values: bool = True,
         registers: int = 1,
     ) -> "VisionTransformer":
-        """Builds a ViT-Ti, -S, -B or -L.
-
-        Args:
-            size: A key of `SIZES`.
-            encoding: Such as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))`.
-            axes: Coordinates per place.
-            values: Relative values.
-            registers: Learned tokens without a position, of which the first is CLS.
-        """
+        """Builds a ViT-Ti, -S, -B or -L; the first of the registers is CLS."""
         dim, depth, heads = SIZES[size]
         made = encoding(heads=heads, head_dim=dim // heads, axes=axes)
         return cls(made, dim, depth, values=values, registers=registers)
@@ -162,7 +146,7 @@ class VisionTransformer(nn.Module):
         has_position: Tensor | None = None,
         present: Tensor | None = None,
     ) -> Tensor:
-        """Encodes.
+        """Returns encoded tokens (B, N, dim), normalised.
 
         Args:
             x: (B, N, dim) tokens.
@@ -171,9 +155,6 @@ class VisionTransformer(nn.Module):
             present: (B, N) bool, False for tokens that do not exist, such as those of a camera that
                 an example lacks; None: all exist. They have no effect on the others, and their
                 output has no meaning. Each example needs an existing token.
-
-        Returns:
-            (B, N, dim), normalised.
         """
         return self.encode(x, coordinates, has_position, present)[1]
 
@@ -184,11 +165,7 @@ class VisionTransformer(nn.Module):
         has_position: Tensor | None = None,
         present: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Encodes; arguments as for `forward`.
-
-        Returns:
-            The registers (B, registers, dim) and the tokens (B, N, dim), normalised.
-        """
+        """Returns registers (B, registers, dim) and tokens (B, N, dim); see `forward`."""
         count = 0
         if present is not None:
             has_position = present if has_position is None else has_position & present
@@ -227,21 +204,15 @@ class VisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay, encodings included."""
-        inside = {
-            f"encodings.{i}.{name}"
-            for i, encoding in enumerate(self.encodings)
-            for name in encoding.no_weight_decay()
-        }
-        return inside | {"unplaced_mark"} | ({"registers"} if self.registers is not None else set())
+        own = {"unplaced_mark"} | ({"registers"} if self.registers is not None else set())
+        return own | encoding_parameters(self.encodings)
 
     @torch.no_grad()
     def fold_(self) -> None:
         """Folds all bases into the weights, for deployment, without changing the outputs.
 
-        The basis cannot be learned afterwards.
-
-        Raises:
-            ValueError: The attention cannot be folded; nothing has changed then.
+        The basis cannot be learned afterwards. If the attention cannot be folded, a ValueError is
+        raised and nothing changes.
         """
         for layer, block in enumerate(self.blocks):
             cast(Attention, block.attention).fold_(
@@ -249,3 +220,12 @@ class VisionTransformer(nn.Module):
             )
         folded = [encoding.folded() for encoding in self.encodings]
         self.encodings = nn.ModuleList(folded)  # type: ignore[assignment]
+
+
+def encoding_parameters(encodings: Sequence[PositionEncoding]) -> set[str]:
+    """Returns the names of the parameters of `encodings` without weight decay."""
+    return {
+        f"encodings.{number}.{name}"
+        for number, encoding in enumerate(encodings)
+        for name in encoding.no_weight_decay()
+    }

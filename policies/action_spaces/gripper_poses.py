@@ -156,14 +156,9 @@ class GripperPoses(ActionSpace):
     def _split(self, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rotations (..., arms, 9), positions (..., arms, 3) and openings."""
         arms = len(self.embodiment.arms)
+        rotation, position, openings = targets.tensor_split((9 * arms, 12 * arms), dim=-1)
         shape = targets.shape[:-1]
-        rotation = targets[..., : 9 * arms]
-        position = targets[..., 9 * arms : 12 * arms]
-        return (
-            rotation.reshape(*shape, arms, 9),
-            position.reshape(*shape, arms, 3),
-            targets[..., 12 * arms :],
-        )
+        return rotation.reshape(*shape, arms, 9), position.reshape(*shape, arms, 3), openings
 
 
 def _check_joints(contract: Contract, embodiment: Embodiment) -> None:

@@ -26,17 +26,11 @@ class ForwardKinematics:
         ]
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the poses of the grippers in the base frame.
+        """Returns the poses of the grippers in the base frame, of joints q (..., J), in their type.
 
-        Args:
-            q: (..., J) joint positions in the order of the embodiment.
-
-        Returns:
-            Rotations (..., arms, 3, 3) and positions (..., arms, 3) in metres, in the type of `q`.
+        Rotations are (..., arms, 3, 3) and positions (..., arms, 3), in metres.
         """
-        found = [arm(q) for arm in self._arms]
-        rotations = [each[0] for each in found]
-        positions = [each[1] for each in found]
+        rotations, positions = zip(*(arm(q) for arm in self._arms), strict=True)
         return torch.stack(rotations, dim=-3), torch.stack(positions, dim=-2)
 
 

@@ -18,7 +18,7 @@ from stringline.encoders.positions.precision import without_autocast
 class ActionSpace(nn.Module, ABC):
     """Converts actions of the contract to the numbers that a policy generates, and back.
 
-    It has no weights and saves no tables: the contract determines it.
+    The contract determines it, so it saves neither weights nor tables.
 
     Attributes:
         name: Name in the keys of statistics.
@@ -48,9 +48,7 @@ class ActionSpace(nn.Module, ABC):
     def encode(self, action: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns actions (B, T, A) of the contract as numbers to generate, (B, T, D).
 
-        Args:
-            action: Actions in the units of the contract.
-            observation: The keys `reads` of their observations, with a batch axis.
+        The observation contains the keys `reads`, with a batch axis.
         """
         with without_autocast(action):
             return self.relative(self.targets(action), observation)
@@ -64,10 +62,8 @@ class ActionSpace(nn.Module, ABC):
     ) -> NDArray[Any]:
         """Returns all numbers to generate in the windows of an episode, (n, D), for statistics.
 
-        Args:
-            cameras: The cameras of the policy; their images determine where windows begin.
-            chunk: Actions per window.
-            episode: An episode with the keys `reads`.
+        The images of the cameras of the policy determine where windows begin; the episode contains
+        the keys `reads`.
         """
         starts = window_starts(episode, cameras, every_step=False)
         ahead = starts[:, None] + np.arange(chunk)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, SHARE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
+from stringline.encoders.vision.attention import check_heads
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.networks.act_transformer import ActTransformer, Encoder
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.sinusoids import sequence_positions
 from stringline.policies.observation.interfaces import ConditioningTokens
-from stringline.policies.observation.observation_settings import check_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class ActSettings(PolicySettings):
             encoder_layers=self.encoder_layers,
             decoder_layers=self.decoder_layers,
             latent=self.latent,
+            feed_forward=self.feed_forward,
         )
-        COUNT.check(feed_forward=self.feed_forward)
         NOT_NEGATIVE.check(kl_weight=self.kl_weight)
         SHARE.check(dropout=self.dropout)
 
@@ -198,15 +198,7 @@ class StyleEncoder(nn.Module):
     def __init__(
         self, *, action_dim: int, joints: int, latent: int, encoder: Encoder, dim: int
     ) -> None:
-        """Builds the network.
-
-        Args:
-            action_dim: Numbers per action.
-            joints: Number of joints, J; 0: the style depends on the actions alone.
-            latent: Dimension of a style.
-            encoder: Encoder of tokens of width `dim`.
-            dim: Width of the tokens.
-        """
+        """Builds the network; with `joints` = 0 the style depends on the actions alone."""
         super().__init__()
         self.encoder = encoder
         self.query = nn.Parameter(torch.randn(dim))
@@ -217,15 +209,10 @@ class StyleEncoder(nn.Module):
     def forward(
         self, action: Tensor, mask: Tensor, joints: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Encodes a style.
+        """Returns mean and logarithm of the variance of the style, (B, latent) each.
 
-        Args:
-            action: (B, T, action_dim) normalised actions.
-            mask: (B, T) False for actions that are ignored.
-            joints: (B, J) normalised; None: ignored.
-
-        Returns:
-            Mean and logarithm of the variance of the style, (B, latent) each.
+        Normalised actions are (B, T, action_dim), of which those with a False `mask` (B, T) are
+        ignored; normalised joints are (B, J).
         """
         actions = self.embed_action(action)
         query = self.query.to(actions.dtype).expand(len(action), 1, -1)
@@ -245,10 +232,8 @@ class StyleEncoder(nn.Module):
 
 
 def divergence_from_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Returns the KL divergence of normal distributions from the standard one, in nats, (B,).
+    """Returns the KL divergence of normal distributions (B, latent) from the standard one, (B,).
 
-    Args:
-        mean: (B, latent).
-        log_variance: (B, latent).
+    In nats.
     """
     return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(dim=-1)

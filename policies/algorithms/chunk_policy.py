@@ -188,7 +188,7 @@ class ChunkPolicy(nn.Module, ABC):
         return {key: torch.tensor(array, device=device)[None] for key, array in arrays.items()}
 
     def check_instruction(self, text: str) -> None:
-        """Raises a ValueError if the policy needs instructions and does not know this text."""
+        """Raises a ValueError for an unknown text, if the policy needs instructions."""
         if (instruction := self.observation_encoder.instruction) is not None:
             instruction.number(text)
 
@@ -216,13 +216,7 @@ class ChunkSession:
         )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`.
-
-        Raises:
-            ValueError: The observation does not fit the contract, is not later than the one before
-                (with a history), or lacks a known instruction (if needed); or the prefix reaches
-                beyond the chunk or is not supported.
-        """
+        """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`."""
         policy = self._policy
         check_observation(observation, policy.contract)
         time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
@@ -239,11 +233,6 @@ def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
 
     A single constant channel is valid: one arm may rest in a whole data set, and its normaliser has
     a floor.
-
-    Args:
-        key: Key of the statistics.
-        statistics: Statistics of the actions.
-        dim: Numbers per action.
     """
     if len(statistics.min) != dim:
         raise ValueError(
@@ -265,11 +254,9 @@ def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
 
 
 def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean error over actions inside the episode, a scalar; 0 if there is none.
+    """Returns the mean of errors (B, K, T, A) of K draws, over actions inside the episode.
 
-    Args:
-        error: (B, K, T, A) of K draws per observation.
-        mask: (B, T) False beyond the end of the episode.
+    `mask` is (B, T), False beyond the end of the episode. Without such actions the mean is 0.
     """
     batch, draws, chunk, action_dim = error.shape
     if mask.shape != (batch, chunk):

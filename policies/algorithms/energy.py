@@ -43,16 +43,15 @@ def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
     so the proposal's density cancels, and no divergence of a flow over hundreds of numbers is
     integrated. The optimum is the same: log_odds = log(expert / q) + constant.
 
+    The loss is a mean over the actions of `counts`, each with the surprise of its observation, so
+    that parts of a batch add up to the whole. log(1 + N) is the loss of a network without
+    information.
+
     Args:
         log_odds: (B, 1 + N) of the expert's chunk, first, and of N draws of the proposal for the
             same observation.
         counts: (B,) number of actions of the expert's chunk within its episode; 0 ignores the
             observation.
-
-    Returns:
-        The mean over those actions, a scalar, each with the surprise of its observation, so that
-        parts of a batch add up to the whole. log(1 + N) is the loss of a network without
-        information.
     """
     surprise = -torch.log_softmax(log_odds, dim=1)[:, 0]
     weight = counts.to(surprise.dtype)
@@ -65,17 +64,11 @@ def sum_of_evidence(evidence: Tensor) -> Tensor:
 
 
 def choose(log_odds: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
-    """Chooses one of the draws of a proposal by its energy.
+    """Returns the index (B,) of one of the draws of a proposal, chosen by log odds (B, N).
 
-    Args:
-        log_odds: (B, N).
-        temperature: 1 chooses with probabilities proportional to exp(log_odds), so that the choice
-            is distributed as the expert's chunks (importance resampling; Rubin, 1987); towards 0
-            the best is chosen, which keeps fewer modes.
-        generator: Random number generator.
-
-    Returns:
-        (B,) index of the choice.
+    A temperature of 1 chooses with probabilities proportional to exp(log_odds), so that the choice
+    is distributed as the expert's chunks (importance resampling; Rubin, 1987). Towards 0 the best
+    is chosen, which keeps fewer modes.
     """
     if temperature == 0:
         return log_odds.argmax(dim=1)
@@ -229,7 +222,7 @@ class EnergyPolicy(FlowPolicy):
             judged: Precomputed by the energy, not in inference mode.
             present: Presence of the conditioning tokens, not created in inference mode either.
             generator: Random number generator.
-            prefix: Actions that do not move; None: none.
+            prefix: Actions that do not move; None: all move.
         """
         level = self.refining_level
         scale = torch.full(

@@ -39,9 +39,6 @@ def walk(velocity: Velocity, start: Tensor, *, level: float, steps: int, solver:
         steps: Number of equal steps.
         solver: `euler` is of first order; `midpoint` and `heun` (explicit trapezoid) are of second
             order with two evaluations per step.
-
-    Returns:
-        The chunk at level 0, of the same shape.
     """
     chunk = start
     width = level / steps
@@ -126,17 +123,9 @@ class FlowPolicy(ChunkPolicy):
         generator: torch.Generator | None,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Draws K normalised chunks per observation.
+        """Draws K = `draws` normalised chunks per observation, (B, K, T, A); see `generate`.
 
-        Args:
-            conditioning: Conditioning tokens of B observations.
-            precomputed: Precomputed from them by the denoiser.
-            draws: K.
-            generator: Generator of the noise; None: torch's global one.
-            prefix: Actions that the chunks have to follow; None: none.
-
-        Returns:
-            (B, K, T, A).
+        The noise is that of the generator; None: torch's global one.
         """
         noise = starting_noise(conditioning.tokens, draws, (self.chunk, self.action_dim), generator)
         if prefix is not None:
@@ -168,7 +157,7 @@ class FlowPolicy(ChunkPolicy):
             steps: Number of steps.
             precomputed: Precomputed from the conditioning tokens by the denoiser.
             present: Presence of the conditioning tokens.
-            prefix: Actions that the chunks have to follow; None: none.
+            prefix: Actions that the chunks have to follow; None: all are free.
 
         Returns:
             (B, K, T, A), within the reach of the data.

@@ -16,22 +16,13 @@ def langevin(
 ) -> Tensor:
     """Takes Metropolis-adjusted Langevin steps (Roberts and Tweedie, 1996, section 1.4).
 
-    They leave the density invariant. Gradients are computed even under `torch.inference_mode`; then
+    They leave the density invariant. `log_density` maps chunks (B, K, T, A) to the logarithm of
+    their density up to a constant, (B, K). `scale` is the standard deviation of a step, broadcast
+    to chunks; at 0 nothing moves. Gradients are computed even under `torch.inference_mode`; then
     `log_density` must not use tensors created in it: clone those first, outside of it.
-
-    Args:
-        log_density: Maps chunks (B, K, T, A) to the logarithm of their density up to a constant,
-            (B, K).
-        start: (B, K, T, A).
-        scale: Standard deviation of a step, broadcast to that shape; at 0 nothing moves.
-        steps: Number of steps.
-        generator: Random number generator.
-
-    Returns:
-        (B, K, T, A).
     """
 
-    def look(chunk: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(chunk: Tensor) -> tuple[Tensor, Tensor]:
         chunk.requires_grad_()
         value = log_density(chunk)
         (slope,) = torch.autograd.grad(value.sum(), chunk)
@@ -40,13 +31,13 @@ def langevin(
     with torch.inference_mode(False), torch.enable_grad():
         scale = scale.clone()
         here = start.detach().clone()
-        value, slope = look(here)
+        value, slope = evaluate(here)
         for _ in range(steps):
             noise = torch.randn(
                 here.shape, generator=generator, device=here.device, dtype=here.dtype
             )
             there = (here + scale**2 / 2 * slope + scale * noise).detach()
-            value_there, slope_there = look(there)
+            value_there, slope_there = evaluate(there)
             # The noise of the reverse step, except for its sign.
             back = noise + scale / 2 * (slope + slope_there)
             gain = value_there - value - (back**2 - noise**2).sum(dim=(-2, -1)) / 2

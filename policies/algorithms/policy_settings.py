@@ -68,13 +68,7 @@ class DenoisingSettings(PolicySettings):
     def network(
         self, factory: DenoiserFactory | None, *, action_dim: int, conditioning_dim: int
     ) -> Denoiser:
-        """Builds a network over noisy chunks.
-
-        Args:
-            factory: Factory of another network; None: the transformer.
-            action_dim: Numbers per action.
-            conditioning_dim: Width of the conditioning tokens.
-        """
+        """Builds a network over noisy chunks by a factory; None: the transformer."""
         make = factory or partial(
             TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
         )

@@ -33,8 +33,6 @@ class Scheduler(Protocol):
     Attributes:
         alphas_cumprod: (levels,) share of the variance that is signal at each level.
         timesteps: Levels of the sampler's steps, falling.
-        set_timesteps: Sets them, given their number.
-        step: Takes a step.
     """
 
     alphas_cumprod: Tensor
@@ -94,13 +92,10 @@ def ready(scheduler: Scheduler, steps: int) -> Scheduler:
 def starting_noise(
     conditioning: Tensor, draws: int, shape: tuple[int, int], generator: torch.Generator | None
 ) -> Tensor:
-    """Returns the initial noise of chunks, (B, K, T, A), in float32 or the tokens' precision.
+    """Returns the initial noise of K = `draws` chunks of a shape (T, A), (B, K, T, A).
 
-    Args:
-        conditioning: (B, N, dim) tokens.
-        draws: K.
-        shape: (T, A).
-        generator: Generator on the device of the tokens; None: torch's global one.
+    In float32, or the higher precision of the conditioning tokens (B, N, dim). The generator is on
+    their device; None: torch's global one.
     """
     noise = torch.randn(
         (len(conditioning), draws, *shape),
@@ -123,12 +118,8 @@ def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -
     Unsuitable are levels at which training still showed the data, and for epsilon those with hardly
     any signal: the clean chunk is (noisy - sqrt(1 - kept) epsilon) / sqrt(kept), so at the last of
     100 cosine levels every error of the network is multiplied by 2000, and only clipping keeps the
-    first step within the data (Lin et al., WACV 2024, section 3.3).
-
-    Args:
-        prediction: Output of the network.
-        signal: sqrt(kept), the share of the clean chunk at the first level of the sampler.
-        spacing: Spacing of the sampler.
+    first step within the data (Lin et al., WACV 2024, section 3.3). `signal` is sqrt(kept), the
+    share of the clean chunk at the first level of the sampler.
     """
     if signal > MOST_SIGNAL:
         raise ValueError(
@@ -146,14 +137,11 @@ def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -
 
 
 def target_of(prediction: Prediction, clean: Tensor, noise: Tensor, kept: Tensor) -> Tensor:
-    """Returns the target of the network for sqrt(kept) clean + sqrt(1 - kept) noise.
+    """Returns the target of the network for sqrt(kept) clean + sqrt(1 - kept) noise, (B, K, T, A).
 
-    Args:
-        prediction: `sample`: the clean chunk; `epsilon`: the noise; `v`: sqrt(kept) noise - sqrt(1
-            - kept) clean (Salimans and Ho, ICLR 2022, section 4).
-        clean: (B, K, T, A).
-        noise: The same shape.
-        kept: The share of the variance that is signal, broadcast to it.
+    `sample` predicts the clean chunk, `epsilon` the noise, and `v` sqrt(kept) noise - sqrt(1 -
+    kept) clean (Salimans and Ho, ICLR 2022, section 4). `kept` is the share of the variance that is
+    signal.
     """
     if prediction == "sample":
         return clean
@@ -180,18 +168,10 @@ def next_level(
 ) -> Tensor:
     """Takes one step of the sampler.
 
-    Args:
-        scheduler: A scheduler with its steps set.
-        clean: (B, K, T, A) the predicted clean chunk.
-        step: One of the scheduler's `timesteps`.
-        noisy: (B, K, T, A) the chunk at that level.
-        reach: Largest magnitude of a clean action.
-        generator: Generator of samplers that draw noise.
-
-    Returns:
-        (B, K, T, A) the chunk at the next level; after the last step the clean chunk itself, since
-        diffusers' DDIM computes the next level by subtracting an integer and for some numbers of
-        steps, such as 6 of 100, would end one level early.
+    From the chunk at a level, `noisy`, and its predicted clean chunk, both (B, K, T, A), follows
+    the chunk at the next level. After the last step it is the clean chunk itself, since diffusers'
+    DDIM computes the next level by subtracting an integer and for some numbers of steps, such as 6
+    of 100, would end one level early. `reach` is the largest magnitude of a clean action.
     """
     if step == scheduler.timesteps[-1]:
         return clean.clamp(-reach, reach)

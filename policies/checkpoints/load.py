@@ -35,9 +35,6 @@ def find_checkpoint(where: str | Path) -> Path:
     """Returns the folder of a checkpoint, given the folder or the name of a shipped one.
 
     After a crash, on file systems that cannot replace it in one step, the previous checkpoint.
-
-    Raises:
-        ValueError: Neither exists; the message names the shipped ones.
     """
     if (folder := standing(Path(where))).is_dir():
         return folder
@@ -80,15 +77,9 @@ def open_policy(where: str | Path) -> tuple[Policy, str]:
 def build_policy(
     model: Mapping[str, Any], contract: Contract, statistics: Statistics
 ) -> ChunkPolicy:
-    """Builds an untrained policy.
+    """Builds an untrained policy of a resolved configuration with `_target_`.
 
-    Args:
-        model: Its resolved configuration with `_target_`.
-        contract: Contract of the data or the robot.
-        statistics: Statistics of the training data; see `add_action_statistics`.
-
-    Raises:
-        ValueError: The configuration does not describe a policy of this project.
+    The statistics of the training data include those of the actions; see `add_action_statistics`.
     """
     policy = build(dict(model), nn.Module, contract=contract, statistics=statistics)
     if not isinstance(policy, ChunkPolicy):
@@ -106,12 +97,8 @@ def add_action_statistics(
 ) -> Statistics:
     """Adds the statistics of the actions that a policy generates, measured on its training windows.
 
-    Args:
-        statistics: Statistics of the training data; returned unchanged if those of the actions are
-            known, as for actions of the contract.
-        model: Resolved configuration of the policy.
-        contract: Contract of the data.
-        episodes: The training data, read twice.
+    The statistics are returned unchanged if those of the actions are known, as for actions of the
+    contract. `model` is the resolved configuration; the episodes are read twice.
     """
     settings: PolicySettings = build_settings(model, nn.Module)
     space = settings.action_space(contract=contract)
@@ -131,11 +118,7 @@ def save_policy(
 ) -> None:
     """Writes a self-contained checkpoint for `load_policy`.
 
-    Args:
-        directory: The checkpoint.
-        policy: The policy with the weights to save.
-        model: The configuration that it was built from.
-        training: Record of the training, plain data.
+    `model` is the configuration of the policy, `training` the record of its training, plain data.
     """
     description = {
         "model": dict(model),

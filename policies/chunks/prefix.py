@@ -53,24 +53,18 @@ class ActionPrefix:
 
     @classmethod
     def empty(cls, dim: int) -> Self:
-        """Returns a prefix without actions.
+        """Returns a prefix without actions, of `dim` numbers each.
 
         Policies without support of prefixes reject it too; so the first plan of an episode, before
         any motion, shows whether the later ones are possible.
-
-        Args:
-            dim: Numbers per action.
         """
         return cls(np.zeros(0), np.zeros((0, dim), np.float32), np.zeros(0))
 
     def aligned(self, time: NDArray[np.float64]) -> Self:
-        """Returns the prefix at the times of a plan, with weight 0 for free actions.
-
-        Args:
-            time: (T,) rising.
+        """Returns the prefix at the rising times (T,) of a plan, with weight 0 for free actions.
 
         Raises:
-            ValueError: An action is fixed for a time at which the plan has none.
+            ValueError: An action is fixed for a time at which the plan lacks an action.
         """
         if not len(self.time):
             return type(self)(
@@ -83,8 +77,8 @@ class ActionPrefix:
         missed = np.setdiff1d(np.flatnonzero(self.weight), nearest[same])
         if len(missed):
             raise ValueError(
-                f"An action is fixed for {self.time[missed[0]]:.4f} s, and the plan has none then: "
-                f"its {len(time)} actions are from {time[0]:.4f} to {time[-1]:.4f} s."
+                f"An action is fixed for {self.time[missed[0]]:.4f} s, which the plan lacks: its "
+                f"{len(time)} actions are from {time[0]:.4f} to {time[-1]:.4f} s."
             )
         return type(self)(time, self.action[nearest], np.where(same, self.weight[nearest], 0.0))
 
@@ -95,25 +89,19 @@ class ActionPrefix:
 
 @runtime_checkable
 class PrefixSession(Session, Protocol):
-    """A session that supports action prefixes; one with `plan(observation)` alone does not.
+    """A session that supports action prefixes, unlike those with `plan(observation)` alone.
 
     Attributes:
-        accepts_prefix: True; False if it turns out to be impossible, such as behind an older
-            server.
+        accepts_prefix: False if prefixes are impossible after all, such as behind an older server.
     """
 
     accepts_prefix: bool
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Returns the actions that follow an observation.
+        """Returns the actions that follow an observation of the contract.
 
-        Args:
-            observation: An observation of the contract.
-            prefix: Actions that the plan has to follow, at the times of its own actions; None:
-                none.
-
-        Raises:
-            ValueError: The policy supports no prefix, or has no action at such a time.
+        The plan has to follow the prefix, at the times of its own actions; None: all are free. A
+        ValueError is raised if the policy supports no prefix, or lacks an action at such a time.
         """
         ...
 

@@ -28,12 +28,7 @@ class Latency:
     """
 
     def __init__(self, control_hz: float, start: int = 0) -> None:
-        """Starts without measurements.
-
-        Args:
-            control_hz: Control periods per second.
-            start: Control periods to expect at least until a warm measurement.
-        """
+        """Starts without measurements; `start` periods are the least until a warm measurement."""
         self._hz = control_hz
         self._start = start
         self._cold: int | None = None
@@ -65,7 +60,7 @@ class PlanCombiner(Session, Protocol):
 
 
 class PassThrough:
-    """A session whose plans are not combined."""
+    """A session whose plans are executed as they are."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -109,8 +104,7 @@ class ExecutedSession:
             execute_steps: Executed actions of a chunk; None: all.
             stops: Whether plans end after `execute_steps` actions.
             delay_steps: Control periods that plans take; None: as measured.
-            clock: Clock of the observations; None: simulated time, which starts with the first
-                plan.
+            clock: None: simulated time, which starts with the first plan.
         """
         self._combiner = combiner
         self._hz = control_hz
@@ -163,13 +157,9 @@ class ExecutedSession:
 def check_horizon(chunk: int, execute_steps: int | None, delay_steps: int) -> None:
     """Raises a ValueError unless d <= s <= H - d (Black et al., 2025, arXiv 2506.07339, section 3).
 
-    Otherwise a plan would be requested before the previous one is there, or the previous one would
-    end before.
-
-    Args:
-        chunk: H, actions of a chunk.
-        execute_steps: s, control periods between two planned observations; None: the whole chunk.
-        delay_steps: d, control periods from an observation until its plan is in force.
+    H is `chunk`, s is `execute_steps` (None: the whole chunk), and d is `delay_steps`, the control
+    periods from an observation until its plan is in force. Otherwise a plan would be requested
+    before the previous one arrives, or the previous one would end before.
     """
     executed = chunk if execute_steps is None else execute_steps
     if delay_steps <= executed <= chunk - delay_steps:

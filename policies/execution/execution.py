@@ -36,7 +36,7 @@ class Execution:
     """How chunks are executed; the number of executed actions, `execute_steps`, is set elsewhere.
 
     Attributes:
-        name: `receding_horizon`: each plan replaces the previous one as soon as it is there.
+        name: `receding_horizon`: each plan replaces the previous one as soon as it arrives.
             `stop_and_go`: the same, but a plan is requested when the previous one has been
             executed, and the arms hold meanwhile. `temporal_ensembling`: plans are averaged with
             previous ones. `real_time_chunking`: plans continue the previous one.
@@ -118,11 +118,11 @@ class Execution:
     def session(
         self, policy: Policy, seed: int, *, execute_steps: int | None, clock: Clock | None = None
     ) -> ExecutedSession:
-        """Starts an episode.
+        """Starts an episode of a policy; see `Policy.session`.
 
         Args:
             policy: The policy that plans.
-            seed: See `Policy.session`.
+            seed: Seed of the session.
             execute_steps: Executed actions of a chunk; None: all.
             clock: Clock of the observations in real time; None: simulated time.
 
@@ -156,12 +156,9 @@ class Execution:
     def combined(
         self, session: Session, contract: Contract, expected: Callable[[], int]
     ) -> PlanCombiner:
-        """Returns a session whose plans are combined with previous ones as this execution does.
+        """Returns a session whose plans are combined with previous ones.
 
-        Args:
-            session: Session of a policy.
-            contract: Contract of that policy.
-            expected: Returns the expected control periods until the next plan is in force.
+        `expected` returns the expected control periods until the next plan is in force.
         """
         if self.name == ENSEMBLE:
             return TemporalEnsemble(
@@ -176,15 +173,7 @@ class CombiningPolicy:
     """A policy that combines its plans on the server, invisible to its clients."""
 
     def __init__(self, policy: Policy, execution: Execution) -> None:
-        """Wraps a policy.
-
-        Args:
-            policy: The policy that plans.
-            execution: How plans are combined.
-
-        Raises:
-            ValueError: The execution has settings that only the executing side can apply.
-        """
+        """Wraps a policy; a ValueError states settings that only the executing side can apply."""
         delay = execution.delay_steps(policy.contract.control_hz)
         if execution.name == STOPPING or (execution.name != REAL_TIME and execution.delay_s != 0):
             raise ValueError(

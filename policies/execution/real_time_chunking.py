@@ -23,12 +23,8 @@ from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, pref
 def soft_weights(fixed: int, overlap: int) -> NDArray[np.float64]:
     """Returns the weights (overlap,) of the rest of the old plan (equation 5 of the paper).
 
-    1 for the first d, then c (e^c - 1) / (e - 1) with c = (overlap - i) / (overlap - d + 1) falling
-    from below 1 to above 0.
-
-    Args:
-        fixed: d, actions that will have been executed when the new plan is in force.
-        overlap: H - s, remaining actions of the old plan.
+    1 for the first d = `fixed`, then c (e^c - 1) / (e - 1) with c = (overlap - i) / (overlap - d +
+    1) falling from below 1 to above 0. `overlap` is H - s, the remaining actions of the old plan.
     """
     place = np.arange(overlap, dtype=np.float64)
     falling = (overlap - place) / (overlap - fixed + 1)
@@ -39,16 +35,9 @@ class RealTimeChunking:
     """A session whose plans continue the previous ones."""
 
     def __init__(self, session: Session, contract: Contract, expected: Callable[[], int]) -> None:
-        """Wraps a session.
+        """Wraps a session, which supports action prefixes and has absolute actions.
 
-        Args:
-            session: The session whose plans are continued.
-            contract: Contract of its actions.
-            expected: Returns the expected control periods until the next plan is in force.
-
-        Raises:
-            ValueError: The session supports no action prefix, or its actions are relative to the
-                observation.
+        `expected` returns the expected control periods until the next plan is in force.
         """
         if not accepts_prefix(session):
             raise prefix_error(session)

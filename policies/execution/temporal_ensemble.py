@@ -27,11 +27,8 @@ class TemporalEnsemble:
     def __init__(self, session: Session, contract: Contract, *, decay: float = 0.01) -> None:
         """Wraps a session.
 
-        Args:
-            session: The session whose plans are averaged.
-            contract: Contract of its actions.
-            decay: k, per plan; the larger, the smaller the weight of newer plans. Below 0 older
-                plans have smaller weights.
+        `decay` is k, per plan; the larger, the smaller the weight of newer plans. Below 0 older
+        plans have smaller weights.
         """
         FINITE.check(decay=decay)
         check_averages(contract)

@@ -10,15 +10,10 @@ class WithInstruction:
     """Adds one instruction to every observation of a local or remote policy."""
 
     def __init__(self, policy: Policy, text: str) -> None:
-        """Wraps a policy.
+        """Wraps a policy; empty: no instruction.
 
-        Args:
-            policy: The policy.
-            text: The instruction; empty: none.
-
-        Raises:
-            ValueError: A local policy does not know the instruction; a remote one reports it when
-                it plans.
+        A ValueError is raised if a local policy rejects the instruction; a remote one reports it
+        when it plans.
         """
         self._policy = policy
         self._text = text

@@ -45,14 +45,9 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, queries: Tensor, memory: Tensor, position: Tensor, absent: Tensor | None
     ) -> Tensor:
-        """Maps (B, T, dim) to the same shape.
+        """Maps the tokens x of T actions (B, T, dim), at positions `queries` (T, dim).
 
-        Args:
-            x: Tokens of the T actions.
-            queries: (T, dim), their positions.
-            memory: (B, N, dim), the encoded tokens.
-            position: (N, dim), the positions of these tokens.
-            absent: (B, N) bool, encoded tokens that do not exist; None: all exist.
+        `memory` are the encoded tokens (B, N, dim); the others are as in `Encoder.forward`.
         """
         positioned = x + queries
         found = self.self_attention(positioned, positioned, x, need_weights=False)[0]
@@ -77,15 +72,9 @@ class Encoder(nn.Module):
         )
 
     def forward(self, x: Tensor, position: Tensor, absent: Tensor | None = None) -> Tensor:
-        """Encodes.
+        """Encodes tokens (B, N, dim), with positions (N, dim) that are added to queries and keys.
 
-        Args:
-            x: (B, N, dim) tokens.
-            position: (N, dim), added to queries and keys.
-            absent: (B, N) bool, tokens that do not exist; None: all exist.
-
-        Returns:
-            (B, N, dim).
+        `absent` (B, N) bool marks tokens that do not exist; None: all exist.
         """
         for layer in self.layers:
             x = layer(x, position, absent)
@@ -106,17 +95,7 @@ class ActTransformer(nn.Module):
         decoder_layers: int,
         dropout: float,
     ) -> None:
-        """Builds the network.
-
-        Args:
-            chunk: Actions, T, each with a learned query.
-            dim: Width of the tokens.
-            heads: Number of attention heads; must divide `dim`.
-            feed_forward: Hidden width of the feed-forward layers.
-            encoder_layers: Layers over the tokens of the observation.
-            decoder_layers: Layers over the actions.
-            dropout: Dropout rate after each attention and in each feed-forward layer.
-        """
+        """Builds the network, with a learned query for each of the T actions of a chunk."""
         super().__init__()
         self.encoder = Encoder(dim, heads, feed_forward, encoder_layers, dropout)
         self.decoder = nn.ModuleList(

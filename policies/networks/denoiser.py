@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from stringline.encoders.vision.attention import attend
 
 Precomputed = Sequence[tuple[Tensor, ...]]
-"""What a denoiser precomputes for B observations; its content is private to the denoiser."""
+"""The precomputed tensors of B observations; their content is private to the denoiser."""
 
 
 class Denoiser(Protocol):
@@ -26,16 +26,13 @@ class Denoiser(Protocol):
     def __call__(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Maps K draws per observation to K predictions.
+        """Maps normalised actions with noise (B, K, T, A), K draws per observation, to predictions.
 
         Args:
-            noisy: (B, K, T, A) normalised actions with noise.
+            noisy: The actions.
             level: (B, K) noise levels from 0, no noise, to 1, pure noise.
             precomputed: The result of `precompute` for the B observations.
             present: (B, N) bool, which conditioning tokens exist; None: all.
-
-        Returns:
-            (B, K, T, A).
         """
         ...
 
@@ -119,7 +116,7 @@ class TransformerDenoiser(nn.Module):
 
     def _blocks(self) -> Iterator["DenoiserBlock"]:
         for block in self.blocks:
-            assert isinstance(block, DenoiserBlock)  # For the type checker: ModuleList forgets.
+            assert isinstance(block, DenoiserBlock)  # The type of ModuleList is not generic.
             yield block
 
 
@@ -199,13 +196,9 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 def sinusoidal_embedding(level: Tensor, dim: int) -> Tensor:
-    """Embeds noise levels in [0, 1] by sines and cosines of 1 to 1000 rad.
+    """Embeds noise levels in [0, 1] by sines and cosines of 1 to 1000 rad, in a new last axis.
 
-    Vaswani et al., 2017, section 3.5.
-
-    Args:
-        level: Any shape.
-        dim: Length of the new last axis; even.
+    Vaswani et al., 2017, section 3.5; `dim` is even.
     """
     frequencies = torch.exp(torch.linspace(0.0, math.log(1000.0), dim // 2, device=level.device))
     phase = level[..., None] * frequencies

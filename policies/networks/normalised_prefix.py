@@ -47,11 +47,9 @@ class NormalisedPrefix:
             )
 
     def blend(self, free: Tensor, goal: Tensor | None = None) -> Tensor:
-        """Moves chunks towards a goal, each action by its weight; exact at the weights 0 and 1.
+        """Moves chunks (B, K, T, A) towards a goal, each action by its weight; exact at 0 and 1.
 
-        Args:
-            free: (B, K, T, A) the policy's chunks.
-            goal: (B, K, T, A) or broadcast; None: the prefix actions.
+        The goal is broadcast; None: the prefix actions.
         """
         goal = self.action[:, None] if goal is None else goal
         return torch.lerp(

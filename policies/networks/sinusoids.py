@@ -9,12 +9,7 @@ from torch import Tensor
 def sequence_positions(length: int, dim: int, device: torch.device | None = None) -> Tensor:
     """Returns the table of Vaswani et al. (2017, section 3.5), (length, dim).
 
-    Even channels are sines, odd channels cosines.
-
-    Args:
-        length: Number of positions.
-        dim: Channels, even.
-        device: Device of the result.
+    Even channels are sines, odd channels cosines; their number is even.
     """
     return _waves(torch.arange(length, dtype=torch.float32, device=device), dim)
 
@@ -25,13 +20,7 @@ def image_positions(
     """Returns DETR's table of a feature map (Carion et al., ECCV 2020), (rows, columns, dim).
 
     After appendix A.4: the first half of the channels encodes the row, the second the column; both
-    run to 2 pi at the end of the image.
-
-    Args:
-        rows: Rows of the map.
-        columns: Columns of the map.
-        dim: Channels, a multiple of 4.
-        device: Device of the result.
+    run to 2 pi at the end of the image. The number of channels is a multiple of 4.
     """
     if dim % 4:
         raise ValueError(f"Positions in images have {dim} channels; allowed: multiples of 4.")

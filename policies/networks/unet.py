@@ -19,7 +19,7 @@ PUBLISHED_LEVELS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class UnetSettings:
-    """Settings of a `ConditionalUnet`; defaults as published.
+    """Settings of the network, with defaults as published, and of the pooling of tokens.
 
     Attributes:
         down_dims: Channels of each resolution; each after the first has half the rate of the
@@ -27,15 +27,20 @@ class UnetSettings:
         kernel: Length of the convolutions, odd.
         groups: Number of groups of the group norms; must divide all of `down_dims`.
         level_dim: Length of the embedding of the noise level, even.
+        condition_dim: Length of the observation's vector.
+        heads: Queries of the pooling; must divide `condition_dim`.
     """
 
     down_dims: Sequence[int] = (512, 1024, 2048)
     kernel: int = 5
     groups: int = 8
     level_dim: int = 128
+    condition_dim: int = 256
+    heads: int = 8
 
     def __post_init__(self) -> None:
         COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
+        COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
         widths = list(self.down_dims)
         if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
             raise ValueError(
@@ -45,23 +50,6 @@ class UnetSettings:
             raise ValueError(f"kernel is {self.kernel}; allowed: odd numbers.")
         if self.level_dim < 4 or self.level_dim % 2:
             raise ValueError(f"level_dim is {self.level_dim}; allowed: even numbers from 4.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnetDenoiserSettings(UnetSettings):
-    """Settings of a `UnetDenoiser`: its network and the pooling of conditioning tokens.
-
-    Attributes:
-        condition_dim: Length of the observation's vector.
-        heads: Queries of the pooling; must divide `condition_dim`.
-    """
-
-    condition_dim: int = 256
-    heads: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
         if self.condition_dim % self.heads:
             raise ValueError(
                 f"condition_dim is {self.condition_dim}; allowed: multiples of heads = "
@@ -78,21 +66,15 @@ class ConditionalUnet(nn.Module):
     connection: the upward path begins above it.
     """
 
-    def __init__(self, settings: UnetSettings, *, action_dim: int, condition_dim: int) -> None:
-        """Builds the network.
-
-        Args:
-            settings: Settings of the network.
-            action_dim: Numbers per action, A.
-            condition_dim: Length of the observation's vector, C.
-        """
+    def __init__(self, settings: UnetSettings, action_dim: int) -> None:
         super().__init__()
         down_dims = settings.down_dims
         kernel = settings.kernel
         groups = settings.groups
         level_dim = settings.level_dim
         pairs = list(pairwise((action_dim, *down_dims)))
-        stage = partial(_Stage, context=level_dim + condition_dim, kernel=kernel, groups=groups)
+        context = level_dim + settings.condition_dim
+        stage = partial(_Stage, context=context, kernel=kernel, groups=groups)
         self.level_dim = level_dim
         self.embed_level = nn.Sequential(
             nn.Linear(level_dim, 4 * level_dim), nn.Mish(), nn.Linear(4 * level_dim, level_dim)
@@ -113,15 +95,10 @@ class ConditionalUnet(nn.Module):
         )
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
-        """Predicts.
+        """Returns the prediction (N, T, A) for normalised actions with noise (N, T, A).
 
-        Args:
-            noisy: (N, T, A) normalised actions with noise; T a multiple of 2^(levels - 1).
-            level: (N,) noise levels in [0, 1].
-            condition: (N, C), the vectors of the observations.
-
-        Returns:
-            (N, T, A).
+        T is a multiple of 2^(resolutions - 1), the noise levels (N,) are in [0, 1], and the vectors
+        of the observations are (N, condition_dim).
         """
         context = torch.cat(
             (self.embed_level(level_features(level, self.level_dim)), condition), dim=-1
@@ -148,7 +125,7 @@ class UnetDenoiser(nn.Module):
     """
 
     def __init__(
-        self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, conditioning_dim: int
+        self, settings: UnetSettings, *, action_dim: int, chunk: int, conditioning_dim: int
     ) -> None:
         """Builds the network.
 
@@ -169,7 +146,7 @@ class UnetDenoiser(nn.Module):
         self.heads = settings.heads
         self.query = nn.Parameter(torch.randn(condition_dim))
         self.conditioning_kv = nn.Linear(conditioning_dim, 2 * condition_dim)
-        self.network = ConditionalUnet(settings, action_dim=action_dim, condition_dim=condition_dim)
+        self.network = ConditionalUnet(settings, action_dim)
 
     def precompute(self, conditioning: Tensor) -> list[tuple[Tensor, ...]]:
         """Projects conditioning tokens to keys and values, (B, heads, N, condition_dim / heads)."""
@@ -226,11 +203,10 @@ class _ModulatedBlock(nn.Module):
 
 
 def level_features(level: Tensor, dim: int) -> Tensor:
-    """Embeds noise levels as in the published code: sines, then cosines of the level's index.
+    """Embeds noise levels as in the published code: sines, then cosines, in a new last axis.
 
-    Args:
-        level: Any shape, in [0, 1]; the index is of 100 levels, frequencies are 1 to 10^-4 rad.
-        dim: Length of the new last axis; even, at least 4.
+    They are of the level's index among 100, with frequencies from 1 to 10^-4 rad; `dim` is even, at
+    least 4.
     """
     falling = torch.arange(dim // 2, device=level.device) / (dim // 2 - 1)
     phase = PUBLISHED_LEVELS * level[..., None] * torch.exp(-math.log(10000.0) * falling)

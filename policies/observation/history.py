@@ -78,12 +78,7 @@ class PastObservations:
     """The observations of a session, as far back as its policy reads."""
 
     def __init__(self, history: ObservationHistory, keys: Sequence[str]) -> None:
-        """Starts without observations.
-
-        Args:
-            history: The past times.
-            keys: Keys of an observation that are stored, with `time`.
-        """
+        """Starts without observations; `keys`, with `time`, are those to store."""
         self._history = history
         self._keys = tuple(keys)
         self._seen = deque[Mapping[str, Array]]()
@@ -120,7 +115,7 @@ class PastObservations:
         return past | {"past_mask": np.array([each is not None for each in found])}
 
     def _nearest(self, time: float) -> Mapping[str, Array] | None:
-        """Returns the observation at a time; warns once if there should be one."""
+        """Returns the observation at a time; warns once if it is missing within the episode."""
         tolerance = self._history.tolerance_s + 1e-9  # Times are sums of rounded periods.
         nearest = min(self._seen, key=lambda each: abs(float(each["time"]) - time), default=None)
         if nearest is not None and abs(float(nearest["time"]) - time) <= tolerance:
@@ -128,7 +123,7 @@ class PastObservations:
         if self._first_s is not None and self._first_s <= time + tolerance and not self._warned:
             self._warned = True
             logger.warning(
-                "The policy reads observations of %s s ago, but has none of %.3f s; plan at "
+                "The policy reads observations of %s s ago, but lacks that of %.3f s; plan at "
                 "intervals that divide these ages.",
                 list(self._history.ages_s),
                 time,

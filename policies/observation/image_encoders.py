@@ -15,7 +15,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import GridPlaces
 from stringline.encoders.pretrained.resnet import ImageNetwork, ImageNetworkFactory
 from stringline.encoders.vision.camera_views import camera_view, presence, read_key
-from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
+from stringline.encoders.vision.rgbd import RgbdTokens, Tokens, joined_presence
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.networks.sinusoids import image_positions
 from stringline.policies.observation.history import ObservationHistory
@@ -35,8 +35,6 @@ class ImageObservationEncoder(nn.Module, ABC):
     Attributes:
         cameras: The cameras, without depth and geometry, which are not needed.
         dim: Width of the tokens.
-        history: None: only the present is read.
-        instruction: None: no instruction is needed.
     """
 
     dim: int
@@ -46,13 +44,7 @@ class ImageObservationEncoder(nn.Module, ABC):
     def __init__(
         self, settings: EncoderSettings, contract: Contract, statistics: Statistics
     ) -> None:
-        """Selects the cameras.
-
-        Args:
-            settings: Settings of the encoder.
-            contract: Contract of the observations.
-            statistics: Statistics of the joints.
-        """
+        """Selects the cameras and normalises by the statistics of the joints."""
         super().__init__()
         chosen = settings.choose(contract)
         if not chosen or not contract.joints:
@@ -70,7 +62,7 @@ class ImageObservationEncoder(nn.Module, ABC):
 
     @property
     def past_keys(self) -> list[str]:
-        """The keys that it reads from past observations: none."""
+        """Empty: only the present is read."""
         return []
 
     @abstractmethod
@@ -110,19 +102,9 @@ class FeatureMapEncoder(ImageObservationEncoder):
     def forward(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch; the tokens of the cameras in turn, then that of the joints."""
         parts = [self._camera(observation, number) for number in range(len(self.cameras))]
-        joints = self.embed_joints(self.joints(observation))[:, None]
-        tokens = torch.cat([*(features for features, _ in parts), joints], dim=1)
-        if all(present is None for _, present in parts):
-            return ConditioningTokens(tokens)
-        found = [
-            torch.ones(part.shape[:2], dtype=torch.bool, device=part.device)
-            if present is None
-            else present
-            for part, present in parts
-        ]
-        return ConditioningTokens(
-            tokens, torch.cat([*found, torch.ones_like(found[0][:, :1])], dim=1)
-        )
+        parts.append((self.embed_joints(self.joints(observation))[:, None], None))
+        tokens = torch.cat([features for features, _ in parts], dim=1)
+        return ConditioningTokens(tokens, joined_presence(parts))
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
@@ -180,8 +162,8 @@ class KeypointEncoder(ImageObservationEncoder):
 class PlainVisionEncoder(ImageObservationEncoder):
     """Patches of all cameras and the joints through a plain vision transformer.
 
-    Dosovitskiy et al., ViT, 2021; it knows the column and row of a patch only. The tokens of all
-    cameras attend to each other, as in `ObservationEncoder`.
+    Dosovitskiy et al., ViT, 2021. Positions are the column and row of a patch only. The tokens of
+    all cameras attend to each other, as in `ObservationEncoder`.
     """
 
     def __init__(
@@ -215,10 +197,9 @@ class PlainVisionEncoder(ImageObservationEncoder):
 
 
 def spatial_softmax(maps: Tensor) -> Tensor:
-    """Returns the mean position of each channel's softmax, (B, 2 C): columns, then rows, -1 to 1.
+    """Returns the mean position of the softmax of each channel of maps (B, C, rows, columns).
 
-    Args:
-        maps: (B, C, rows, columns) logits.
+    The result is (B, 2 C): columns, then rows, -1 to 1.
     """
     rows, columns = maps.shape[2:]
     kind = torch.promote_types(maps.dtype, torch.float32)

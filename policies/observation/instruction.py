@@ -1,10 +1,7 @@
 """Instructions as tokens: a learned embedding per known task, or a frozen text encoder."""
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,7 +11,7 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
 from stringline.encoders.positions.precision import values_are_hidden, without_autocast
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.transformers_models import import_transformers, model_source
 
 EXAMPLE = "openai/clip-vit-base-patch32"
 
@@ -37,11 +34,9 @@ class Instruction(nn.Module, ABC):
         self._numbers = [instruction_number(name) for name in self.names]
 
     def number(self, text: str | None) -> int:
-        """Returns the number of a text for `forward`.
+        """Returns the number of a text for `forward`; empty: no instruction.
 
-        Args:
-            text: The instruction; empty: none. None: not given, which is valid if only one text is
-                known.
+        None, a missing instruction, is valid if only one text is known.
         """
         if text is None and len(self.names) == 1:
             return self._numbers[0]
@@ -52,25 +47,21 @@ class Instruction(nn.Module, ABC):
             )
         number = instruction_number(text)
         if number not in (NOTHING_SAID, *self._numbers):
-            self._meet(text)
+            self._add(text)
         return number
 
     def forward(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Looks up tokens.
+        """Returns tokens (B, 1, dim) of numbers (B,) int64, 0 without an instruction.
 
-        Args:
-            numbers: (B,) int64, 0 without an instruction.
-
-        Returns:
-            (B, 1, dim) tokens, and (B, 1) bool, which examples have one.
+        The second tensor, (B, 1) bool, is True for examples with an instruction.
         """
         known = torch.tensor(self._numbers, device=numbers.device)
         same = numbers[:, None] == known
         present = numbers[:, None] != NOTHING_SAID
         if not values_are_hidden(numbers) and not bool((same.any(dim=1) | ~present[:, 0]).all()):
             raise ValueError(
-                f"An example has an instruction that this policy does not know. Known "
-                f"instructions: {', '.join(self.names)}."
+                f"An example has an unknown instruction. Known instructions: "
+                f"{', '.join(self.names)}."
             )
         return self._tokens()[same.to(torch.uint8).argmax(dim=1)][:, None], present
 
@@ -79,7 +70,7 @@ class Instruction(nn.Module, ABC):
         """Returns a token per known text, (texts, dim)."""
 
     @abstractmethod
-    def _meet(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         """Adds an unknown text; raises a ValueError if that is impossible."""
 
 
@@ -109,7 +100,7 @@ class TaskEmbedding(Instruction):
     def _tokens(self) -> Tensor:
         return self.table
 
-    def _meet(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         raise unknown_name("instruction", text, self.names)
 
 
@@ -121,7 +112,7 @@ class TextEmbedding(Instruction):
     """
 
     features: Tensor
-    met: Tensor
+    added: Tensor
 
     def __init__(self, *, dim: int, known: Sequence[str], model: str, width: int) -> None:
         """Builds the projection; texts are encoded later.
@@ -138,7 +129,7 @@ class TextEmbedding(Instruction):
         self.model = model
         self.width = width
         self.register_buffer("features", torch.full((len(self.names), width), torch.nan))
-        self.register_buffer("met", torch.empty(0, width), persistent=False)
+        self.register_buffer("added", torch.empty(0, width), persistent=False)
         self.project = nn.Linear(width, dim)
         self._filled = False
 
@@ -148,7 +139,7 @@ class TextEmbedding(Instruction):
             # takes over a second.
             torch.compiler.disable(self._fill)()  # type: ignore[no-untyped-call]
         token: Tensor = self.project(
-            functional.layer_norm(torch.cat((self.features, self.met)), (self.width,))
+            functional.layer_norm(torch.cat((self.features, self.added)), (self.width,))
         )
         return token
 
@@ -158,7 +149,7 @@ class TextEmbedding(Instruction):
             self.features.copy_(self._encoded(self.names))
         self._filled = True
 
-    def _meet(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         try:
             features = self._encoded([text])
         except ValueError as error:
@@ -166,7 +157,7 @@ class TextEmbedding(Instruction):
                 f"{unknown_name('instruction', text, self.names)} New ones cannot be encoded: "
                 f"{error}"
             ) from error
-        self.met = torch.cat((self.met, features.to(self.met)))
+        self.added = torch.cat((self.added, features.to(self.added)))
         self._numbers.append(instruction_number(text))
 
     def _encoded(self, texts: Sequence[str]) -> Tensor:
@@ -186,19 +177,9 @@ class TextEncoder:
     """A frozen text encoder."""
 
     def __init__(self, model: str) -> None:
-        """Loads the encoder.
-
-        Args:
-            model: See `TextEmbedding`.
-        """
-        transformers = _transformers()
-        folder = Path(model).expanduser()
-        if model.startswith((".", "/", "~")) and not folder.is_dir():
-            raise ValueError(
-                f"There is no folder {model}. Give a folder with an encoder and its tokenizer, or "
-                f"a name such as {EXAMPLE}."
-            )
-        source = str(folder) if folder.is_dir() else model
+        """Loads the encoder; `model` as for `TextEmbedding`."""
+        transformers = import_transformers("text")
+        source = model_source(model, "an encoder and its tokenizer", EXAMPLE)
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source)
             kind = str(transformers.AutoConfig.from_pretrained(source).model_type)
@@ -235,13 +216,3 @@ _LOADERS = {
 
 InstructionFactory = Callable[..., Instruction]
 """Makes an instruction, given `dim` and `known`, the texts of the data."""
-
-
-def _transformers() -> ModuleType:
-    declare_torchvision_operators()  # Some models import torchvision.
-    try:
-        return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            'This needs transformers, which is not installed. Run: pip install "stringline[text]"'
-        ) from error

@@ -36,13 +36,8 @@ class Normaliser(nn.Module):
     ) -> None:
         """Sets the ranges.
 
-        Args:
-            statistics: Statistics of the data.
-            low: (D,) values that become -1.
-            high: (D,) values that become 1.
-            floor: Smallest range, above 0; a narrower one is widened about its middle, so that the
-                noise of a constant joint is not amplified.
-            clip: Clip values outside of the range.
+        A range below `floor`, above 0, is widened about its middle, so that the noise of a constant
+        joint is not amplified.
         """
         super().__init__()
         POSITIVE.check(floor=floor)

@@ -137,7 +137,7 @@ class ObservationEncoder(nn.Module):
         shown = self._shown(observation["joints/position"])
         arms = self._timed(self._arm_tokens(observation, shown))
         past_images, past_arms = self._past(observation, shown)
-        others = [*past_arms, *self._asked(observation, arms), arms]
+        others = [*past_arms, *self._instruction_tokens(observation, arms), arms]
         tokens = reduce(add, [images, *past_images, *others])
         encoded = self.blocks(
             tokens.features, tokens.coordinates, tokens.has_position, tokens.present
@@ -177,16 +177,13 @@ class ObservationEncoder(nn.Module):
         known, ago = self._moments(observation)
         flat = {key: read_key(observation, f"past/{key}").flatten(0, 1) for key in self.past_keys}
         for key in (f"present/{camera.name}" for camera in self.cameras):
-            flat |= (
-                {key: observation[key].repeat_interleave(known.shape[1])}
-                if key in observation
-                else {}
-            )
+            if key in observation:
+                flat[key] = observation[key].repeat_interleave(known.shape[1])
         shown = None if shown is None else shown.repeat_interleave(known.shape[1], dim=0)
         arms = self._in_their_time(self._arm_tokens(flat, shown), known, ago)
-        return [
-            self._in_their_time(self.tokenise(flat), known, ago)
-        ] if self.history.images else [], [arms]
+        if not self.history.images:
+            return [], [arms]
+        return [self._in_their_time(self.tokenise(flat), known, ago)], [arms]
 
     def _moments(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns the existence (B, K) bool and times (B, K), s from now, of past observations."""
@@ -222,7 +219,7 @@ class ObservationEncoder(nn.Module):
         )
         return replace(tokens, coordinates=torch.cat((place, time), dim=-1))
 
-    def _asked(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
+    def _instruction_tokens(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
         """Returns the token of the instruction, without a position and of now."""
         if self.instruction is None:
             return []
@@ -240,7 +237,7 @@ class ObservationEncoder(nn.Module):
         )
         batch = len(encoded)
         own = encoded.shape[1] - others
-        images = self.tokenise.fuse(encoded[:, :own].reshape(batch * moments, own // moments, -1))
+        images = self.tokenise.fusion(encoded[:, :own].reshape(batch * moments, own // moments, -1))
         tokens = torch.cat((images.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1)
         if present is not None:  # The streams of a time have the same presence.
             first = present[:, :own].reshape(batch, moments, streams, -1)[:, :, 0].flatten(1)

@@ -8,6 +8,7 @@ from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.pretrained.resnet import ImageNetworkFactory, ResNet
+from stringline.encoders.vision.attention import check_heads
 from stringline.encoders.vision.depth_inputs import DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 from stringline.policies.observation.history import ObservationHistory
@@ -43,7 +44,7 @@ class ObservationSettings(EncoderSettings):
     Attributes:
         encoding: Factory of the position encoding.
         coordinates: Coordinates of tokens.
-        depth_input: Depth as an input of the network, besides positions; None: none.
+        depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
         embedding: Factory of the patch embedding.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens.
@@ -55,7 +56,7 @@ class ObservationSettings(EncoderSettings):
             a demonstration the joints reveal the goal of the motion, and a policy that reads it
             from them does not learn to use images.
         history: The past observations to read; None: only the present.
-        instruction: Factory of the encoder of instructions; None: none.
+        instruction: Factory of the encoder of instructions; None: the encoder reads no instruction.
     """
 
     encoding: EncodingFactory
@@ -142,10 +143,3 @@ class PlainVisionSettings(EncoderSettings):
     def __post_init__(self) -> None:
         COUNT.check(depth=self.depth)
         check_heads(self.dim, self.heads)
-
-
-def check_heads(dim: int, heads: int) -> None:
-    """Raises a ValueError unless tokens divide into attention heads of even size."""
-    COUNT.check(dim=dim, heads=heads)
-    if dim % (2 * heads):
-        raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")

@@ -20,10 +20,10 @@ from stringline.policies.observation.observation_encoder import ObservationEncod
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Patches with their positions, colours and the attention of each arm.
+    """Patches that have a position, with colours and the attention of each arm.
 
     Attributes:
-        points: (P, 3), metres in the base frame, without patches that have no position.
+        points: (P, 3), metres in the base frame.
         colours: (P, 3) uint8, mean colour of the patch.
         weights: (arms, P), share of each arm's attention; the rest is on other tokens.
         arms: Names of the arms.
@@ -37,18 +37,11 @@ class AttentionMap:
 
 @torch.inference_mode()
 def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap:
-    """Traces the attention of the arms' tokens back to the patches.
+    """Traces the attention of the arms' tokens of an `ObservationEncoder` back to the patches.
 
     Attention rollout (Abnar and Zuidema, 2020, arXiv 2005.00928): the product over all blocks of (A
     + I) / 2, A the mean over the heads, which includes what tokens have gathered in earlier blocks.
     It shows where information can come from, not its use.
-
-    Args:
-        policy: A policy with an `ObservationEncoder`.
-        observation: An observation of its contract.
-
-    Raises:
-        ValueError: The policy has another observation encoder.
     """
     encoder = policy.observation_encoder
     device = next(policy.parameters()).device

@@ -16,11 +16,7 @@ KINDS = "biuf"  # Booleans, integers, floats: no objects, no structures.
 
 
 def pack(value: object) -> bytes:
-    """Returns the bytes of nested maps, lists, text, numbers and arrays.
-
-    Raises:
-        ValueError: An object is of another kind.
-    """
+    """Returns the bytes of nested maps, lists, text, numbers and arrays."""
     try:
         packed: bytes = msgpack.packb(value, default=_plain)
     except (TypeError, OverflowError) as error:

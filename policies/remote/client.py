@@ -66,15 +66,8 @@ class RemotePolicy:
 class RemoteSession:
     """One episode of a policy on a server.
 
-    Args:
-        policy: The policy.
-        seed: Seed of the policy's random numbers.
-
     Attributes:
         accepts_prefix: Whether the server's session supports action prefixes; older servers do not.
-
-    Raises:
-        RemoteError: The server does not start the episode, or has another policy now.
     """
 
     def __init__(self, policy: RemotePolicy, seed: int) -> None:
@@ -94,13 +87,7 @@ class RemoteSession:
         )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans; see `stringline.policies.chunks.prefix.PrefixSession`.
-
-        Raises:
-            RemoteError: The server rejects the observation, does not answer, or answers another
-                one.
-            ValueError: The server's session supports no action prefix.
-        """
+        """Plans; see `stringline.policies.chunks.prefix.PrefixSession`."""
         stamp = float(observation["time"])
         address = self._policy.address
         request = {"type": "plan", "stamp": stamp, "observation": self._policy.needed(observation)}

@@ -76,7 +76,7 @@ class OpenpiPolicy:
         self.contract: Contract = ALOHA.contract(seen, control_hz)
 
     def session(self, seed: int) -> "OpenpiSession":
-        """Opens a connection for one episode; the seed is ignored, since the protocol has none."""
+        """Opens a connection for one episode; the seed is unused: the protocol lacks seeds."""
         return OpenpiSession(self)
 
     def request(self, observation: Observation) -> dict[str, Any]:

@@ -35,11 +35,7 @@ class RemoteError(RuntimeError):
 
 
 def field(message: object, name: str, kind: type | tuple[type, ...]) -> Any:
-    """Returns a field of a message.
-
-    Raises:
-        ValueError: The message is not a map, or has no such field of that kind.
-    """
+    """Returns a field of a message; a ValueError states a missing field or one of another kind."""
     if not isinstance(message, Mapping):
         raise ValueError(f"A message is a map with a 'type'; got {type(message).__name__}.")
     value = message.get(name)

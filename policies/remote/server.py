@@ -47,10 +47,7 @@ class PolicyServer:
         queue: Largest number of waiting or processed requests of all clients.
         largest_message: Bytes; a client that sends more is disconnected.
         worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
-            from it ends the conversation.
-
-    Raises:
-        ValueError: The queue is not positive.
+            from it ends the connection.
     """
 
     def __init__(
@@ -72,9 +69,11 @@ class PolicyServer:
 
     async def start(self, host: str = HOST, port: int = PORT) -> Server:
         """Starts listening and returns the WebSocket server; its `sockets` have the port."""
-        return await listen(self._converse, host, port, compression=None, max_size=self._largest)
+        return await listen(
+            self._serve_client, host, port, compression=None, max_size=self._largest
+        )
 
-    async def _converse(self, connection: ServerConnection) -> None:
+    async def _serve_client(self, connection: ServerConnection) -> None:
         """Communicates with one client until it leaves."""
         logger.debug("A client connected.")
         episode = _Episode(self._policy)
@@ -174,7 +173,7 @@ def serve(
     worker = CallersThread()
     leaving = Event()
 
-    async def talk() -> None:
+    async def listen_until_left() -> None:
         async with await PolicyServer(policy, digest=digest, queue=queue, worker=worker).start(
             host, port
         ) as server:
@@ -185,13 +184,13 @@ def serve(
             await asyncio.to_thread(leaving.wait)
 
     with ThreadPoolExecutor(1, thread_name_prefix="clients") as clients:
-        talking = clients.submit(lambda: asyncio.run(talk()))
-        talking.add_done_callback(lambda _: worker.shutdown())
+        serving = clients.submit(lambda: asyncio.run(listen_until_left()))
+        serving.add_done_callback(lambda _: worker.shutdown())
         try:
             worker.work()
         finally:
             leaving.set()
-        talking.result()
+        serving.result()
 
 
 def _prefix(message: dict[str, Any]) -> ActionPrefix:

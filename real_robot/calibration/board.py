@@ -6,7 +6,7 @@ of highly reliable fiducial markers under occlusion"; detection is OpenCV's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.calibration.opencv_library import opencv
 from stringline.real_robot.cameras.camera import Image
+from stringline.real_robot.robots.robot_settings import known_settings
 
 Floats = NDArray[np.float64]
 Grey = NDArray[np.uint8]
@@ -86,16 +87,8 @@ class Board:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads the settings of a configuration.
-
-        Raises:
-            ValueError: A setting is unknown or out of range.
-        """
-        known = [field.name for field in fields(cls)]
-        for name in plain:
-            if name not in known:
-                raise unknown_name("setting of a board", str(name), known)
-        board = cls(**plain)
+        """Reads the settings of a configuration."""
+        board = cls(**known_settings("a board", plain, cls))
         _ = board.markers  # Checks the dictionary.
         return board
 
@@ -123,12 +116,7 @@ class Board:
         return len(self._charuco.getIds())
 
     def drawn(self, square_px: int, margin_px: int = 0) -> Grey:
-        """Returns an image of the board, black 0 and white 255.
-
-        Args:
-            square_px: Side of a square in pixels.
-            margin_px: White pixels around the board.
-        """
+        """Returns an image (H, W) of the board with white margins, black 0 and white 255."""
         size = self.columns * square_px + 2 * margin_px, self.rows * square_px + 2 * margin_px
         return np.asarray(
             self._charuco.generateImage(size, marginSize=margin_px, borderBits=1), dtype=np.uint8
@@ -174,7 +162,7 @@ class Board:
         return int(np.clip(min(_WINDOW_SHARE, gap) * square_px, _WINDOW_LEAST, _WINDOW_MOST))
 
     def _problem(self, grey: Grey, corners: int) -> str:
-        """Returns why there are not enough corners."""
+        """Returns the reason for too few corners."""
         cv2 = opencv()
         _, numbers, _ = cv2.aruco.ArucoDetector(self._markers, self._parameters()).detectMarkers(
             grey

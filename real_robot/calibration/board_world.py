@@ -97,12 +97,7 @@ class KukaBoardInHand(_BoardTask):
 
 
 def add_board(body: mjcf.Element, T_body_board: Matrix) -> None:
-    """Fixes a board to a body of a model, as a thin plate without collisions.
-
-    Args:
-        body: Body, or the world.
-        T_body_board: (4, 4) the board's frame in the body's, metres.
-    """
+    """Fixes a board to a body of a model, as a thin plate without collisions; metres."""
     paper = (
         BLACK + BOARD.drawn(SQUARE_PX, MARGIN_PX).astype(np.float64) * ((WHITE - BLACK) / 255)
     ).astype(np.uint8)

@@ -26,12 +26,6 @@ class ByHand:
 
     Args:
         device: Connected, armed and read-only device process.
-        frames: Source of the cameras' images.
-        contract: Contract of the observations.
-        embodiment: Embodiment of the arms.
-        settings: Settings of the calibration.
-        keys: Keys of the person.
-        report: Receives lines for the person.
     """
 
     def __init__(
@@ -57,8 +51,7 @@ class ByHand:
     def run(self, take: Callable[[int, Observation], None]) -> int:
         """Takes images until the person ends it; returns the number of poses.
 
-        Args:
-            take: Receives the number of the pose, from 1, and the observation of each image.
+        `take` receives the number of the pose, from 1, and the observation of each image.
 
         Raises:
             RuntimeError: The arms cannot be measured.
@@ -75,7 +68,7 @@ class ByHand:
         return number
 
     def _pose(self, number: int, take: Callable[[int, Observation], None]) -> bool:
-        """Takes the images of a pose once the arms rest; returns whether there are any."""
+        """Takes the images of a pose once the arms rest; returns whether any was taken."""
         deadline = time.monotonic() + self._settings.patience_s + self._settings.settle_s
         looks = 0
         since = np.inf

@@ -20,12 +20,8 @@ class CameraSummary:
     """The result of one camera.
 
     Attributes:
-        name: Name of the camera.
         good: Whether the result was written.
-        facts: Facts by name.
         problem: Why the result was not written.
-        bars: Residual of each pose.
-        images: Images of the camera.
         legend: Explanation of the marks in the images.
     """
 
@@ -39,12 +35,7 @@ class CameraSummary:
 
 
 def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[Bar]:
-    """Returns a bar for each pose.
-
-    Args:
-        residuals: Numbers of poses with their residuals.
-        unit: Unit of the residuals.
-    """
+    """Returns a bar for each pose, from the numbers of poses with their residuals."""
     largest = max((value for _, value in residuals), default=0.0) or 1.0
     return [(number, f"{value:.2f} {unit}", value / largest) for number, value in residuals]
 
@@ -52,14 +43,7 @@ def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[Bar]:
 def write_summary(
     path: Path, title: str, facts: Sequence[tuple[str, str]], cameras: Sequence[CameraSummary]
 ) -> None:
-    """Writes the page; the images lie in the same folder.
-
-    Args:
-        path: File of the page.
-        title: Title of the page.
-        facts: Facts about the calibration by name.
-        cameras: Result of each camera.
-    """
+    """Writes the page; the images lie in the same folder."""
     folder = Path(__file__).parent
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined

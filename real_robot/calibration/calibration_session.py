@@ -44,10 +44,6 @@ from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession,
 class CalibrationSession:
     """Measures cameras of a robot.
 
-    Args:
-        settings: Settings of the deployment.
-        plan: Settings of the calibration.
-
     Raises:
         ValueError: Emulated arms have no list of poses.
     """
@@ -64,11 +60,7 @@ class CalibrationSession:
             )
 
     def run(self) -> bool:
-        """Checks, visits the poses, solves and writes; returns whether all cameras are calibrated.
-
-        Raises:
-            ValueError: A check failed.
-        """
+        """Checks, visits the poses, solves and writes; returns whether all cameras succeeded."""
         plan = self._plan
         by_hand = plan.poses is None
         moved = ", moved by hand" if by_hand else ""
@@ -92,7 +84,7 @@ class CalibrationSession:
             fault = self._capture(captures, contract, robot, stack)
         if fault:
             report_fault(fault)
-            print_line("Nothing is written after a fault.")
+            print_line("After a fault no result is written.")
             return False
         return self._conclude(captures, identities, known)
 
@@ -102,7 +94,7 @@ class CalibrationSession:
         poses = plan.poses
         embodiment = self._factory.embodiment
         checklist.result("libraries", lambda: _import_libraries(plan.method))
-        wanted = checklist.result("cameras to look through", self._wanted_cameras)
+        wanted = checklist.result("cameras of the calibration", self._wanted_cameras)
         known = checklist.result("file of the result", self._known, self._describe_file)
         if poses is not None:
             with checklist.check("poses") as note:
@@ -120,11 +112,7 @@ class CalibrationSession:
         return f"{self._plan.file}{cameras}"
 
     def _wanted_cameras(self) -> list[Camera]:
-        """Returns the cameras that take part, with images in their own size.
-
-        Raises:
-            ValueError: A camera is not configured, or lacks intrinsics or depth.
-        """
+        """Returns the cameras that take part, with images in their own size."""
         offered = self._factory.contract()
         clouds = self._plan.method is Method.CLOUDS
         wanted = []

@@ -1,7 +1,7 @@
 """Settings of a calibration, as `configs/calibration` describes it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -12,26 +12,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.files.yaml_file import read_yaml
 from stringline.real_robot.calibration.board import Board
 from stringline.real_robot.calibration.detections import WORLD
 from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.robot_settings import RobotSettings
-
-_KNOWN = (
-    "method",
-    "cameras",
-    "board",
-    "held_by",
-    "reference",
-    "poses",
-    "poses_file",
-    "looks",
-    "speed",
-    "settle_s",
-    "patience_s",
-    "image_px",
-    "file",
-)
 
 
 class Method(StrEnum):
@@ -46,9 +31,7 @@ class CalibrationSettings:
     """Settings of a calibration.
 
     Attributes:
-        method: Method of calibration.
         cameras: Cameras to calibrate, by the names of the embodiment's mounts.
-        board: Board that the cameras see.
         held_by: Arm that holds the board; None: it stands still.
         reference: Calibrated camera, for clouds.
         poses: (N, J) joints at which images are taken; None: a person moves the arms.
@@ -84,7 +67,7 @@ class CalibrationSettings:
         """Reads the settings of a calibration from `configs/deploy.yaml`, resolved.
 
         Raises:
-            ValueError: There is no calibration, or it is invalid.
+            ValueError: The calibration is missing or invalid.
         """
         if plain.get("calibration") is None:
             raise ValueError(
@@ -99,17 +82,14 @@ class CalibrationSettings:
     def of(cls, plain: Mapping[str, Any], embodiment: Embodiment) -> Self:
         """Reads the settings of a configuration.
 
-        Args:
-            plain: Settings of `configs/calibration`, resolved.
-            embodiment: Embodiment whose cameras are calibrated.
-
         Raises:
             ValueError: A setting, camera or arm is unknown, poses do not fit the embodiment, or
                 the camera does not move relative to the board.
         """
+        known = [*(field.name for field in fields(cls)), "poses_file"]
         for name in plain:
-            if name not in _KNOWN:
-                raise unknown_name("setting of a calibration", str(name), _KNOWN)
+            if name not in known:
+                raise unknown_name("setting of a calibration", str(name), known)
         methods = [method.value for method in Method]
         if (method := str(plain.get("method", ""))) not in methods:
             raise unknown_name("method of calibration", method, methods)
@@ -140,8 +120,7 @@ class CalibrationSettings:
         mounts = [mount.name for mount in embodiment.cameras]
         if not self.cameras:
             raise ValueError(
-                f"No camera is to be calibrated: calibration.cameras. {embodiment.name} has "
-                f"{', '.join(mounts)}."
+                f"calibration.cameras is empty. {embodiment.name} has {', '.join(mounts)}."
             )
         for name in self.needed:
             if name not in mounts:
@@ -187,7 +166,8 @@ def _poses(plain: Mapping[str, Any], embodiment: Embodiment) -> NDArray[np.float
     poses = np.array(rows, dtype=np.float64).reshape(-1, len(names))
     if not len(poses):
         raise ValueError(
-            "There are no poses: calibration.poses, a list of lists; null: a person moves the arms."
+            "The list of poses is empty: calibration.poses, a list of lists; null: a person moves "
+            "the arms."
         )
     if not np.isfinite(poses).all():
         raise ValueError("The poses contain a value that is not a finite number.")
@@ -200,12 +180,7 @@ def read_poses(path: Path) -> list[Any]:
     Raises:
         ValueError: The file is missing or invalid.
     """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ValueError(f"The file of poses {path} cannot be read: {error.strerror}.") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"The file of poses {path} is not valid YAML: {error}.") from error
+    found = read_yaml("The file of poses", path)
     listed = found.get("poses") if isinstance(found, dict) else None
     if not isinstance(listed, list) or not listed:
         raise ValueError(

@@ -32,11 +32,8 @@ class CapturedImage:
     """An image file.
 
     Attributes:
-        camera: Name of the camera.
         pose: Number of the pose, from 1.
         file: Name in the folder.
-        description: Description of the detection.
-        used: Whether the image was used.
     """
 
     camera: str
@@ -59,13 +56,8 @@ class CaptureSet:
     """Images and detections of a calibration.
 
     Attributes:
-        settings: Settings of the calibration.
         embodiment: Embodiment with the assumed camera poses.
-        contract: Contract of the observations.
-        folder: Folder of the image files.
-        report: Receives lines for the operator.
         detections: Poses of the board, by camera.
-        images: All image files.
         intrinsics: (3, 3) of each camera's images.
         visited: (J,) joints at each pose.
     """
@@ -87,12 +79,7 @@ class CaptureSet:
         self._parents = {mount.name: mount.parent for mount in self.embodiment.cameras}
 
     def take(self, number: int, observation: Observation) -> None:
-        """Adds the images of an observation at a pose at which the arms rest.
-
-        Args:
-            number: Number of the pose, from 1.
-            observation: Observation of the contract.
-        """
+        """Adds the images of an observation; the arms rest at a pose with a number from 1 on."""
         q: Vector = observation["joints/position"].astype(np.float64)
         first = number not in self.visited
         self.visited.setdefault(number, q)
@@ -131,12 +118,7 @@ class CaptureSet:
         return pairs
 
     def draw_expected(self, camera: str, expected: Mapping[int, NDArray[np.float64]]) -> None:
-        """Draws yellow crosses into a camera's images at the corners that the result predicts.
-
-        Args:
-            camera: Name of the camera.
-            expected: Predicted pixels (N, 2) by pose.
-        """
+        """Draws yellow crosses into a camera's images at the pixels (N, 2) predicted by pose."""
         cv2 = opencv()
         for captured in self.images:
             if captured.camera == camera and captured.pose in expected:

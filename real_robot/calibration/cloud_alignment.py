@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.editing.resampling import resample_depth, resample_intrinsics
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.datasets.pointclouds.clouds import DepthView, transformed
 from stringline.datasets.pointclouds.icp import WEAKEST, PosedSurface, align, determined
 from stringline.datasets.pointclouds.surfaces import Surface, common, rotated, surface_of
+from stringline.real_robot.calibration.hand_eye import motion_of
 from stringline.real_robot.calibration.opencv_library import neighbours
 
 Floats = NDArray[np.float64]
@@ -39,9 +40,7 @@ _STEADY = 0.6
 class DepthMean:
     """The mean of several depth images of one scene, which has less noise than one image.
 
-    Attributes:
-        camera: Camera of the contract.
-        intrinsics: (3, 3) of the images.
+    The intrinsics (3, 3) are those of the images.
     """
 
     camera: Camera
@@ -51,7 +50,7 @@ class DepthMean:
     _images: int = field(default=0, init=False)
 
     def add(self, depth: Array) -> None:
-        """Adds an image (H, W), 0 where there is no return."""
+        """Adds an image (H, W), 0 at pixels without a return."""
         metres = depth * self.camera.depth_unit_m
         seen = (depth > 0).astype(np.int64)
         self._sum = metres if self._sum is None else self._sum + metres
@@ -62,10 +61,10 @@ class DepthMean:
         """Returns the surface of the mean image.
 
         Raises:
-            ValueError: There is no image.
+            ValueError: No image was added.
         """
         if self._sum is None or self._seen is None:
-            raise ValueError(f"There is no depth image of the camera {self.camera.name!r}.")
+            raise ValueError(f"The camera {self.camera.name!r} has taken no depth image.")
         steady = self._seen >= max(_STEADY * self._images, 1)
         metres = np.where(steady, self._sum / np.maximum(self._seen, 1), 0.0)
         counts = np.minimum(np.rint(metres / _UNIT_M), np.iinfo(np.uint16).max).astype(np.uint16)
@@ -85,7 +84,6 @@ class CloudPair:
     """The surfaces of two cameras at one pose of the arms.
 
     Attributes:
-        pose: Number of the pose, from 1.
         trusted: Surface of the calibrated camera.
         T_base_trusted: (4, 4) its pose.
         surface: Surface of the other camera.
@@ -146,11 +144,7 @@ class _Correspondences:
 
 
 def solve_clouds(pairs: Sequence[CloudPair], T_parent_camera: Matrix) -> CloudFit:
-    """Solves the pose of a camera on its parent.
-
-    Args:
-        pairs: Surfaces at several poses.
-        T_parent_camera: (4, 4) assumed pose.
+    """Solves the pose of a camera on its parent, from an assumed one (4, 4).
 
     Raises:
         ValueError: Too few poses can be used, or all together do not determine the pose.
@@ -183,11 +177,7 @@ def solve_clouds(pairs: Sequence[CloudPair], T_parent_camera: Matrix) -> CloudFi
 def _used(
     pairs: Sequence[CloudPair], T_parent_camera: Matrix, within_m: float
 ) -> dict[int, _Correspondences]:
-    """Returns the correspondences of each pose with enough of them, by number.
-
-    Raises:
-        ValueError: There are too few poses.
-    """
+    """Returns the correspondences of each pose with enough of them, by number."""
     found = {each.pose: _correspondences(each, T_parent_camera, within_m) for each in pairs}
     used = {number: one for number, one in found.items() if len(one.points) >= FEWEST_POINTS}
     if len(used) < FEWEST_ALIGNED:
@@ -200,11 +190,7 @@ def _used(
 
 
 def _initial(pairs: Sequence[CloudPair], T_parent_camera: Matrix) -> Matrix:
-    """Returns the camera pose from the first pose whose clouds can be aligned.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Returns the camera pose from the first pose whose clouds can be aligned."""
     reasons = []
     for each in pairs:
         T_base_camera = each.T_base_parent @ T_parent_camera
@@ -213,7 +199,7 @@ def _initial(pairs: Sequence[CloudPair], T_parent_camera: Matrix) -> Matrix:
         if move.T is not None:
             return np.asarray(inverse(each.T_base_parent) @ move.T @ T_base_camera)
         reasons.append(f"pose {each.pose}: {move.rejected}")
-    shown = "; ".join(reasons[:3]) or "there are no poses"
+    shown = "; ".join(reasons[:3]) or "no pose was reached"
     raise ValueError(
         f"the clouds could be aligned at no pose. {shown}. Put objects on the table that both "
         "cameras see."
@@ -241,11 +227,7 @@ def _solved(equations: Sequence[tuple[Floats, Floats]]) -> Matrix:
     """Returns the motion (4, 4) of the camera in its own frame that solves all equations."""
     H = sum(each[0] for each in equations)
     g = sum(each[1] for each in equations)
-    change = -np.linalg.lstsq(np.asarray(H), np.asarray(g), rcond=1e-12)[0]
-    angle = float(np.linalg.norm(change[:3]))
-    return pose(
-        change[3:], rotation_about(change[:3] / angle, angle) if angle > 1e-12 else np.eye(3)
-    )
+    return motion_of(-np.linalg.lstsq(np.asarray(H), np.asarray(g), rcond=1e-12)[0])
 
 
 def _standard_error(equations: Sequence[tuple[Floats, Floats]]) -> tuple[float, float]:

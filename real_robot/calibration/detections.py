@@ -24,7 +24,6 @@ class BoardPose:
     """The board in one image.
 
     Attributes:
-        pose: Number of the arms' pose, from 1.
         T_parent_carrier: (4, 4) frame of the board's carrier in that of the camera's parent,
             metres.
         points: (N, 3) detected corners in the board's frame, metres.
@@ -46,14 +45,7 @@ class BoardPose:
 def locate_board(
     number: int, T_parent_carrier: Matrix, board: Board, detection: Detection, intrinsics: Floats
 ) -> BoardPose:
-    """Solves the pose of the board from one image.
-
-    Args:
-        number: Number of the arms' pose.
-        T_parent_carrier: (4, 4), see `carrier_pose`.
-        board: The board.
-        detection: Detected corners.
-        intrinsics: (3, 3) of the image.
+    """Solves the pose of the board from one image; for `T_parent_carrier` see `carrier_pose`.
 
     Raises:
         ValueError: The image cannot be used, with the reason.
@@ -125,11 +117,7 @@ def rms(vectors: Floats) -> float:
 def carrier_pose(embodiment: Embodiment, parent: str, carrier: str | None, q: Vector) -> Matrix:
     """Returns the frame (4, 4) of the board's carrier in that of the camera's parent.
 
-    Args:
-        embodiment: Embodiment of the arms.
-        parent: Parent of the camera: `world`, or an arm.
-        carrier: Arm that holds the board; None: it stands still.
-        q: (J,) joints.
+    The parent is `world` or an arm. The carrier is an arm; None: the board stands still.
     """
     frames: dict[str, Matrix] = {WORLD: np.eye(4), **embodiment.forward_kinematics(q)}
     return np.asarray(inverse(frames[parent]) @ frames[carrier or WORLD])

@@ -163,15 +163,15 @@ def _refined(
 
 def _moved(start: Pair, change: Floats) -> Pair:
     """Returns both poses, moved in their own frames by (w_X, t_X, w_Y, t_Y, ...)."""
-    X, Y = (T @ _motion(change[place : place + 6]) for T, place in zip(start, (0, 6), strict=True))
-    return X, Y
+    X, Y = start
+    return X @ motion_of(change[:6]), Y @ motion_of(change[6:12])
 
 
-def _motion(change: Floats) -> Matrix:
+def motion_of(change: Floats) -> Matrix:
     """Returns the motion (4, 4) of a rotation vector and a translation (6,)."""
     angle = float(np.linalg.norm(change[:3]))
     return pose(
-        change[3:6], rotation_about(change[:3] / angle, angle) if angle > 1e-12 else np.eye(3)
+        change[3:], rotation_about(change[:3] / angle, angle) if angle > 1e-12 else np.eye(3)
     )
 
 

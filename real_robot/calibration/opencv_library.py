@@ -29,20 +29,12 @@ def opencv() -> ModuleType:
 
 
 def optimisation() -> ModuleType:
-    """Imports `scipy.optimize`.
-
-    Raises:
-        ValueError: SciPy is not installed or cannot be loaded.
-    """
+    """Imports `scipy.optimize`."""
     return _imported("scipy.optimize", "SciPy")
 
 
 def neighbours() -> ModuleType:
-    """Imports `scipy.spatial`.
-
-    Raises:
-        ValueError: SciPy is not installed or cannot be loaded.
-    """
+    """Imports `scipy.spatial`."""
     return _imported("scipy.spatial", "SciPy")
 
 

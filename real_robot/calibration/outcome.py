@@ -26,7 +26,6 @@ class Outcome:
 
     Attributes:
         camera: Entry of the calibration file; None if the result is not valid.
-        summary: Section of the page.
     """
 
     camera: CalibratedCamera | None
@@ -44,14 +43,7 @@ class _Solution:
 
 
 def outcome_of(captures: CaptureSet, name: str, identity: Identity, date: str) -> Outcome:
-    """Solves the calibration of one camera.
-
-    Args:
-        captures: All images.
-        name: Name of the camera.
-        identity: Identity of the camera.
-        date: Date of the images.
-    """
+    """Solves the calibration of one camera."""
     images = [image for image in captures.images if image.camera == name]
     mount = next(mount for mount in captures.embodiment.cameras if mount.name == name)
     board = captures.settings.method is Method.BOARD
@@ -138,11 +130,7 @@ def _solve_board(captures: CaptureSet, name: str) -> _Solution:
 
 
 def _check_fit(fit: Fit, square_mm: float) -> None:
-    """Checks the size of the board and the standard deviation.
-
-    Raises:
-        ValueError: The fit is not valid, with the reason.
-    """
+    """Checks the size of the board and the standard deviation."""
     if abs(fit.scale - 1.0) > WORST_SCALE:
         raise ValueError(
             f"by the motions of the arms a square of the board is {square_mm * fit.scale:.1f} mm "

@@ -19,18 +19,16 @@ LEAST_TURN_DEG = 20.0
 LEAST_ACROSS_DEG = 10.0
 
 
-def check_pose_variety(frames: Sequence[Matrix], fewest: int = FEWEST_POSES) -> str:
+def check_pose_variety(frames: Sequence[Matrix]) -> str:
     """Checks the variety of poses and describes it.
 
-    Args:
-        frames: (4, 4) frames of the board's carrier in that of the camera's parent.
-        fewest: Least number of poses.
+    The frames (4, 4) are those of the board's carrier in the frame of the camera's parent.
 
     Raises:
         ValueError: The poses are too few, too similar, or rotated about one axis only.
     """
-    if len(frames) < fewest:
-        raise ValueError(f"the board was seen from {len(frames)} poses; needed: {fewest}.")
+    if len(frames) < FEWEST_POSES:
+        raise ValueError(f"the board was seen from {len(frames)} poses; needed: {FEWEST_POSES}.")
     turns = np.array([_rotation_deg(a, b) for a, b in combinations(frames, 2)])
     largest = float(np.linalg.norm(turns, axis=1).max())
     if largest < LEAST_TURN_DEG:

@@ -20,11 +20,7 @@ _INCH_MM = 25.4
 
 
 def write_board(board: Board, path: Path) -> tuple[float, float]:
-    """Writes a page; returns its width and height in millimetres.
-
-    Args:
-        board: The board.
-        path: File; its ending selects the format, such as .pdf or .svg.
+    """Writes a page, such as a .pdf or .svg file; returns its width and height in millimetres.
 
     Raises:
         ValueError: The format is unknown.

@@ -12,7 +12,6 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.real_robot.calibration.detections import carrier_pose
 from stringline.sim.environment.factory import make_environment
-from stringline.sim.environment.segments import segments
 from stringline.sim.environment.world_cameras import Cameras
 
 _TO_CONTRACT = np.diag([1.0, -1.0, -1.0, 1.0])  # MuJoCo's cameras look along -z with y up.
@@ -44,14 +43,8 @@ class SimulatedCell:
         self._world = make_environment(task, cameras=(), image_size=16)
         made = self._world.task
         self.embodiment: Embodiment = made.embodiment
-        parts = segments(made, self._world.physics)
         self._cameras = Cameras(
-            self._world.physics,
-            self.embodiment.cameras,
-            self._names,
-            size,
-            parts,
-            shifts=made.shifts,
+            self._world.physics, made, self._names, size, segmentation=False, rendering="fast"
         )
         self.contract: Contract = self.embodiment.contract(
             [Camera(name, *size, "simulated") for name in self._names], 50.0

@@ -1,7 +1,7 @@
 """A session that moves the arms from pose to pose and takes images where they rest.
 
-Its plans pass the mailbox and the safety filter like those of a policy, so whatever holds or stops
-a policy holds or stops this session as well.
+Its plans pass the mailbox and the safety filter like those of a policy, so the same reasons hold or
+stop both.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
+from stringline.real_robot.execution.approach import least_jerk
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 
@@ -21,20 +22,16 @@ _PLAN_S = 2.0
 _SHORTEST_S = 0.8  # Shortest motion.
 _PEAK_SPEED = 1.875  # Largest speed over mean speed of the motion with the least jerk.
 _STILL = 0.004  # rad; servos flicker by a tick of 0.0015 to both sides.
-_ARRIVED = 0.1  # rad; gravity and play may keep real arms from a pose by more than nothing.
+_ARRIVED = 0.1  # rad; gravity and play may keep real arms from a pose.
 _PATH_POINTS = 12
 _NEAR = 0.5  # rad, as for a policy's first action.
 
 
 @dataclass(frozen=True, eq=False)
 class _Motion:
-    """A motion between two poses at rest with the least jerk.
+    """A motion between two poses (J,) at rest with the least jerk.
 
-    Attributes:
-        start: (J,).
-        goal: (J,).
-        begins: Start time on the clock of the observations, s.
-        seconds: Duration.
+    It begins at `begins` (s) on the clock of the observations.
     """
 
     start: Vector
@@ -45,24 +42,17 @@ class _Motion:
     def at(self, times: Vector) -> Vector:
         """Returns the joints (T, J) at times (T,)."""
         share = np.clip((times - self.begins) / self.seconds, 0.0, 1.0)
-        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[:, None]
-        return np.asarray(self.start + smooth * (self.goal - self.start))
+        return np.asarray(self.start + least_jerk(share) * (self.goal - self.start))
 
 
 class PoseVisit:
     """Visits poses one after the other.
 
-    Grippers keep the openings at which they are found, whatever the poses give.
+    Grippers keep their openings, instead of those in the poses.
 
     Args:
-        embodiment: Embodiment of the arms.
-        control_hz: Actions per second.
-        settings: Settings of the calibration, with poses.
+        settings: Settings with poses.
         take: Receives the number of the pose, from 1, and the observation of each image.
-        report: Receives lines for the operator.
-
-    Attributes:
-        reached: Number of poses reached.
     """
 
     def __init__(
@@ -178,15 +168,7 @@ class PoseVisit:
 def check_reachable(
     poses: Sequence[Vector] | Vector, embodiment: Embodiment, limits: SafetyLimits
 ) -> str:
-    """Checks poses, and the straight paths between them, before anything moves.
-
-    Args:
-        poses: (J,) each.
-        embodiment: Embodiment of the arms.
-        limits: Limits of the safety filter.
-
-    Returns:
-        A description.
+    """Checks poses (J,), and the straight paths between them, and describes them.
 
     Raises:
         ValueError: A pose is beyond a limit, or on a path an arm touches the table, a wall, or the
@@ -211,14 +193,9 @@ def check_reachable(
 def check_first_motion(
     start: Vector, pose: Vector, embodiment: Embodiment, limits: SafetyLimits, *, near: bool
 ) -> None:
-    """Checks the straight path from where the arms stand to the first pose, before they move.
+    """Checks the straight path from the measured joints (J,) to the first pose (J,).
 
-    Args:
-        start: (J,) measured joints.
-        pose: (J,) first pose.
-        embodiment: Embodiment of the arms.
-        limits: Limits of the safety filter.
-        near: Whether the path must be short, because nothing has moved the arms to a known pose.
+    If `near`, the path must be short, because no motion to a known pose came before.
 
     Raises:
         ValueError: The path is too long, or on it an arm touches the table, a wall, or the other

@@ -14,9 +14,6 @@ class BoundedCalls:
     A late call cannot be ended. Its thread is abandoned together with the objects of the call,
     which must not be used any more. It ends when the call returns, or with the process.
 
-    Args:
-        name: Name of the thread.
-
     Attributes:
         late: Whether a call was late; no further calls are made then.
     """

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount, Embodiment
 from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.yaml_file import read_yaml
 from stringline.real_robot.cameras.camera import CameraError
 
 Matrix = NDArray[np.float64]
@@ -36,7 +37,6 @@ class CalibratedCamera:
     """The calibration of one camera.
 
     Attributes:
-        serial: Serial number of the camera.
         parent: Parent frame: `world`, or the arm of whose gripper (TCP) frame it is.
         T_parent_camera: (4, 4) camera frame (x right, y down, z forward) to parent frame, metres.
         size: Rows and columns of its images.
@@ -130,34 +130,19 @@ class CalibratedCamera:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The calibrations in a file.
-
-    Attributes:
-        cameras: Calibrations by the name of the camera.
-        allowed_mm: Largest accepted residual of positions.
-        allowed_deg: Largest accepted residual of angles.
-    """
+    """The calibrations in a file, by the name of the camera."""
 
     cameras: Mapping[str, CalibratedCamera]
-    allowed_mm: float = _ALLOWED_MM
-    allowed_deg: float = _ALLOWED_DEG
 
     @classmethod
     def read(cls, path: Path, embodiment: Embodiment) -> Self:
         """Reads a file.
 
         Raises:
-            ValueError: The file cannot be read, or is of another version or embodiment, or has
-                cameras that the embodiment lacks or has in another frame.
+            ValueError: The file is invalid, or is of another version or embodiment, or has cameras
+                that the embodiment lacks or has in another frame.
         """
-        try:
-            found = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"The calibration file {path} cannot be read: {getattr(error, 'strerror', error)}."
-            ) from error
-        except yaml.YAMLError as error:
-            raise ValueError(f"The calibration file {path} is not valid YAML: {error}.") from error
+        found = read_yaml("The calibration file", path)
         cameras = found.get("cameras") if isinstance(found, dict) else None
         if (
             not isinstance(cameras, dict)
@@ -191,12 +176,9 @@ class Calibration:
         write_file(path, text.encode())
 
     def check(self, name: str, serial: str, size: tuple[int, int] | None = None) -> str:
-        """Checks that a calibration applies to a camera, and returns its residuals as text.
+        """Checks that a calibration applies to a connected camera; returns its residuals as text.
 
-        Args:
-            name: Name of a calibrated camera.
-            serial: Serial number of the connected camera.
-            size: Rows and columns of its images; None if these are drawn in any size.
+        The size is rows and columns of its images; None if these are drawn in any size.
 
         Raises:
             CameraError: The serial number or the size differs, or the residual is too large.
@@ -212,18 +194,17 @@ class Calibration:
                 f"{camera.size[1]}x{camera.size[0]}."
             )
         residual = f"residual {camera.residual_mm:g} mm, {camera.residual_deg:g} degrees"
-        if not (camera.residual_mm <= self.allowed_mm and camera.residual_deg <= self.allowed_deg):
+        if not (camera.residual_mm <= _ALLOWED_MM and camera.residual_deg <= _ALLOWED_DEG):
             raise CameraError(
-                f"its calibration has a {residual}; allowed: {self.allowed_mm:g} mm, "
-                f"{self.allowed_deg:g} degrees."
+                f"its calibration has a {residual}; allowed: {_ALLOWED_MM:g} mm, "
+                f"{_ALLOWED_DEG:g} degrees."
             )
         return f"calibrated, {residual}"
 
     def without(self, names: Collection[str]) -> "Calibration":
         """Returns the calibration of all other cameras."""
-        return replace(
-            self,
-            cameras={name: camera for name, camera in self.cameras.items() if name not in names},
+        return Calibration(
+            {name: camera for name, camera in self.cameras.items() if name not in names}
         )
 
     def applied(self, embodiment: Embodiment) -> Embodiment:

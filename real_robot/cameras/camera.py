@@ -37,14 +37,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Identity:
-    """Properties that a running camera reports.
+    """Properties that a running camera reports; the size is that of its own images.
 
     Attributes:
         serial: Serial number; empty if unknown.
-        height: Rows of its own images.
-        width: Columns.
-        hz: Nominal rate, images per second.
-        description: Further properties, such as its model.
     """
 
     serial: str

@@ -20,10 +20,7 @@ _SLOWEST_SHARE = 0.8
 def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibration | None) -> None:
     """Waits for each camera and checks it against its configuration and calibration.
 
-    Args:
-        cameras: Started, but without automatic restarts, which would hide failures.
-        checklist: Shows the results.
-        calibration: Measured camera poses; None without a calibration file.
+    The cameras are started, but without automatic restarts, which would hide failures.
     """
     for handle in cameras.handles:
         settings = handle.settings
@@ -69,12 +66,7 @@ def check_rate(handle: CameraHandle) -> float:
 
 
 class CameraReport:
-    """Reports when the arms hold for lack of new images, and when these arrive again.
-
-    Args:
-        names: Names of the cameras.
-        report: Shows a line.
-    """
+    """Reports when the arms hold for lack of new images, and when these arrive again."""
 
     def __init__(self, names: Sequence[str], report: Callable[[str], None]) -> None:
         self._names = tuple(names)

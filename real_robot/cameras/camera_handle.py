@@ -20,12 +20,9 @@ class CameraHandle:
     """One camera and its process.
 
     Args:
-        settings: Settings of the camera.
-        liveness: Liveness of all cameras.
-        place: Index of this camera among them.
+        place: Index of this camera in `liveness`.
 
     Attributes:
-        settings: As given.
         problem: Why the last process failed; empty while it runs.
         identity: Reported properties of the camera; None before the report.
         started: Start of the last process, seconds of the monotonic clock.

@@ -27,14 +27,7 @@ _FOREIGN = ("torch", "mujoco")
 
 @dataclass(frozen=True, eq=False)
 class CameraSetup:
-    """Arguments of the spawned process.
-
-    Attributes:
-        settings: Settings of the camera.
-        memory: Memory of its ring.
-        liveness: Liveness of all cameras.
-        place: Index of this camera among them.
-    """
+    """Arguments of the spawned process; `place` is the index of the camera in `liveness`."""
 
     settings: CameraSettings
     memory: Memory

@@ -6,8 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from stringline.datasets.contract.argument_checks import (
     COUNT,
     FINITE,
@@ -15,6 +13,7 @@ from stringline.datasets.contract.argument_checks import (
     POSITIVE,
     unknown_name,
 )
+from stringline.datasets.files.yaml_file import read_yaml
 
 
 class CameraDriver(StrEnum):
@@ -28,18 +27,13 @@ class CameraDriver(StrEnum):
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """Settings of one camera.
+    """Settings of one camera; height, width and rate are those of its own images.
 
     Attributes:
         name: Name in the contract, and of a camera mount of the embodiment.
-        driver: Its driver.
         serial: Required serial number; empty accepts any.
         source: Port, file or address if the driver needs one. A RealSense recording (.db3) is
             played in place of the camera.
-        height: Rows of its own images.
-        width: Columns.
-        hz: Images per second.
-        depth: Whether depth is captured.
         intrinsics: fx, fy, cx, cy in pixels of its own images, for drivers that do not report them;
             empty if unknown.
         fovy_deg: Vertical field of view to which images are cropped; None keeps as much as the
@@ -143,12 +137,7 @@ def read_cameras(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: The file cannot be read, or does not describe cameras.
     """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ValueError(f"The cameras file {path} cannot be read: {error.strerror}.") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"The cameras file {path} is not valid YAML: {error}.") from error
+    found = read_yaml("The cameras file", path)
     if (
         not isinstance(found, dict)
         or not found

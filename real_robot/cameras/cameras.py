@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -102,10 +101,6 @@ class _Watchdog:
 class Cameras:
     """A context manager that starts and ends a process for each camera.
 
-    Args:
-        settings: Settings of the cameras, with distinct names.
-        policy: Time-outs and restarts.
-
     Attributes:
         liveness: Capture time of the newest image of each camera, in shared memory.
         handles: Handles on the processes, in the order of the settings.
@@ -134,12 +129,7 @@ class Cameras:
             handle.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -22,12 +22,7 @@ class DeviceClock:
         self._stamp = float("-inf")
 
     def captured(self, stamp: float, received: float) -> float:
-        """Returns the capture time of an image on the clock of the host, seconds.
-
-        Args:
-            stamp: Stamp of the camera, seconds.
-            received: Arrival on the clock of the host, seconds.
-        """
+        """Returns the capture time (s) of an image that was `received` on the host's clock."""
         if stamp < self._stamp:
             self._delays.clear()
         self._stamp = stamp

@@ -31,12 +31,7 @@ def ring_memory(settings: CameraSettings) -> Memory:
 
 
 class FrameRing:
-    """One end of a ring.
-
-    Args:
-        memory: Result of `ring_memory`.
-        settings: Settings of the camera.
-    """
+    """One end of a ring."""
 
     def __init__(self, memory: Memory, settings: CameraSettings) -> None:
         self._layout = frame_layout(settings)

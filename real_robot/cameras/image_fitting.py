@@ -14,9 +14,6 @@ class Fitting:
     The crop is the largest one with the aspect ratio, or the one with the configured vertical field
     of view. Colours are averaged over areas; depth is taken at the nearest pixel, since a mean of
     two surfaces is neither.
-
-    Args:
-        settings: Settings of the camera.
     """
 
     def __init__(self, settings: CameraSettings) -> None:

@@ -12,7 +12,7 @@ _EMULATED_SIZE = (128, 128)
 
 
 def _check_distinct(cameras: Collection[CameraSettings]) -> None:
-    """Checks that several RealSense cameras have serial numbers, which tell them apart."""
+    """Checks that several RealSense cameras have serial numbers, which distinguish them."""
     live = [
         camera
         for camera in cameras

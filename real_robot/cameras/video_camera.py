@@ -99,13 +99,13 @@ class VideoCamera:
 
     def _open(self) -> Identity:
         settings = self._settings
-        asked = (
+        options = (
             {"video_size": f"{settings.width}x{settings.height}", "framerate": f"{settings.hz:g}"}
             if self._live
             else {}
         )
         self._container = av.open(
-            settings.source, format="v4l2" if self._live else None, options=asked
+            settings.source, format="v4l2" if self._live else None, options=options
         )
         stream = self._container.streams.video[0]
         # Each of several threads would hold back an image.
@@ -128,12 +128,7 @@ class VideoCamera:
 
 
 def serial_of(device: Path, system: Path = _SYSTEM) -> str:
-    """Returns the serial number of the USB device of a video port; empty without one.
-
-    Args:
-        device: Port such as /dev/video0, or a link to it.
-        system: Folder in which the kernel lists video ports.
-    """
+    """Returns the serial number of the USB device of a video port, such as /dev/video0, or ""."""
     with contextlib.suppress(OSError):
         # The port belongs to an interface of the device; the device has the number.
         return (

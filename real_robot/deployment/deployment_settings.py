@@ -14,7 +14,7 @@ from stringline.sim.worlds.task_settings import TaskSettings
 
 
 class DeploymentMode(StrEnum):
-    """What commands the arms."""
+    """The source of the commands."""
 
     RUN = "run"  # A policy moves the arms.
     DRY_RUN = "dry_run"  # A policy plans, the filter computes commands, and none is sent.
@@ -27,7 +27,7 @@ class DeploymentMode(StrEnum):
         """Returns the mode of that name.
 
         Raises:
-            ValueError: There is none; the message names the nearest.
+            ValueError: The name is unknown; the message has the nearest.
         """
         if name not in {mode.value for mode in cls}:
             raise unknown_name("mode of deployment", name, [mode.value for mode in cls])
@@ -39,21 +39,16 @@ class DeploymentSettings:
     """Settings of `configs/deploy.yaml`, without those of a calibration.
 
     Attributes:
-        mode: What commands the arms.
-        robot: The robot.
+        mode: Source of the commands.
         task: The task, whose world an emulated robot has.
         checkpoint: Folder or name of a checkpoint, or address of a policy server.
-        execution: How plans are executed.
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
         seed: Seed of the policy and of the emulated world.
         prompt: Instruction to the policy; None: that of the task.
-        seconds: Longest time of a run in real time.
-        options: Options of the emulated world.
         take_over: Whether a person may take over with leader arms.
         view: Target of the live view, see `LiveView`; None: no view.
-        output: Folder of results.
         record: Episode store for recordings; None: no recording.
-        log: What the incident recorder keeps; None: nothing.
+        log: Settings of the incident logs; None: no log.
     """
 
     mode: DeploymentMode
@@ -79,14 +74,7 @@ class DeploymentSettings:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads the settings of a configuration.
-
-        Args:
-            plain: `configs/deploy.yaml`, resolved.
-
-        Raises:
-            ValueError: A setting is unknown or out of range.
-        """
+        """Reads the settings of a configuration."""
         settings = {name: value for name, value in plain.items() if name != "calibration"}
         chosen = known_settings("a deployment", settings, cls)
         log = dict(chosen.pop("log", {}))

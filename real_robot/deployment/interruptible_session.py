@@ -17,7 +17,6 @@ class InterruptibleSession:
     returned. The caller drops a plan that was interrupted.
 
     Args:
-        session: Session of the policy.
         stop: Returns whether the operator stops the arms; called many times a second.
         brake: Brakes the arms; called at most once in a plan.
     """

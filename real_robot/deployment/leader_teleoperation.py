@@ -39,8 +39,6 @@ class TeleopEpisode:
     """Counts of an episode of teleoperation.
 
     Attributes:
-        seconds: Duration.
-        targets: Targets sent to the followers.
         pauses: Number of holds because the leaders fell silent or the filter had a reason.
         late: Cycles that the device process skipped.
         counts: Cycles in which each reason of the safety filter acted.
@@ -61,8 +59,6 @@ class Teleoperation:
     Args:
         leaders: Connected leaders.
         device: Device process of the followers: connected and armed, in real time.
-        embodiment: Embodiment of the followers.
-        control_hz: Targets per second.
         agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
     """
 
@@ -102,10 +98,7 @@ class Teleoperation:
     ) -> bool:
         """Waits for a person to bring the leaders to the followers; returns whether they agree.
 
-        Args:
-            patience_s: Longest wait.
-            stop: Ends the wait.
-            report: Receives a line whenever another joint has the largest distance.
+        `report` receives a line whenever another joint has the largest distance.
         """
         deadline = time.monotonic() + patience_s
         reported = ""
@@ -123,11 +116,7 @@ class Teleoperation:
         return False
 
     def approach(self, seconds: float) -> None:
-        """Moves the followers, grippers included, slowly to the leaders.
-
-        Raises:
-            RuntimeError: A fault, or they do not arrive.
-        """
+        """Moves the followers, grippers included, slowly to the leaders."""
         pose = self.target_of(self._leaders.read(time.monotonic))
         Approach(self._device, self._embodiment).to(pose, seconds, "the pose of the leaders")
 
@@ -140,13 +129,6 @@ class Teleoperation:
         report: Callable[[DeviceState, float], None],
     ) -> TeleopEpisode:
         """Lets the leaders lead until the time is over, `stop`, or a fault.
-
-        Args:
-            seconds: Longest time.
-            stop: Called in every period.
-            record: Receives the followers' state and the target (J,) of every period in which
-                they are led.
-            report: Receives the newest state and the seconds so far, in every period.
 
         Raises:
             ValueError: Leaders and followers do not agree at the beginning.
@@ -184,7 +166,7 @@ class Teleoperation:
         After a hold, leaders and followers must agree again.
         """
         leader = self._leaders.read(time.monotonic)
-        # A hold for want of a target is one that this class asked for.
+        # The filter also holds without a target of this class; that is not a pause.
         held = state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
         if held or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
             episode.pauses += self._target is not None

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -53,17 +52,7 @@ _JPEG_QUALITY = 85
 
 @dataclass(frozen=True, eq=False)
 class ViewSetup:
-    """Arguments of the process.
-
-    Attributes:
-        ring: Memory of the device process's ring.
-        cycle: Layout of a cycle's record.
-        period_s: Period of the device process.
-        frames: Memory of the queue of images.
-        contract: Contract with the cameras to show.
-        embodiment: Embodiment of the arms.
-        where: `spawn`, a file, or the address of a viewer.
-    """
+    """Arguments of the process, see `LiveView`; `cycle` is the layout of a cycle's record."""
 
     ring: Memory
     cycle: np.dtype[np.void]
@@ -79,12 +68,8 @@ class LiveView:
 
     Args:
         device: Device process with an incident log, whose ring is read.
-        contract: Contract with the cameras to show.
-        embodiment: Embodiment of the arms.
         where: `spawn` opens a viewer, FILE.rrd writes a recording, rerun+http://HOST:PORT/proxy
             sends to a running viewer.
-        period_s: Period of the device process.
-        frame_hz: Images per second.
 
     Raises:
         ValueError: The device process has no log, rerun is not installed, or `where` is invalid.
@@ -127,12 +112,7 @@ class LiveView:
         self._child.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._child.end()
 
     def look(self, state: DeviceState, frames: FrameSource) -> None:
@@ -168,7 +148,7 @@ def viewing(
     period_s: float,
     frame_hz: float,
 ) -> Iterator[Callable[[DeviceState], None]]:
-    """Shows a deployment in a live view, or nowhere if `where` is None; see `LiveView`.
+    """Shows a deployment in a live view, unless `where` is None; see `LiveView`.
 
     Yields:
         A function that takes every state shown elsewhere.
@@ -195,9 +175,7 @@ def run_view(setup: ViewSetup, connection: Connection) -> None:
     else:
         stream.connect_grpc(setup.where)
     view = Drawing(setup, rerun, stream)
-    while not connection.poll(
-        _READ_EVERY_S
-    ):  # Whatever comes, the end of the pipe most of all, means the end.
+    while not connection.poll(_READ_EVERY_S):  # A message, or the end of the pipe, ends the view.
         view.look()
         if (held := resident(os.getpid())) is not None and held.private > _MOST_BYTES:
             log.warning(
@@ -212,13 +190,7 @@ def run_view(setup: ViewSetup, connection: Connection) -> None:
 
 
 class Drawing:
-    """Draws new states and images.
-
-    Args:
-        setup: Arguments of the process.
-        rerun: The library.
-        stream: Recording stream of the library.
-    """
+    """Draws new states and images."""
 
     def __init__(self, setup: ViewSetup, rerun: Any, stream: Any) -> None:
         self._rerun = rerun
@@ -235,7 +207,7 @@ class Drawing:
             stream.log(f"world/grippers/{arm}", rerun.TransformAxes3D(_AXES_M), static=True)
 
     def look(self) -> None:
-        """Draws the newest state and the newest images, if there are new ones."""
+        """Draws the newest state and the newest images, if they are new."""
         before = self._watch.cycles
         self._watch.update()
         if (record := self._watch.newest) is None or self._watch.cycles == before:

@@ -28,9 +28,6 @@ class PolicyDeployment:
 
     Args:
         settings: Settings of the deployment, in the mode `run`, `dry_run` or `shadow`.
-
-    Raises:
-        ValueError: Settings contradict each other.
     """
 
     def __init__(self, settings: DeploymentSettings) -> None:
@@ -40,11 +37,7 @@ class PolicyDeployment:
         self._dry = settings.mode is DeploymentMode.DRY_RUN
 
     def run(self) -> bool:
-        """Checks, runs the episode and reports its result; returns whether the task was done.
-
-        Raises:
-            ValueError: A check failed.
-        """
+        """Checks, runs the episode and reports its result; returns whether the task was done."""
         settings = self._settings
         mode = "" if settings.mode is DeploymentMode.RUN else f", mode {settings.mode}"
         print_line(f"Deploying to {self._factory.name}{mode}")
@@ -114,7 +107,7 @@ class PolicyDeployment:
         self, policy: Policy, robot: ArmedRobot
     ) -> AbstractContextManager[Recording | None]:
         settings = self._settings
-        # Commands of a dry run were not sent, so nothing can be learned from them.
+        # Commands of a dry run were not sent, so they are no training data.
         if settings.record is None or self._dry or robot.device.incidents is None:
             return nullcontext()
         attributes = EpisodeAttributes(
@@ -157,11 +150,11 @@ def _check_settings(settings: DeploymentSettings) -> None:
         check_view(settings.view)
     if settings.robot.lock_step and settings.execution.delay_s == MEASURED:
         raise ValueError(
-            "In lock-step the world waits for the policy, so there is no delay to measure: give "
+            "In lock-step the world waits for the policy, so a delay cannot be measured: give "
             "execution.delay_s in seconds, or run in real time with robot.lock_step=false."
         )
     shadow = settings.mode is DeploymentMode.SHADOW
     if settings.robot.lock_step and (shadow or settings.take_over):
         raise ValueError("mode=shadow and take_over=true run in real time: robot.lock_step=false.")
     if settings.take_over and settings.mode is DeploymentMode.DRY_RUN:
-        raise ValueError("A dry run moves no arms, so nobody can take over: take_over=false.")
+        raise ValueError("A dry run moves no arms, so a person cannot take over: take_over=false.")

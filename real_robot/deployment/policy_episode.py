@@ -42,11 +42,6 @@ class PolicyEpisode:
     """One episode of a deployed policy.
 
     Attributes:
-        settings: Settings of the deployment.
-        factory: Builds the parts of the robot.
-        policy: The policy.
-        robot: The robot.
-        recording: Recording of the episode, if there is one.
         view: Receives every state that is shown.
         stack: Ends what the episode starts.
     """
@@ -209,7 +204,7 @@ class PolicyEpisode:
             print_line(f"Commands of all cycles: {self.settings.output / 'commands.csv'}")
 
     def _finish(self, result: RealTimeEpisode) -> bool:
-        """Reports the outcome and commits the recording; returns what `run_in_real_time` does."""
+        """Reports the outcome and commits the recording; for the result see `run_in_real_time`."""
         success = None
         if self.robot.emulator is not None:
             outcome = self.robot.emulator.outcome()

@@ -26,9 +26,6 @@ class Supervision:
     """The operator's side of a run.
 
     Attributes:
-        device: Device process of the arms.
-        embodiment: Embodiment of the arms.
-        keys: Keys of the operator.
         home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
         watchers: Receive the device's recent states, oldest first, several times a second and at
             the end of each segment.
@@ -57,11 +54,11 @@ class Supervision:
         return "; ".join(MESSAGES[key] for key in (*self.active_keys(), Key.RESET, *keep))
 
     def report_keys(self, *, available: bool) -> None:
-        """Prints a description of all keys, or that there is no terminal."""
+        """Prints a description of all keys, or that they need a terminal."""
         print_line(
             f"{self.describe_keys()}."
             if available
-            else "No terminal, hence no operator keys; Ctrl-C makes the arms hold."
+            else "Operator keys need a terminal; Ctrl-C makes the arms hold."
         )
 
 
@@ -70,11 +67,9 @@ class SupervisedRun:
     """One episode, in one segment or, if the operator interrupts it, in several.
 
     Attributes:
-        robot: Runs the policy.
         session: Begins a session of the policy; each segment has its own, since plans made before
             a hold are not valid after it.
         execute_steps: See `RealTimeRobot.run`.
-        supervision: The operator's side.
         total: Counts over all segments.
     """
 
@@ -97,11 +92,6 @@ class SupervisedRun:
 
         The time of a hold does not count. At every end, also by Ctrl-C or an error, the arms brake
         before anything is reported or recorded. A key acts at once, also while the policy plans.
-
-        Args:
-            seconds: Longest time in which the policy acts.
-            done: Returns whether the task is known to be done.
-            report: Receives the newest state and the seconds so far, many times a second.
         """
         while True:
             with braked_after(self.supervision.device):

@@ -35,19 +35,10 @@ ConnectedLeaders = tuple[Teleoperation, LeaderEmulator | None]
 def connect_leaders(
     factory: RobotFactory, device: DeviceProcess, stack: ExitStack, hand: Path | None = None
 ) -> ConnectedLeaders:
-    """Connects the leaders of a robot.
+    """Connects the leaders of a robot, which the stack ends.
 
-    Args:
-        factory: Builds the parts of the robot.
-        device: Connected device process of the followers.
-        stack: Ends the leaders.
-        hand: Motion of emulated leaders; None: none.
-
-    Returns:
-        The teleoperation, and the emulator of emulated leaders.
-
-    Raises:
-        RobotNotReadyError: A leader is not ready.
+    `hand` is the motion of emulated leaders. Returns the teleoperation, and the emulator of
+    emulated leaders.
     """
     settings = factory.settings
     emulator = stack.enter_context(LeaderEmulator(hand=hand)) if settings.emulated else None
@@ -66,9 +57,6 @@ def connect_leaders(
 
 class TeleopDeployment:
     """Lets a person, or a scripted hand on emulated leaders, lead a robot and records the episode.
-
-    Args:
-        settings: Settings of the deployment.
 
     Raises:
         ValueError: Settings contradict each other.
@@ -98,9 +86,6 @@ class TeleopDeployment:
 
         Returns:
             Whether the episode was recorded without a fault and, on emulated arms, successful.
-
-        Raises:
-            ValueError: A check failed.
         """
         print_line(f"Leading {self._factory.name}")
         checklist = Checklist()
@@ -150,10 +135,10 @@ class TeleopDeployment:
         print_line(
             "q ends the episode and keeps it."
             if keys.available
-            else "No terminal, hence no operator keys; Ctrl-C ends without a recording."
+            else "Operator keys need a terminal; Ctrl-C ends without a recording."
         )
         if not self._couple(leaders, keys):
-            print_line("Leaders and followers were not brought together; nothing was recorded.")
+            print_line("Leaders and followers do not agree; no episode was recorded.")
             return False
         recorder = self._recorder(robot.device, stack)
         if hand is not None:
@@ -213,7 +198,7 @@ class TeleopDeployment:
     def _finish(
         self, episode: TeleopEpisode, recorder: DeploymentRecorder, emulator: Emulator | None
     ) -> bool:
-        """Reports the episode and stores it; returns what `run` does."""
+        """Reports the episode and stores it; for the result see `run`."""
         print_line(
             f"{episode.targets} targets in {episode.seconds:.1f} s, {episode.pauses} pauses of the "
             f"leaders, {episode.late} late cycles."
@@ -228,7 +213,7 @@ class TeleopDeployment:
         about = {"fault": episode.fault, "pauses": episode.pauses, "late_cycles": episode.late}
         recorded = recorder.commit(success, about)
         if recorded.problem:
-            print_line(f"Nothing was recorded: {recorded.problem}.")
+            print_line(f"No episode was recorded: {recorded.problem}.")
         else:
             print_line(
                 f"Recorded {recorded.steps} steps as {recorded.name} in {self._store}; "
@@ -251,6 +236,6 @@ class TeleopDeployment:
             attributes,
             self._factory.embodiment,
             frame_hz=self._settings.task.frame_hz,
-            asked=True,
+            unfiltered=True,
         )
         return stack.enter_context(recorder)

@@ -1,1 +1,1 @@
-"""The device process, which alone speaks with the arms: loop, state, timing and its twin."""
+"""The device process, which alone communicates with the arms: loop, state, timing and its twin."""

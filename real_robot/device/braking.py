@@ -10,11 +10,7 @@ from stringline.real_robot.safety.reasons import Mode
 
 @contextmanager
 def braked_after(device: DeviceProcess) -> Iterator[None]:
-    """Brakes the arms at the end of the block, also after an error or Ctrl-C.
-
-    Raises:
-        DeviceError: The block ended without an error, but the device process has ended.
-    """
+    """Brakes the arms at the end of the block, also after an error or Ctrl-C."""
     with braked_on_error(device):
         yield
     brake(device)
@@ -32,10 +28,6 @@ def braked_on_error(device: DeviceProcess) -> Iterator[None]:
 
 
 def brake(device: DeviceProcess) -> None:
-    """Drops the plan in force. A fault stays: the arms hold, and only an operator resets it.
-
-    Raises:
-        DeviceError: The device process has ended.
-    """
+    """Drops the plan in force. A fault stays: the arms hold, and only an operator resets it."""
     if device.latest().mode is not Mode.FAULT:
         device.begin()

@@ -25,12 +25,6 @@ class DeviceLoop:
 
     Args:
         driver: Connected and armed by the caller.
-        embodiment: The arms.
-        limits: Limits of the safety filter.
-        period_s: Period of a cycle, seconds.
-        chunks: Mailbox of incoming chunks.
-        states: Mailbox of published states.
-        state_layout: Layout of a state.
         log: Records all events, or None.
         silence_s: Returns the time since the last heartbeat of the supervisor; None in lock-step.
         image_ages_s: Returns the age of the newest image of each camera; None in lock-step, or
@@ -76,12 +70,9 @@ class DeviceLoop:
     def begin(self, session: int, clock: Clock, acknowledged: Reason | None = None) -> None:
         """Begins an episode at the measured pose and drops all chunks.
 
-        Args:
-            session: Number of the episode, which its chunks bear.
-            clock: Clock of the measurement.
-            acknowledged: Fault reasons to reset; others stay a fault, and events that drivers
-                report only once are checked in the first cycle. None: all faults and events are
-                dropped, as in a new world.
+        Resets the fault reasons in `acknowledged`. Others stay a fault, and events that drivers
+        report only once are checked in the first cycle. None: all faults and events are dropped, as
+        in a new world.
         """
         self._sampler.clear()
         self._chunks.fresh()

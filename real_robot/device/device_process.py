@@ -8,7 +8,6 @@ import json
 import logging
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Self
 
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -48,19 +47,12 @@ class DeviceProcess:
 
     Args:
         driver: Not connected. The process gets a copy; this one is never used.
-        embodiment: The arms.
-        limits: Limits of the safety filter.
-        period_s: Period of a cycle, seconds.
         lock_step: Whether cycles run on request instead of by the clock.
         log: Where incident logs are written; None: no ring and no logs.
         cameras: Monitored cameras; the arms hold without fresh images of all of them.
 
     Attributes:
-        servos: Names of the servos.
-        arms: Names of the arms.
         incidents: Handle on the incident recorder, None without a log.
-        limits: As given.
-        cameras: Names of the monitored cameras.
         acknowledged: Fault reasons known to the operator; the next `begin` resets no others.
     """
 
@@ -108,20 +100,11 @@ class DeviceProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def connect(self) -> None:
-        """Starts the process, which opens the ports and checks the robot.
-
-        Raises:
-            RobotNotReadyError: The robot has problems; it lists all of them.
-        """
+        """Starts the process, which opens the ports and checks the robot."""
         if self.incidents is not None:
             self.incidents.start()
         self._heartbeat.start()
@@ -131,11 +114,7 @@ class DeviceProcess:
     def arm(self) -> list[str]:
         """Turns torque on at the measured position and begins the first episode.
 
-        Returns:
-            Remarks for the operator, a sentence each.
-
-        Raises:
-            RobotNotReadyError: A servo refuses.
+        Returns remarks for the operator, a sentence each.
         """
         return self._request(b"arm")
 
@@ -155,14 +134,8 @@ class DeviceProcess:
     ) -> None:
         """Puts a chunk into the mailbox; the newest one is followed.
 
-        Args:
-            chunk: Plan.
-            image_age_s: Age of the oldest image at the time of the observation.
-            observed_s: Time of the observation on the clock of the states; None: the time of the
-                first action.
-
-        Raises:
-            ValueError: The chunk is too long, or for another number of joints.
+        `image_age_s` is the age of the oldest image at the time of the observation. `observed_s` is
+        that time on the clock of the states; None: the time of the first action.
         """
         self._chunks.put(chunk_record(chunk, self._session, self._joints, image_age_s, observed_s))
 

@@ -45,14 +45,9 @@ def chunk_record(
     image_age_s: float = 0.0,
     observed_s: float | None = None,
 ) -> Record:
-    """Returns a chunk as a record. Its values are checked by the receiver.
+    """Returns a chunk of up to 256 actions (T, joints) as a record; see `DeviceProcess.send`.
 
-    Args:
-        chunk: Actions (T, joints), T up to 256.
-        session: Number of the episode.
-        joints: Number of joints.
-        image_age_s: Age of the oldest image at the time of the observation.
-        observed_s: Time of the observation; None: the time of the first action.
+    The receiver checks its values.
 
     Raises:
         ValueError: The chunk is too long, or for another number of joints.
@@ -115,18 +110,13 @@ class DeviceState:
     """The published state of one cycle.
 
     Attributes:
-        session: Number of the episode.
         tick: Cycles since the start of the loop.
         late: Cycles that were skipped because the loop was late.
-        mode: Reaction of the safety filter.
         reasons: Reasons that acted in the last cycle.
-        fault_reasons: Reasons of the fault.
         counts: Cycles in which each reason acted in this episode.
-        arms: Measured state.
         command: (J,) last command.
         writes: (A,) commands sent to each arm so far.
         old_cameras: A bit for each monitored camera, in their order: it delivers no new images.
-        cause: Cause of the fault; None without a fault.
     """
 
     session: int

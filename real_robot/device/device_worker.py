@@ -52,13 +52,6 @@ class DeviceSetup:
 
     Attributes:
         driver: Not connected yet.
-        embodiment: The arms.
-        limits: Limits of the safety filter.
-        period_s: Period of a cycle, seconds.
-        lock_step: Whether cycles run on request instead of by the clock.
-        chunks: Memory of the mailbox of chunks.
-        states: Memory of the mailbox of states.
-        state_layout: Layout of a state.
         log: Memory of the ring of the incident log, or None.
         heartbeat: Heartbeat of the owner; ignored in lock-step.
         cameras: Capture times of the monitored cameras; ignored in lock-step.

@@ -21,11 +21,9 @@ class CommandLog:
     """The commands of a run, in memory and in a CSV file.
 
     Args:
-        embodiment: The arms.
         file: CSV file with a row per cycle; None: no file.
 
     Attributes:
-        cycles: Logged cycles.
         missed: Cycles that were overwritten before they were logged.
     """
 

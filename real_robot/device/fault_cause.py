@@ -29,12 +29,7 @@ def cause_layout(servos: int, arms: int) -> np.dtype[np.void]:
 class Cause:
     """The worst of each quantity over the cycles in which a reason of the fault was new.
 
-    Attributes:
-        servo_error: (S,) as in `ArmState`.
-        servo_misses: (S,) as in `ArmState`.
-        lost: (A,) as in `ArmState`.
-        interlock: (A,) as in `ArmState`.
-        old_cameras: As in `DeviceState`.
+    Quantities are those of `ArmState` and `DeviceState`.
     """
 
     servo_error: NDArray[Any]

@@ -72,11 +72,7 @@ class Growth:
 
     @classmethod
     def of(cls, seconds: Sequence[float], sizes: Sequence[int]) -> "Growth":
-        """Fits a line by least squares.
-
-        Args:
-            seconds: (N,) times, rising.
-            sizes: (N,) bytes.
+        """Fits a line by least squares to sizes (N,) in bytes at rising times (N,).
 
         Raises:
             ValueError: There are fewer than two samples, or not as many sizes as times.

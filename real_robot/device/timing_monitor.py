@@ -33,7 +33,6 @@ class RunningQuantiles:
         most_s: Longer durations share a bin.
 
     Attributes:
-        count: Number of durations.
         largest: Longest duration, seconds.
     """
 
@@ -84,22 +83,14 @@ class RunningQuantiles:
 class TimingMonitor:
     """Reads new records of the ring of a device process, which never waits for it.
 
-    Args:
-        memory: Memory of the ring.
-        layout: Layout of the record of a cycle.
-        period_s: Nominal period of a cycle, seconds.
-
     Attributes:
-        cycles: Number of cycles.
         late: Missed deadlines, as the number of skipped cycles.
         holds: Transitions from following a plan to holding within an episode.
         held: Cycles in which the arms held.
-        faults: Number of faults.
         lost: Records that were overwritten before they were read.
         acted: Cycles in which each reason of the safety filter acted.
         cycle: Durations from one cycle to the next.
         jitter: Absolute differences of these from the period.
-        age: Command ages.
         starts: Number of the first command of each episode, by session and arm; the reader removes
             its entries.
         commands: Commands sent to each arm so far.
@@ -134,9 +125,7 @@ class TimingMonitor:
             ValueError: The device process has no log.
         """
         if device.incidents is None:
-            raise ValueError(
-                "The timing monitor reads the incident log of the device process, which has none."
-            )
+            raise ValueError("The timing monitor needs a device process with an incident log.")
         joints = len(embodiment.joints)
         layout = cycle_layout(state_layout(joints, len(device.servos), len(device.arms)), joints)
         return cls(device.incidents.memory, layout, period_s)

@@ -60,11 +60,7 @@ def _begin(twin: DeviceProcess) -> None:
 class Divergence:
     """Statistics of the distance between the arms and their twin, over the cycles of the arms.
 
-    Args:
-        embodiment: The arms.
-
     Attributes:
-        cycles: Compared cycles.
         largest: (J,) largest distance, rad or opening.
         largest_time: Time of the largest distance of all joints, on the clock of the states.
     """

@@ -50,11 +50,7 @@ class Gripper(Protocol):
         ...
 
     def connect(self, timeout_s: float) -> list[str]:
-        """Opens the connection and waits for the first state, at most `timeout_s`.
-
-        Returns:
-            One sentence per problem.
-        """
+        """Opens the connection, waits for the first state, and returns a sentence per problem."""
         ...
 
     def read(self) -> GripperState:
@@ -77,13 +73,7 @@ class GripperSettings(Protocol):
     """The settings of a gripper. They are sent to the device process within the driver."""
 
     def gripper(self, arm: str, *, period_s: float, read_only: bool) -> Gripper:
-        """Returns the gripper of an arm, not connected.
-
-        Args:
-            arm: Name of the arm.
-            period_s: Seconds between two reads.
-            read_only: Whether nothing may be sent.
-        """
+        """Returns the gripper of an arm, not connected; if `read_only`, nothing is sent to it."""
         ...
 
 

@@ -71,7 +71,7 @@ MESSAGES = {
     Interlock.OPERATION_MODE: "its operation mode was changed, or is not allowed",
     Interlock.DRIVES: "its drives are not active",
     Interlock.SAFETY: "its safety controller has stopped it",
-    Interlock.UNSYNCHRONISED: "its driver program does not know the time yet",
+    Interlock.UNSYNCHRONISED: "the clock of its driver program is not synchronised yet",
     Interlock.NO_MOTION: (
         "its controller is not in a motion that accepts commands, or has published nothing yet"
     ),

@@ -24,12 +24,19 @@ class _StoppedError(Exception):
     """The caller stopped the motion."""
 
 
+def least_jerk(share: Vector) -> Vector:
+    """Returns the share of the way (T, 1) at shares (T,) of the time, between two rests.
+
+    The motion has the least jerk; Flash and Hogan (1985), "The coordination of arm movements".
+    """
+    return np.asarray((10 * share**3 - 15 * share**4 + 6 * share**5)[:, None])
+
+
 class Approach:
     """Moves arms to poses.
 
     Args:
         device: Connected and armed device process, in real time.
-        embodiment: Embodiment of the arms.
         watch: Receives each state on the way.
     """
 
@@ -74,12 +81,10 @@ class Approach:
         self._device.begin()
         state = self._device.latest()
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
-        # The least jerk between two poses at rest.
-        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[:, None]
-        way = state.arms.position + smooth * (pose - state.arms.position)
+        way = state.arms.position + least_jerk(share) * (pose - state.arms.position)
         due: Vector = state.arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
         for first in range(0, len(way), _STEPS):
-            # Twice as long as the wait below, so that there always is a target.
+            # Twice as long as the wait below, so that a target is always due.
             part = slice(first, first + 2 * _STEPS)
             self._device.send(ActionChunk(due[part], way[part].astype(np.float32)))
             self._wait(float(due[min(first + _STEPS, len(way) - 1)]), name, stop)

@@ -17,15 +17,6 @@ def reset_environment(
     A reset moves the arms, which interrupts the motion of arms with their own controllers and so is
     a fault. So these are disarmed before, and armed again where they then stand. The next episode
     clears faults of the old world.
-
-    Args:
-        emulator: Emulator of the arms in real time.
-        device: Armed device process.
-        seed: Seed of the world.
-        options: Options of the task.
-
-    Raises:
-        RobotNotReadyError: A controller does not accept commands again.
     """
     if isinstance(emulator, FriEmulator | LcmEmulator):
         device.begin()  # Brakes.

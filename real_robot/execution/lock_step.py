@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk, Session
@@ -24,12 +22,9 @@ class LockStepEpisode:
     """The result of an episode in lock-step.
 
     Attributes:
-        success: Whether the task was done.
         stage: Number of the furthest stage.
-        stage_name: Name of the furthest stage.
         time_s: Simulated seconds at the end.
         counts: Cycles in which each reason of the safety filter acted.
-        answer_ms: Durations of the policy's plans.
         commands: (J,) targets sent, one per cycle.
         positions: (J,) measured joints, one per cycle.
         fault: Reasons of the fault that ended the episode; empty without one.
@@ -50,10 +45,7 @@ class LockStepRobot:
     """An emulated robot and its device process, both in lock-step, with torque on.
 
     Args:
-        emulator: Started emulator.
         device: Connected and armed device process.
-        contract: Contract of the policy.
-        embodiment: Embodiment of the arms.
         device_hz: Cycles per second, a multiple of the contract's control rate.
     """
 
@@ -196,9 +188,3 @@ def fault_of(device: DeviceProcess) -> list[str]:
     """Returns one sentence for each reason of the present fault; see `explain_fault`."""
     state = device.latest()
     return explain_fault(state, device) if state.mode is Mode.FAULT else []
-
-
-def largest_difference(one: list[Vector], other: list[Vector]) -> Vector:
-    """Returns the largest difference (J,) of two series of joints over their common length."""
-    length = min(len(one), len(other))
-    return np.asarray(np.abs(np.array(one[:length]) - np.array(other[:length])).max(axis=0))

@@ -12,12 +12,13 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.recording.observation_bridge import FrameSource, ObservationAssembler
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _POLL_S = 0.02
+# Largest distance (rad, opening) from the measured joints to the first action of an episode.
+_FIRST_MOVE = 0.5
 
 
 @dataclass
@@ -25,12 +26,9 @@ class RealTimeEpisode:
     """Counts of an episode in real time.
 
     Attributes:
-        seconds: Duration.
-        plans: Number of plans.
         refused: Number of plans that did not fit the embodiment or were too late.
         waits: Number of waits for fresh images.
         waited_for: Number of waits by camera.
-        answer_ms: Durations of the plans.
         counts: Cycles in which each reason of the safety filter acted.
         late: Cycles that the device process skipped.
         fault: Reasons of the fault that ended the episode; empty without one.
@@ -51,14 +49,8 @@ class RealTimeRobot:
     """A robot whose device process runs in real time, with torque on.
 
     Args:
-        device: Connected and armed device process.
-        frames: Source of the cameras' images.
-        contract: Contract of the policy.
-        embodiment: Embodiment of the arms.
         oldest_frame_s: Largest age of images for a plan; with older ones the arms hold. None: the
             largest age that the safety filter accepts.
-        first_move: Largest distance (rad, opening) from the measured joints to the first action of
-            an episode.
     """
 
     def __init__(
@@ -69,32 +61,16 @@ class RealTimeRobot:
         embodiment: Embodiment,
         *,
         oldest_frame_s: float | None = None,
-        first_move: float = 0.5,
     ) -> None:
         self._device = device
         self._frames = frames
         self._contract = contract
         self._assembler = ObservationAssembler(contract, embodiment)
-        self._embodiment = embodiment
-        self._first_move = first_move
         self._oldest_frame_s = (
             device.limits.oldest_image_s if oldest_frame_s is None else oldest_frame_s
         )
         self._begun = 0
         self._followed = False
-
-    def approach(self, seconds: float) -> None:
-        """Moves the arms to their home pose and waits for their arrival.
-
-        Args:
-            seconds: Duration; the safety filter may extend it.
-
-        Raises:
-            RuntimeError: The safety filter reports a fault, or the arms do not arrive.
-        """
-        Approach(self._device, self._embodiment).to(
-            self._embodiment.home, seconds, "their home pose"
-        )
 
     def run(
         self,
@@ -195,9 +171,9 @@ class RealTimeRobot:
             return  # The filter refuses this chunk, so the next one is the first.
         distance = np.abs(chunk.action[0] - state.arms.position)
         worst = int(np.argmax(distance))
-        if distance[worst] > self._first_move:
+        if distance[worst] > _FIRST_MOVE:
             raise ValueError(
                 f"The first action of the policy is {distance[worst]:.2f} away from the measured "
-                f"{self._contract.joints[worst]}; allowed: {self._first_move}. Let the arms move "
+                f"{self._contract.joints[worst]}; allowed: {_FIRST_MOVE}. Let the arms move "
                 "to their home pose first (robot.approach_s=4), or bring them there."
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.files.atomic import write_all
-from stringline.real_robot.incidents.incident_format import HEAD, Entry, Kind, encode
+from stringline.real_robot.incidents.incident_format import HEAD, Entry, Kind, encode, record_ends
 from stringline.real_robot.incidents.incident_ring import Mark, Ring
 
 _ATTEMPT_EVERY_S = 0.5
@@ -25,13 +25,7 @@ class LogFile:
 
     Args:
         path: Path of the file, which must not exist.
-        ring: Source of the records.
         start: Position of the first record in the ring; 0: the oldest one.
-        header: Plain JSON.
-
-    Attributes:
-        path: As given.
-        lost: Number of lost records.
     """
 
     def __init__(self, path: Path, ring: Ring, start: int, header: Mapping[str, Any]) -> None:
@@ -64,7 +58,7 @@ class LogFile:
             self._failed()
 
     def _append_new(self) -> bool:
-        """Writes a part of the new records, to bound the memory; returns whether there were any."""
+        """Writes a part of the new records, to bound the memory; returns whether it found any."""
         data, end = self._ring.read(self._place, _PIECE)
         if data:
             first = int(HEAD.unpack_from(data)[6])
@@ -72,7 +66,7 @@ class LogFile:
                 self._lose(first - self._number - 1)
             kept = self._append(data)
             self._place = end - len(data) + kept
-            self._number = first - 1 + _count(data[:kept])
+            self._number = first - 1 + len(record_ends(data[:kept]))
         return bool(data)
 
     def _append(self, data: bytes) -> int:
@@ -84,12 +78,7 @@ class LogFile:
         except OSError:
             self._failed()
             written = os.fstat(self._file.fileno()).st_size - self._size
-            kept = 0
-            while (
-                kept < len(data)
-                and (following := kept + HEAD.size + HEAD.unpack_from(data, kept)[2]) <= written
-            ):
-                kept = following
+            kept = max(record_ends(data[:written]), default=0)
             self._file.truncate(self._size + kept)
         self._size += kept
         return kept
@@ -112,7 +101,7 @@ class LogFile:
         self._again = 0.0
         self.pump()
         if self._again:  # The write failed; otherwise new records in the ring came after the end.
-            self._lose(_count(self._ring.read(self._place)[0]))
+            self._lose(len(record_ends(self._ring.read(self._place)[0])))
         if self._file is None:
             return
         end = {"what": reason, "lost": self.lost, "failures": self._ring.marks[Mark.FAILURES]}
@@ -125,12 +114,3 @@ class LogFile:
             self._failed()
         self._file.close()
         self._file = None
-
-
-def _count(data: bytes) -> int:
-    """Returns the number of records in a sequence of complete records."""
-    at = count = 0
-    while at < len(data):
-        at = at + HEAD.size + HEAD.unpack_from(data, at)[2]
-        count = count + 1
-    return count

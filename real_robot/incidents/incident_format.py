@@ -55,13 +55,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged part of a log.
-
-    Attributes:
-        at: Offset of its first byte.
-        size: Number of bytes.
-        reason: Description of the damage.
-    """
+    """A damaged part of a log: `size` bytes at the offset `at`."""
 
     at: int
     size: int
@@ -71,10 +65,8 @@ class Damage:
 def pack_into(buffer: bytearray, entry: tuple[int, int, int, int], payload: Payload) -> int:
     """Writes a record to the beginning of a buffer, without allocations, and returns its size.
 
-    Args:
-        buffer: At least `HEAD.size` + `LONGEST_PAYLOAD` bytes.
-        entry: Kind, source, number, nanoseconds.
-        payload: Contiguous bytes.
+    The buffer has at least `HEAD.size` + `LONGEST_PAYLOAD` bytes. The entry is kind, source, number
+    and nanoseconds. The payload is contiguous.
 
     Raises:
         ValueError: The payload is too long.
@@ -129,14 +121,14 @@ def whole(data: bytes | mmap, at: int) -> int:
     return size if zlib.crc32(data[at + _CHECKED_FROM : at + size]) == checksum else 0
 
 
-def whole_records(data: bytes) -> int:
-    """Returns the size of the complete records at the beginning of the data."""
+def record_ends(data: bytes) -> list[int]:
+    """Returns the offset after each complete record, up to the first incomplete one."""
+    ends = []
     at = 0
-    while at + HEAD.size <= len(data) and (
-        following := at + HEAD.size + HEAD.unpack_from(data, at)[2]
-    ) <= len(data):
-        at = following
-    return at
+    while at + HEAD.size <= len(data):
+        at += HEAD.size + HEAD.unpack_from(data, at)[2]
+        ends.append(at)
+    return ends if at <= len(data) else ends[:-1]
 
 
 def next_record(data: bytes | mmap, start: int) -> int:

@@ -67,13 +67,7 @@ class BusTap:
 
 
 class IncidentLog:
-    """Writes the records of the device process.
-
-    Args:
-        memory: Memory of the ring.
-        state_layout: Layout of the published states.
-        joints: Number of joints.
-    """
+    """Writes the records of the device process."""
 
     def __init__(self, memory: Memory, state_layout: np.dtype[np.void], joints: int) -> None:
         self._ring = Ring(memory)

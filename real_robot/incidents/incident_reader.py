@@ -19,12 +19,7 @@ _KNOWN = frozenset(int(kind) for kind in Kind)
 
 @dataclass(frozen=True)
 class Incident:
-    """The readable parts of a log.
-
-    Attributes:
-        entries: All intact records, in order.
-        damage: The damaged parts.
-    """
+    """The intact records of a log, in order, and its damaged parts."""
 
     entries: Sequence[Entry]
     damage: Sequence[Damage]
@@ -111,7 +106,7 @@ class Incident:
 
 
 def json_of(entry: Entry) -> dict[str, Any]:
-    """Returns the JSON object of a record, empty if it has none."""
+    """Returns the JSON object of a record, empty without one."""
     try:
         content = json.loads(entry.payload)
     except (ValueError, RecursionError):

@@ -60,13 +60,7 @@ class IncidentRecorder:
     """The owner's handle on the recorder.
 
     Args:
-        plan: Settings of the logs.
-        period_s: Period of a cycle of the device process, seconds.
         about: Description of the device process for the header, see `describe_log`.
-
-    Attributes:
-        folder: Folder of the files.
-        memory: Memory of the ring, for the device process.
     """
 
     def __init__(self, plan: LogPlan, period_s: float, about: Mapping[str, Any]) -> None:
@@ -140,12 +134,7 @@ def run_recorder(memory: Memory, plan: LogPlan, connection: Connection) -> None:
 
 
 class IncidentTrigger:
-    """Detects incidents and writes their files.
-
-    Args:
-        memory: Memory of the ring.
-        plan: Settings of the logs.
-    """
+    """Detects incidents and writes their files."""
 
     def __init__(self, memory: Memory, plan: LogPlan) -> None:
         self._plan = plan

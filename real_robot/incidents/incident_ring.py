@@ -16,7 +16,7 @@ from stringline.real_robot.incidents.incident_format import (
     Payload,
     next_record,
     pack_into,
-    whole_records,
+    record_ends,
 )
 from stringline.real_robot.ipc.mailbox import Memory
 
@@ -59,9 +59,6 @@ def capacity_for(seconds: float, period_s: float) -> int:
 
 class Ring:
     """One end of a ring.
-
-    Args:
-        memory: Result of `ring_memory`.
 
     Attributes:
         marks: Counters, see `Mark`.
@@ -112,6 +109,6 @@ class Ring:
             begin = begin + skipped
         if most is None:
             return data, end
-        kept = whole_records(data)
+        kept = max(record_ends(data), default=0)
         # If everything was overwritten, the next read starts at the oldest record.
         return data[:kept], begin + kept if kept else start

@@ -19,7 +19,6 @@ class IncidentTable:
     """A table of a log.
 
     Attributes:
-        incident: The log.
         last_s: Time before its end that is shown, seconds; None shows all.
         every_cycle: Whether cycles without a change are shown as well.
         wire: Whether raw bytes are shown.
@@ -152,7 +151,7 @@ class IncidentTable:
                 f"{ended.get('failures', 0)} writes failed."
             )
         else:
-            yield "The log has no end: its writer was killed, or the file is truncated."
+            yield "The log is incomplete: its writer was killed, or the file is truncated."
         for damage in self.incident.damage:
             yield f"Damaged: {damage.size} bytes at offset {damage.at}: {damage.reason}."
         if self.incident.unknown:

@@ -24,7 +24,6 @@ class CameraLiveness:
     """Liveness of cameras, which all processes read without a request.
 
     Attributes:
-        names: Names of the cameras.
         times: Capture times of their newest images, monotonic seconds; minus infinity before the
             first image.
         counts: Counters of each camera, in the order of `Count`.

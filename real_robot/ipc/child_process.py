@@ -28,7 +28,6 @@ class ChildProcess(Generic[C]):
             message of `stop`, and when the channel is closed.
         args: Picklable.
         channel: The two ends, of `multiprocessing.Pipe()` or `socket.socketpair()`.
-        name: Name of the process.
         end_timeout_s: Time from the stop message until the child is killed, seconds.
         stop: Sends the message that ends the child; None closes the channel instead.
 
@@ -75,10 +74,9 @@ class ChildProcess(Generic[C]):
         return self._process.exitcode
 
     def end(self) -> bool:
-        """Ends the process and closes the channel; harmless before `start` and after the end.
+        """Ends the process and closes the channel; returns whether the process ended by itself.
 
-        Returns:
-            Whether the process ended by itself.
+        Harmless before `start` and after the end.
         """
         voluntary = True
         if self._stop is None:

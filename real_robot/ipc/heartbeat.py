@@ -23,11 +23,7 @@ def silence_s(memory: c_double) -> float:
 
 
 class Heartbeat:
-    """Renews the time, from `start` until `stop`.
-
-    Args:
-        memory: Result of `heartbeat_memory`.
-    """
+    """Renews the time in a `heartbeat_memory`, from `start` until `stop`."""
 
     def __init__(self, memory: c_double) -> None:
         self._memory = memory

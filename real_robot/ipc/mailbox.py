@@ -31,12 +31,7 @@ def shared_memory(content: np.dtype[np.void], slots: int) -> Memory:
 
 
 class Mailbox:
-    """One end of a mailbox.
-
-    Args:
-        memory: Result of `shared_memory`.
-        content: Layout of a record.
-    """
+    """One end of a mailbox in a `shared_memory`, for records of the layout `content`."""
 
     def __init__(self, memory: Memory, content: np.dtype[np.void]) -> None:
         self._slots: NDArray[Any] = np.frombuffer(

@@ -23,9 +23,6 @@ class Checklist:
     def check(self, what: str) -> Generator[Callable[[str], None], None, None]:
         """Runs one check: a ValueError or RuntimeError in the block is a failure.
 
-        Args:
-            what: Name of the check.
-
         Yields:
             A function that takes details to report if the check passes.
         """
@@ -41,13 +38,7 @@ class Checklist:
     def result(
         self, what: str, action: Callable[[], T], describe: Callable[[T], str] = lambda _: ""
     ) -> "CheckResult[T]":
-        """Runs one check that returns a value.
-
-        Args:
-            what: Name of the check.
-            action: The check.
-            describe: Returns the details to report of its value.
-        """
+        """Runs one check that returns a value, of which `describe` returns details to report."""
         return CheckResult[T](self).run(what, action, describe)
 
     def check_passed(self) -> None:
@@ -82,7 +73,7 @@ class CheckResult(Generic[T]):
 
     @property
     def passed(self) -> bool:
-        """Whether there is a value."""
+        """Whether the check passed."""
         return bool(self._values)
 
     @property

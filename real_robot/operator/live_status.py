@@ -13,7 +13,6 @@ class LiveStatus:
     """A status line in the terminal.
 
     Args:
-        seconds: Longest time of the run.
         also: Receives every state that is shown.
     """
 
@@ -65,7 +64,7 @@ def report_counts(counts: Mapping[Reason, int], cycles: int) -> None:
 
 
 def report_fault(fault: Sequence[str]) -> None:
-    """Prints the reasons of a fault, if there are any."""
+    """Prints the reasons of a fault."""
     for sentence in fault:
         print_line(
             f"FAULT: {sentence} The arms hold until an operator has removed the cause and resets "

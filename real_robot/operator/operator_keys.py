@@ -40,20 +40,8 @@ class Keys(Protocol):
         ...
 
     def wait(self, *keys: Key) -> Key:
-        """Waits for one of these keys; returns `Key.END` at once if there can be none."""
+        """Waits for one of these keys; returns `Key.END` at once without a source of keys."""
         ...
-
-
-class NoKeys:
-    """The keys of a run without an operator."""
-
-    def pressed(self) -> Key | None:
-        """Returns None."""
-        return None
-
-    def wait(self, *keys: Key) -> Key:
-        """Returns `Key.END`."""
-        return Key.END
 
 
 class TerminalKeys:
@@ -76,7 +64,7 @@ class TerminalKeys:
 
     @property
     def available(self) -> bool:
-        """Whether there is a terminal."""
+        """Whether the stream is a terminal."""
         return self._terminal >= 0 and os.isatty(self._terminal)
 
     def __enter__(self) -> Self:

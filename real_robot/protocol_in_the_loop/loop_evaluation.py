@@ -22,7 +22,6 @@ from stringline.real_robot.emulators.program.emulator_client import square_size
 from stringline.real_robot.execution.lock_step import LockStepEpisode, LockStepRobot
 from stringline.real_robot.robots.backends import emulated_backend
 from stringline.real_robot.robots.robot_session import arm_device
-from stringline.sim.evaluation.metrics import command_acceleration, limit_hits
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.seed_runner import run_seeds
 from stringline.sim.robots.robot_model import (
@@ -46,14 +45,11 @@ class LoopEvaluation:
     filter, the driver and the arms' protocol.
 
     Args:
-        policy: The policy.
-        task: Settings of the task.
         execute_steps: Control periods between two plans; None: whole chunks.
         execution: How plans are executed; None: a receding horizon without delay.
         workers: Number of parallel emulated robots, each in two processes; results do not depend
             on it.
         transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
-        robot_model: Appearance of the arms.
 
     Raises:
         ValueError: The policy does not fit the robot, the execution needs real time, or an argument
@@ -103,14 +99,6 @@ class LoopEvaluation:
             seeds: Distinct seeds.
             file: See `run_seeds`.
             about: The evaluated policy and task, plain JSON; see `run_seeds`.
-
-        Returns:
-            One result per seed, in the order of the seeds.
-
-        Raises:
-            ValueError: The file belongs to another evaluation, or the policy cannot be executed in
-                this way.
-            RuntimeError: A robot failed.
         """
         known = {
             "wire": True,
@@ -118,7 +106,7 @@ class LoopEvaluation:
             "options": dict(self._task.options),
             **self._execution.about(),
         }
-        # Results with default values lack these keys, as they did before there was a choice.
+        # Results with default values lack these keys, as those of earlier versions do.
         if self._transport not in _DEFAULT_TRANSPORTS:
             known["transport"] = self._transport
         if self._robot_model != PRIMITIVES:
@@ -189,21 +177,17 @@ def check_delay(execution: Execution) -> None:
     """Checks that an execution does not measure its delay, since in lock-step the world waits.
 
     Raises:
-        ValueError: It does.
+        ValueError: The execution measures its delay.
     """
     if execution.delay_s == MEASURED:
         raise ValueError(
-            "In lock-step the world waits for the policy, so there is no delay to measure: give "
+            "In lock-step the world waits for the policy, so a delay cannot be measured: give "
             "execution.delay_s in seconds."
         )
 
 
 class LockedPolicy:
     """A policy whose sessions plan one at a time.
-
-    Args:
-        policy: The policy.
-        lock: Lock that all sessions share.
 
     Attributes:
         answer_ms: Durations of plans without the time of waiting.
@@ -252,10 +236,6 @@ def open_lock_step_robot(
     """Starts emulated arms and their device process in lock-step, with torque on.
 
     The stack ends both; see `LoopEvaluation` for the other arguments.
-
-    Raises:
-        RobotNotReadyError: The device process does not accept the robot.
-        EmulatorError: The emulator does not start.
     """
     backend = emulated_backend(contract.embodiment, transport)
     emulator = stack.enter_context(
@@ -282,16 +262,13 @@ def open_lock_step_robot(
 
 def _result(seed: int, episode: LockStepEpisode, contract: Contract) -> EpisodeResult:
     every = round(len(episode.commands) / max(episode.time_s * contract.control_hz, 1.0)) or 1
-    commands = np.stack(episode.commands[::every])
-    return EpisodeResult(
+    return EpisodeResult.measured(
+        np.stack(episode.commands[::every]),
+        episode.answer_ms,
+        contract,
         seed=seed,
         success=episode.success,
         stage=episode.stage,
         stage_name=episode.stage_name,
         time_s=episode.time_s,
-        plans=len(episode.answer_ms),
-        inference_ms=float(np.median(episode.answer_ms)),
-        acceleration=command_acceleration(commands, contract),
-        inference_p95_ms=float(np.percentile(episode.answer_ms, 95)),
-        limit_hits=limit_hits(commands, contract),
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from stringline.policies.chunks.chunk import Policy
@@ -30,14 +29,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True)
 class RealTimeResult:
-    """The result of an episode in real time.
-
-    Attributes:
-        seed: Seed of the world and of the policy.
-        success: Whether the task was done.
-        stage_name: The furthest stage.
-        episode: Counts of the episode.
-    """
+    """The result of an episode in real time."""
 
     seed: int
     success: bool
@@ -51,8 +43,6 @@ class RealTimeRunner:
     A context manager that ends them.
 
     Args:
-        settings: Settings of the deployment.
-        policy: The policy.
         emulator: Started emulator in real time, which captures into the folder.
         folder: Folder of logs and captures.
         look: Called several times a second.
@@ -139,21 +129,14 @@ class RealTimeRunner:
         found |= {f"camera {handle.settings.name}": handle.pid for handle in handles}
         return {name: pid for name, pid in found.items() if pid is not None}
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         self.check.look()
 
     def episode(self, seed: int, seconds: float) -> RealTimeResult:
         """Moves the arms home, resets the environment, and runs the policy until success.
 
-        Args:
-            seed: Seed of world and policy.
-            seconds: Longest time in which the policy acts.
+        The policy acts for at most `seconds`.
         """
         self._home()
         reset_environment(self._emulator, self.robot.device, seed, self._settings.options)
@@ -208,7 +191,7 @@ def check_embodiment(policy: Policy, robot: RobotSettings) -> RobotBackend:
     """Returns the backend of a robot, if the policy is for its embodiment.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The policy is for another embodiment.
     """
     backend = robot_backend(robot.transport, robot.arms, robot.driver)
     wanted = policy.contract.embodiment
@@ -222,11 +205,6 @@ def check_embodiment(policy: Policy, robot: RobotSettings) -> RobotBackend:
 
 def real_time_emulator(settings: DeploymentSettings, policy: Policy, folder: Path) -> Emulator:
     """Builds the emulator of a robot in real time, with the cameras of the policy.
-
-    Args:
-        settings: Settings of the deployment.
-        policy: The policy.
-        folder: Folder of captured commands.
 
     Raises:
         ValueError: The policy is for another embodiment, or its images differ in size or are not

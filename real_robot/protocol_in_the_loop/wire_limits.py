@@ -14,8 +14,8 @@ from stringline.real_robot.emulators.lcm.command_check import LcmLine, lcm_check
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
 from stringline.real_robot.emulators.program.captured import JOINTS, CapturedGoals, servo_check
 from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
-from stringline.real_robot.robots.backends import FriBackend, RobotBackend, ServoBackend
-from stringline.real_robot.robots.lcm_backends import LcmBackend
+from stringline.real_robot.robots.backends import RobotBackend, ServoBackend
+from stringline.real_robot.robots.kuka_backends import FriBackend, LcmBackend
 from stringline.real_robot.safety.limits import SafetyLimits
 
 
@@ -42,9 +42,6 @@ class WireCheck:
     Args:
         watch: Monitor of the device process, from before its first episode.
         lines: Captured goals by arm, in the order of the device process.
-
-    Attributes:
-        arms: Results by arm.
     """
 
     def __init__(self, watch: TimingMonitor, lines: Mapping[str, WireLine]) -> None:
@@ -78,12 +75,6 @@ def wire_lines(
 ) -> dict[str, WireLine]:
     """Returns the captured goals of each arm.
 
-    Args:
-        backend: Backend of the arms.
-        folder: Folder in which the emulator captures.
-        limits: Limits of the goals.
-        period_s: Time between two goals.
-
     Raises:
         ValueError: The backend is unknown.
     """
@@ -105,7 +96,7 @@ def wire_lines(
             arm: LcmLine(file, place, lcm_check(embodiment, arm, limits, period_s))
             for place, arm in enumerate(embodiment.arms)
         }
-    raise ValueError("Goals can be checked of arms on serial lines, over FRI and over LCM only.")
+    raise ValueError("Goals can be checked for arms on serial lines, over FRI and over LCM only.")
 
 
 class ServoLine:
@@ -116,7 +107,6 @@ class ServoLine:
 
     Args:
         file: File of captured bytes, see the emulator's `--capture`.
-        check: Check of the arm.
     """
 
     def __init__(self, file: Path, check: ArmCheck) -> None:

@@ -44,15 +44,9 @@ class EpisodeSetup:
     """Arguments of the process.
 
     Attributes:
-        ring: Memory of the device process's ring.
-        cycle: Layout of a cycle's record.
         start: Position in the ring of the first record.
         session: First session of the device process; later ones, as after a hold, follow.
-        frames: Memory of the queue of images.
-        store: Folder of an existing store.
-        attributes: Attributes of the episode.
-        embodiment: Embodiment of the arms.
-        asked: Whether the action of a step is the target before the safety filter, and steps
+        unfiltered: Whether the action of a step is the target before the safety filter, and steps
             without a target are left out; else it is the command that the filter sent.
     """
 
@@ -64,7 +58,7 @@ class EpisodeSetup:
     store: Path
     attributes: EpisodeAttributes
     embodiment: Embodiment
-    asked: bool = False
+    unfiltered: bool = False
 
 
 def run_episode(setup: EpisodeSetup, connection: Connection) -> None:
@@ -98,15 +92,7 @@ def _record(episode: "DeploymentEpisode", connection: Connection) -> dict[str, A
 
 
 class DeploymentEpisode:
-    """Builds the steps of an episode from cycles and images.
-
-    Args:
-        setup: Arguments of the process.
-        writer: Writer of the episode.
-
-    Attributes:
-        lost: Number of records that were overwritten before they were read.
-    """
+    """Builds the steps of an episode from cycles and images."""
 
     def __init__(self, setup: EpisodeSetup, writer: EpisodeWriter) -> None:
         self._setup = setup
@@ -118,8 +104,8 @@ class DeploymentEpisode:
         self._box = FrameQueue(setup.frames, self._contract)
         self._assembler = ObservationAssembler(self._contract, setup.embodiment)
         self._cycles: deque[tuple[int, DeviceState, Vector]] = deque()
-        self._looks: deque[dict[str, Array]] = deque()
-        self._look: dict[str, Array] | None = None
+        self._captures: deque[dict[str, Array]] = deque()
+        self._capture: dict[str, Array] | None = None
         self._history: deque[ArmState] = deque(maxlen=_HISTORY)
         self._due = -np.inf
         self._hands: list[tuple[float, bool]] = []
@@ -136,21 +122,13 @@ class DeploymentEpisode:
         self._hands.append((time, by_hand))
 
     def take(self, *, everything: bool = False) -> None:
-        """Writes the steps that are complete, or all.
-
-        Args:
-            everything: Whether to write steps for which images may still arrive.
-
-        Raises:
-            ValueError: A step does not fit the contract.
-            NoSpaceError: The disk is full.
-        """
+        """Writes the steps that are complete, or all, although images may still arrive."""
         data, self._place = self._ring.read(self._place)
         for entry in scan(data):
             if isinstance(entry, Entry):
                 self._sort(entry)
         if self._contract.cameras:
-            self._looks += self._box.fresh()
+            self._captures += self._box.fresh()
         while self._cycles and (everything or self._complete(*self._cycles[0][:2])):
             self._step(*self._cycles.popleft()[1:])
 
@@ -162,12 +140,12 @@ class DeploymentEpisode:
             record = np.frombuffer(entry.payload, self._setup.cycle).reshape(())
             if int(record["state"]["session"]) >= self._setup.session:
                 state = DeviceState.of(record["state"])
-                action = record["target"].copy() if self._setup.asked else state.command
+                action = record["target"].copy() if self._setup.unfiltered else state.command
                 self._cycles.append((entry.ns, state, action))
 
     def _complete(self, ns: int, state: DeviceState) -> bool:
         """Returns whether no image of that time or before can arrive any more."""
-        newer = self._looks and self._box.newest_time(self._looks[-1]) > state.arms.time
+        newer = self._captures and self._box.newest_time(self._captures[-1]) > state.arms.time
         return not self._contract.cameras or bool(newer) or time.monotonic_ns() - ns > _PATIENCE_NS
 
     def _step(self, state: DeviceState, action: Vector) -> None:
@@ -175,36 +153,28 @@ class DeploymentEpisode:
         period = 1.0 / self._contract.control_hz
         history = list(self._history)
         self._history.append(state.arms)
-        while self._looks and self._box.newest_time(self._looks[0]) <= now:
-            self._look = self._looks.popleft()
+        while self._captures and self._box.newest_time(self._captures[0]) <= now:
+            self._capture = self._captures.popleft()
         if (
             now < self._due - period / 4
-            or (self._contract.cameras and self._look is None)
+            or (self._contract.cameras and self._capture is None)
             or np.isnan(action).any()
         ):
             return
         if self._times and now <= self._times[-1]:
-            return  # There is no new state since the last step, which was late.
+            return  # The last step was late, and no new state has come since.
         self._due = (self._due if self._due > now - period else now) + period
         self._writer.step(
-            self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32)
+            self._assembler.build(state.arms, history, self._capture or {}),
+            action.astype(np.float32),
         )
         self._times.append(now)
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the remaining steps and adds the episode to the store.
+        """Writes the remaining steps and adds the episode to the store, with plain JSON.
 
-        Args:
-            success: Whether the task was done; None if unknown.
-            extra: Plain JSON to store with the episode.
-
-        Returns:
-            Name of the episode, number of steps, and number of lost records; an empty name without
-            a step.
-
-        Raises:
-            ValueError: The episode does not fit its contract.
-            NoSpaceError: The disk is full.
+        `success` is None if unknown. Returns the name of the episode, the number of steps and the
+        number of lost records; an empty name without a step.
         """
         self.take(everything=True)
         if not self.steps:

@@ -17,12 +17,7 @@ from stringline.real_robot.recording.observation_bridge import FrameSource
 
 
 def log_of_policy(log: LogPlan, checkpoint: str) -> LogPlan:
-    """Returns a log whose header names the code and the checkpoint.
-
-    Args:
-        log: Log with the configuration in its header.
-        checkpoint: Folder or name of the checkpoint, or address of a policy server.
-    """
+    """Returns a log whose header names the code and the checkpoint, unless that is an address."""
     about = {**log.about, "code": code_version()}
     if checkpoint and not is_address(checkpoint):
         with suppress(ValueError):  # A check reports a missing checkpoint.
@@ -31,12 +26,7 @@ def log_of_policy(log: LogPlan, checkpoint: str) -> LogPlan:
 
 
 class Recording:
-    """The recording of one episode.
-
-    Args:
-        recorder: Started recorder.
-        frames: Source of the cameras' images.
-    """
+    """The recording of one episode."""
 
     def __init__(self, recorder: DeploymentRecorder, frames: FrameSource) -> None:
         self._recorder = recorder
@@ -59,18 +49,13 @@ class Recording:
         self._recorder.look(state, self._frames)
 
     def commit(self, success: bool | None, extra: dict[str, object]) -> str:
-        """Adds the episode to the store and returns a description of the result.
-
-        Args:
-            success: Whether the task was done; None if unknown.
-            extra: Plain JSON to store with the episode.
-        """
+        """Adds the episode to the store and describes the result; `success` is None if unknown."""
         if self._committed:
             return ""
         self._committed = True
         recorded = self._recorder.commit(success, extra)
         if recorded.problem:
-            return f"Nothing was recorded: {recorded.problem}."
+            return f"No episode was recorded: {recorded.problem}."
         lost = f" {recorded.lost} records came too late for it." if recorded.lost else ""
         return f"Recorded as {recorded.name}, {recorded.steps} steps.{lost}"
 
@@ -85,22 +70,10 @@ def recording(
     *,
     frame_hz: float,
 ) -> Iterator[Recording]:
-    """Records the next episode of a device process, also one that ends with an error or Ctrl-C.
-
-    Args:
-        device: Armed device process with an incident log.
-        store: Folder of the episode store.
-        attributes: Attributes of the episode.
-        embodiment: Embodiment of the arms.
-        frames: Source of the cameras' images.
-        frame_hz: Images per second.
-
-    Yields:
-        The recording.
-    """
+    """Records the next episode of a device process, also one that ends with an error or Ctrl-C."""
     with DeploymentRecorder(device, store, attributes, embodiment, frame_hz=frame_hz) as recorder:
         episode = Recording(recorder, frames)
         try:
             yield episode
         finally:
-            episode.commit(None, {"ended": "not in good order"})
+            episode.commit(None, {"ended": "by an error or an interruption"})

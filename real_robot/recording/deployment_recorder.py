@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -36,10 +35,8 @@ class Recorded:
     """The result of a recording.
 
     Attributes:
-        name: Name of the episode in the store; empty if there is none.
-        steps: Number of steps.
-        lost: Number of records that were overwritten before they were read.
-        problem: Reason why there is no episode.
+        name: Name of the episode in the store; empty without an episode.
+        problem: Reason for a missing episode.
     """
 
     name: str = ""
@@ -58,9 +55,7 @@ class DeploymentRecorder:
         device: Armed device process with an incident log, whose ring is the source.
         store: Folder of the store, which is created if it does not exist.
         attributes: Attributes of the episode, with the contract of the policy.
-        embodiment: Embodiment of the arms.
-        frame_hz: Images per second.
-        asked: Whether the action of a step is the target before the safety filter, as for
+        unfiltered: Whether the action of a step is the target before the safety filter, as for
             teleoperation, or the command that the filter sent.
 
     Raises:
@@ -75,12 +70,12 @@ class DeploymentRecorder:
         embodiment: Embodiment,
         *,
         frame_hz: float,
-        asked: bool = False,
+        unfiltered: bool = False,
     ) -> None:
         if device.incidents is None:
             raise ValueError(
-                "Deployments are recorded from the incident log of the device process, which has "
-                "none: log.folder=FOLDER."
+                "Deployments are recorded from the incident log of the device process: "
+                "log.folder=FOLDER."
             )
         states = state_layout(len(embodiment.joints), len(device.servos), len(device.arms))
         frames = frames_memory(attributes.contract)
@@ -93,7 +88,7 @@ class DeploymentRecorder:
             store=EpisodeStore.create(store).path,
             attributes=attributes,
             embodiment=embodiment,
-            asked=asked,
+            unfiltered=unfiltered,
         )
         self._box = FrameQueue(frames, attributes.contract)
         self._seeing = bool(attributes.contract.cameras)
@@ -112,12 +107,7 @@ class DeploymentRecorder:
         self._child.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._child.end()
 
     @property
@@ -126,12 +116,7 @@ class DeploymentRecorder:
         return self._child.pid
 
     def look(self, state: DeviceState, frames: FrameSource) -> None:
-        """Passes images to the process when their period is over.
-
-        Args:
-            state: The newest state, whose time counts.
-            frames: Source of the cameras' images.
-        """
+        """Passes images to the process when their period is over by the time of the state."""
         now = state.arms.time
         if self._seeing and not self._looked_at <= now < self._looked_at + self._interval_s - 1e-9:
             self._looked_at = now
@@ -142,12 +127,7 @@ class DeploymentRecorder:
         self._send(MARK + json.dumps({"time": time, "by_hand": by_hand}).encode())
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> Recorded:
-        """Waits until the episode is in the store; never raises.
-
-        Args:
-            success: Whether the task was done; None if unknown.
-            extra: Plain JSON to store with the episode.
-        """
+        """Waits until the episode is in the store; never raises. `success` is None if unknown."""
         self._send(COMMIT + json.dumps({"success": success, "extra": dict(extra)}).encode())
         try:
             if not self._child.channel.poll(_ANSWER_TIMEOUT_S):

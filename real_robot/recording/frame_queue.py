@@ -32,12 +32,7 @@ def frames_memory(contract: Contract) -> Memory:
 
 
 class FrameQueue:
-    """One end of the queue.
-
-    Args:
-        memory: Memory of `frames_memory`.
-        contract: Contract with the cameras.
-    """
+    """One end of the queue."""
 
     def __init__(self, memory: Memory, contract: Contract) -> None:
         self._layout = frames_layout(contract)

@@ -22,10 +22,6 @@ class FrameSource(Protocol):
 class ObservationAssembler:
     """Assembles observations.
 
-    Args:
-        contract: Contract of the observations.
-        embodiment: Embodiment, whose kinematics give the poses of grippers and cameras.
-
     Raises:
         ValueError: The contract is for another embodiment.
     """
@@ -46,9 +42,6 @@ class ObservationAssembler:
             history: Earlier states, oldest first, for the poses of wrist cameras at the times of
                 their images.
             frames: Frames of at least the cameras of the contract.
-
-        Raises:
-            ValueError: A frame is missing or does not fit the contract.
         """
         observation: dict[str, Array] = {
             "time": np.asarray(arms.time),

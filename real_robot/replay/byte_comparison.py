@@ -4,13 +4,7 @@ from stringline.real_robot.incidents.incident_format import Entry
 
 
 def compared(name: str, entry: Entry, got: bytes) -> tuple[int, str]:
-    """Returns the number of equal bytes before the first difference, and a sentence about that.
-
-    Args:
-        name: Name of the bus.
-        entry: The recorded bytes.
-        got: The received bytes.
-    """
+    """Returns the number of equal bytes before the first difference, and a sentence about that."""
     wanted = entry.payload
     pairs = enumerate(zip(got, wanted, strict=False))
     same = next((at for at, (one, other) in pairs if one != other), min(len(got), len(wanted)))

@@ -26,9 +26,7 @@ class ReplayResult:
     """Result of a replay.
 
     Attributes:
-        sent: Number of bytes sent.
-        equal: Number of bytes received as recorded.
-        difference: A sentence about the first difference; empty if there is none.
+        difference: A sentence about the first difference; empty without one.
     """
 
     sent: int
@@ -40,7 +38,6 @@ class ReplayLine(Protocol):
     """A bus of the log and the emulated one.
 
     Attributes:
-        name: Name of the bus.
         out: Number of bytes sent.
         equal: Number of bytes received as recorded.
         writes: Number of commands sent in this episode.
@@ -75,13 +72,8 @@ def replay(
 
     The world advances by one period after each cycle of the log, and begins again with each episode
     of the log. The answers are equal if the log was recorded with an emulator of the same kind in
-    lock-step, begins with the opening of the ports, and contains no scripted fault.
-
-    Args:
-        incident: The log.
-        emulator: A running emulator in lock-step.
-        seed: Seed of the log's episodes.
-        options: Options of the log's world.
+    lock-step, begins with the opening of the ports, and contains no scripted fault. The emulator
+    runs in lock-step, with the seed and the options of the log's episodes.
 
     Raises:
         ValueError: The emulator has other buses than the log, or is not an emulator.

@@ -21,7 +21,7 @@ _SEQUENCE = 2
 
 
 def sequence_of(data: bytes) -> int:
-    """Returns the number of a message, of any version; 0 if it has none."""
+    """Returns the number of a message, of any version; 0 without one."""
     try:
         header = next((raw for number, _, raw in read_fields(data) if number == _HEADER), b"")
         fields = read_fields(header) if isinstance(header, bytes) else iter(())
@@ -35,15 +35,8 @@ class FriReplayLine:
     """The connection to a controller of the log and to the emulated one.
 
     Args:
-        name: Name of the arm.
         port: Port to which its controller sends.
         nudge: Advances the controller by a period, before the first episode.
-
-    Attributes:
-        name: As given.
-        out: Number of bytes sent.
-        equal: Number of bytes received as recorded.
-        writes: Number of answers sent in this episode.
 
     Raises:
         ValueError: The port is not that of an emulator.
@@ -124,15 +117,8 @@ def fri_lines(
 ) -> list[FriReplayLine]:
     """Opens the ports, and advances each controller to the first recorded message.
 
-    A controller also counts the messages that it has sent before its client was there.
-
-    Args:
-        ports: Ports by arm, in the order of the log's buses.
-        emulator: A running emulator in lock-step.
-        incident: The log.
-
-    Raises:
-        ValueError: A port is in use or not that of an emulator, or the log begins too late.
+    The ports are in the order of the log's buses. A controller also counts the messages that it
+    sent before its client started.
     """
     lines = [
         FriReplayLine(name, port, functools.partial(emulator.nudge, name))

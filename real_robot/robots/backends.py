@@ -7,27 +7,19 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.driver_interface.gripper import stilled
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper
-from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
-from stringline.real_robot.drivers.grippers.gripper_choice import FRI_OUTPUT, gripper_settings
-from stringline.real_robot.emulators.fri.emulated_outputs import GRIPPER_INPUT, GRIPPER_OUTPUT
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.robots.lcm_backends import EMULATED_GRIPPERS, LcmBackend
-from stringline.real_robot.safety.kuka_limits import (
-    KUKA_EMBODIMENTS,
-    kuka_embodiment,
-    kuka_limits,
-    ports_in_order,
+from stringline.real_robot.robots.kuka_backends import (
+    EMULATED_GRIPPERS,
+    LOCK_STEP_TIMEOUT_S,
+    FriBackend,
+    LcmBackend,
 )
+from stringline.real_robot.safety.kuka_limits import KUKA_EMBODIMENTS
 from stringline.real_robot.safety.limits import SafetyLimits
 
 # A twin shares a machine with a policy, so its deadlines are generous.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
-_LOCK_STEP_TIMEOUT_S = 1.0  # The world waits, so no answer is late.
 
 
 class RobotBackend(Protocol):
@@ -97,7 +89,7 @@ class ServoBackend:
 
     def bare_emulator(self, **settings: Any) -> Emulator:
         """Builds an emulator without a task."""
-        return Emulator(plant="first_order", **settings)
+        return self.emulator(plant="first_order", **settings)
 
     def driver(
         self,
@@ -114,87 +106,6 @@ class ServoBackend:
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
         """Builds the driver of an emulated twin."""
         return AlohaDriver(ports, **_TWIN_DRIVER)
-
-
-class FriBackend:
-    """KUKA's arms, over FRI.
-
-    Args:
-        arms: `one` or `two`.
-        settings: Keyword arguments of `FriDriver`, with `gripper` for the gripper of each arm.
-
-    Attributes:
-        arms: As given.
-        embodiment: The embodiment of the arms.
-        version: Version of FRI, the same for driver and emulator.
-
-    Raises:
-        ValueError: The number of arms, the version or a setting of the gripper is invalid.
-    """
-
-    def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
-        self.arms = arms
-        self.embodiment = kuka_embodiment(arms)
-        # YAML reads 1.15 without quotes as a number.
-        self.version = str(settings.get("version", DEFAULT_VERSION))
-        self._settings = {
-            key: value for key, value in settings.items() if key not in ("gripper", "version")
-        }
-        self._gripper = gripper_settings(settings.get("gripper"), self.embodiment.arms)
-        if not version_of(self.version).has_io and isinstance(self._gripper, IoGripper):
-            raise ValueError(
-                f"FRI {self.version} has no inputs and outputs for a gripper. Set "
-                "robot.driver.gripper.transport=null to leave the gripper as it is, or use FRI "
-                "1.14 or later."
-            )
-
-    def limits(self, **settings: Any) -> SafetyLimits:
-        """Builds the limits of the safety filter."""
-        return kuka_limits(self.embodiment, **settings)
-
-    def emulator(self, **settings: Any) -> Emulator:
-        """Builds the emulator of a task."""
-        return FriEmulator(version=self.version, **settings)
-
-    def bare_emulator(self, **settings: Any) -> Emulator:
-        """Builds an emulator without a task."""
-        return FriEmulator(arms=self.arms, version=self.version, **settings)
-
-    def driver(
-        self,
-        ports: Mapping[str, str],
-        *,
-        period_s: float,
-        lock_step: bool,
-        read_only: bool,
-        still_grippers: bool = False,
-    ) -> ArmDriver:
-        """Builds the driver; in lock-step it waits longer for answers.
-
-        Raises:
-            ValueError: The ports are not those of the arms.
-        """
-        timeout_s = _LOCK_STEP_TIMEOUT_S if lock_step else None
-        chosen = ports_in_order(self.embodiment, ports)
-        grippers = {} if self._gripper is None else dict.fromkeys(chosen, self._gripper)
-        return FriDriver(
-            chosen,
-            **self._settings,
-            version=self.version,
-            grippers=stilled(grippers, still=still_grippers),
-            period_s=period_s,
-            together=lock_step,
-            read_only=read_only,
-            answer_timeout_s=timeout_s,
-        )
-
-    def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Builds the driver of an emulated twin with the emulator's default gripper."""
-        chosen = ports_in_order(self.embodiment, ports)
-        grippers = dict.fromkeys(chosen, IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT))
-        if not version_of(self.version).has_io:
-            grippers = {}
-        return FriDriver(chosen, version=self.version, grippers=grippers, period_s=period_s)
 
 
 KUKA_BACKENDS: Mapping[str, Callable[[str, Mapping[str, Any]], RobotBackend]] = {
@@ -229,17 +140,13 @@ def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBack
         transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
 
     Raises:
-        ValueError: There is no emulator of the embodiment, or the transport is unknown.
+        ValueError: The embodiment has no emulator, or the transport is unknown.
     """
     if embodiment == ALOHA.name:
-        return ServoBackend({"bus_watchdog_s": 0.0, "answer_timeout_s": _LOCK_STEP_TIMEOUT_S})
-    if transport not in (None, *KUKA_BACKENDS):
-        raise unknown_name("transport of KUKA arms", str(transport), KUKA_BACKENDS)
+        return ServoBackend({"bus_watchdog_s": 0.0, "answer_timeout_s": LOCK_STEP_TIMEOUT_S})
+    transport = transport or "fri"
     for arms, one in KUKA_EMBODIMENTS.items():
-        if one.name == embodiment and transport == "lcm":
-            return LcmBackend(arms, EMULATED_GRIPPERS)
         if one.name == embodiment:
-            outputs = {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}
-            return FriBackend(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})
+            return robot_backend(transport, arms, EMULATED_GRIPPERS.get(transport, {}))
     known = [ALOHA.name, *(one.name for one in KUKA_EMBODIMENTS.values())]
     raise unknown_name("emulated embodiment", embodiment, known)

@@ -6,12 +6,7 @@ WANTED_MS = 1
 
 
 def latency_timer_ms(port: str, system: Path = Path("/sys")) -> int | None:
-    """Returns the setting of a port in milliseconds; None for other adapters and missing ports.
-
-    Args:
-        port: Device file, or a link to it as udev rules make them.
-        system: Folder in which the kernel lists its devices.
-    """
+    """Returns the setting of a port in milliseconds; None for other adapters and missing ports."""
     name = Path(port).resolve().name
     for place in (
         f"bus/usb-serial/devices/{name}/latency_timer",

@@ -23,23 +23,14 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.limits_file import merged_limits
 
 _IMAGE_PX = 128
-_TWIN_IMAGE_PX = 128  # Nothing looks at them.
 
 
 class RobotFactory:
     """Builds the parts of a robot; the caller starts and ends them.
 
-    Args:
-        settings: Settings of the robot.
-
     Attributes:
-        settings: As given.
         backend: The arms' driver and emulator.
-        name: Name of the robot.
         calibration: Measured camera poses, once `check` has read their file.
-
-    Raises:
-        ValueError: Arms or cameras of the settings do not exist.
     """
 
     def __init__(self, settings: RobotSettings) -> None:
@@ -62,24 +53,15 @@ class RobotFactory:
         return self.calibration.applied(self.backend.embodiment)
 
     def contract(self, wanted: Sequence[Camera] = ()) -> Contract:
-        """Returns the observations and actions of this robot.
-
-        Args:
-            wanted: Cameras of a policy, for the sizes of their images.
-        """
+        """Returns the observations and actions of this robot, with the image sizes of `wanted`."""
         return self.backend.embodiment.contract(
             self._cameras.offered(wanted), self.settings.control_hz
         )
 
     def cameras(self, emulator: Emulator | None, wanted: Sequence[Camera] | None) -> Cameras | None:
-        """Builds the camera processes.
+        """Builds the camera processes of a policy, or of all cameras if `wanted` is None.
 
-        Args:
-            emulator: The started emulator of an emulated robot.
-            wanted: Cameras of a policy; None: all.
-
-        Returns:
-            None without cameras, and in lock-step, where images come from the emulator.
+        Returns None without cameras, and in lock-step, where images come from the emulator.
         """
         if self.settings.lock_step or (emulator is not None and not emulator.images):
             return None
@@ -106,19 +88,12 @@ class RobotFactory:
         if self.settings.twin is None:
             raise ValueError(f"The configuration of {self.name} has no twin: robot.twin.")
         return self.backend.emulator(
-            lock_step=False, cameras=(), image_size=_TWIN_IMAGE_PX, **self.settings.twin
+            lock_step=False, cameras=(), image_size=_IMAGE_PX, **self.settings.twin
         )
 
     def limits(self) -> SafetyLimits:
-        """Returns the limits of the safety filter.
-
-        Raises:
-            ValueError: A limit is unknown or out of range.
-        """
-        file = self.settings.limits_file
-        return self.backend.limits(
-            **merged_limits(self.settings.limits, None if file is None else str(file))
-        )
+        """Returns the limits of the safety filter."""
+        return self.backend.limits(**merged_limits(self.settings.limits, self.settings.limits_file))
 
     def device(
         self,
@@ -131,13 +106,8 @@ class RobotFactory:
     ) -> TwinnedDeviceProcess:
         """Builds the device process of the arms.
 
-        Args:
-            emulator: The started emulator of emulated arms.
-            read_only: Whether it sends no command.
-            log: What the incident recorder keeps.
-            cameras: Cameras without whose fresh images the arms hold.
-            still_grippers: Whether it sends no command to grippers that are not servos of an arm,
-                so that they keep holding what they hold.
+        The arms hold without fresh images of `cameras`. With `still_grippers` the process sends no
+        command to grippers that are not servos of an arm, so that they keep holding what they hold.
         """
         driver = self.backend.driver(
             self.settings.ports if emulator is None else emulator.ports,
@@ -166,9 +136,6 @@ class RobotFactory:
     def leaders(self, emulator: Emulator | None) -> AlohaLeaders:
         """Builds the reader of the leader arms.
 
-        Args:
-            emulator: The started emulator of emulated leaders.
-
         Raises:
             ValueError: The settings have no leaders.
         """
@@ -178,13 +145,7 @@ class RobotFactory:
         return AlohaLeaders(leaders.ports if emulator is None else emulator.ports, **leaders.driver)
 
     def check(self, checklist: Checklist, *, moving: bool, with_leaders: bool = False) -> None:
-        """Runs the checks that open no port.
-
-        Args:
-            checklist: Reports the results.
-            moving: Whether the arms will move.
-            with_leaders: Whether leader arms take part.
-        """
+        """Runs the checks that open no port."""
         with checklist.check("limits file") as note:
             note(self._check_limits(moving=moving))
         if self.settings.calibration_file is not None or not self.settings.emulated:
@@ -211,7 +172,7 @@ class RobotFactory:
     def _read_calibration(self, file: Path | None) -> str:
         """Reads the measured camera poses and describes them."""
         if file is None:
-            return "none: camera poses are those of the embodiment's drawing"
+            return "none: camera poses are the nominal ones of the embodiment"
         known = self.calibration = Calibration.read(file, self.backend.embodiment)
         if not self.settings.lock_step:
             return str(file)

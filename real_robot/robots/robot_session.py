@@ -26,7 +26,6 @@ class ArmedRobot:
 
     Attributes:
         device: Device process of the arms, with torque on unless it is read-only.
-        emulator: Emulator of emulated arms.
         cameras: Camera processes; None without cameras and in lock-step.
     """
 
@@ -61,9 +60,8 @@ class RobotSession:
     With a `StrictChecklist` the first error ends the bring-up, and nothing is reported.
 
     Args:
-        factory: Builds the parts of the robot.
         checklist: Reports the checks; None: a `StrictChecklist`.
-        log: What the incident recorder keeps.
+        log: Settings of the incident logs; None: no log.
         read_only: Whether no command is sent to the arms.
         still_grippers: Whether no command is sent to grippers that are not servos of an arm.
         arms: Name of the arms in reports: `arms`, or `followers` beside leaders.
@@ -121,9 +119,6 @@ class RobotSession:
             recalibrated: Cameras whose old calibration is not checked.
             on_device: Receives the device process before it starts.
             before_torque: Receives the device process after it has opened the ports.
-
-        Raises:
-            ValueError: A check failed; names all failed checks.
         """
         factory = self.factory
         if emulator is None and (emulator := factory.emulator(wanted or ())) is not None:
@@ -167,17 +162,12 @@ def arm_device(
     arms: str = "arms",
     before_torque: Callable[[], object] = lambda: None,
 ) -> None:
-    """Starts a device process and turns on torque: steps 4 to 8 of `RobotSession`.
-
-    Raises:
-        ValueError: A check failed.
-        RobotNotReadyError: A check failed, without a checklist.
-    """
+    """Starts a device process and turns on torque: steps 4 to 8 of `RobotSession`."""
     checklist = checklist or StrictChecklist()
     followers = "" if arms == "arms" else f" of the {arms}"
     with checklist.check(f"ports and servos{followers}") as note:
         device.connect()
-        note(f"{len(device.servos)} servos answer and are set as they should be")
+        note(f"{len(device.servos)} servos answer and are configured correctly")
     before_torque()
     checklist.check_passed()
     what = f"where the {arms} stand"

@@ -47,17 +47,12 @@ class RobotSettings:
     """A robot with its cameras, limits, leaders and twin.
 
     Attributes:
-        name: Name in messages and recordings.
         transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
         arms: Number of KUKA arms, `one` or `two`.
-        control_hz: Actions per second.
-        device_hz: Cycles of the device process per second.
         lock_step: Whether the emulated world waits for the policy.
         approach_s: Seconds of the motion to the home pose before an episode; None or 0: no motion.
         home_s: Seconds of the motion to the home pose on the operator's request.
         model: Appearance of emulated arms, `primitives` or `menagerie`.
-        ports: Port of each real arm.
-        driver: Keyword arguments of the driver.
         emulator: Keyword arguments of the emulator; None: the arms are real.
         twin: Keyword arguments of the emulator beside the arms in `mode=shadow`.
         cameras: Names of emulated cameras; for real ones the settings of each by its name.
@@ -65,8 +60,6 @@ class RobotSettings:
         calibration_file: YAML file with measured camera poses.
         limits: Arguments of `SafetyLimits.of`.
         limits_file: YAML file that overrides `limits`.
-        leaders: Leader arms, if the robot has any.
-        teleoperation: How leaders and followers are coupled.
     """
 
     name: str
@@ -101,14 +94,7 @@ class RobotSettings:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads the settings of a configuration.
-
-        Args:
-            plain: Settings of `configs/robot`, resolved; null selects a default.
-
-        Raises:
-            ValueError: A setting is unknown or out of range.
-        """
+        """Reads the settings of a configuration."""
         chosen = known_settings("a robot", plain, cls)
         for name in ("control_hz", "device_hz"):
             chosen[name] = float(chosen[name])
@@ -128,11 +114,6 @@ class RobotSettings:
 
 def known_settings(owner: str, plain: Mapping[str, Any], settings: type) -> dict[str, Any]:
     """Returns the settings that are not null.
-
-    Args:
-        owner: Owner of the settings, for the message.
-        plain: Settings by name.
-        settings: Dataclass whose fields are the valid names.
 
     Raises:
         ValueError: A setting is unknown; names the nearest.

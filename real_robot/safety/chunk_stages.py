@@ -12,10 +12,9 @@ from stringline.real_robot.safety.reasons import Reason
 
 @dataclass(frozen=True)
 class Arrival:
-    """A received chunk.
+    """A received chunk, not yet checked.
 
     Attributes:
-        chunk: Unchecked.
         session: Episode number of its sender.
         wanted_session: Number of the current episode.
         now: Time of its arrival, seconds.

@@ -10,7 +10,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]
 
-# The base and the first link stand on the table by design.
+# The base and the first link are mounted on the table.
 _FIRST_MOVING_LINK = 1
 # Beyond this distance above the smallest allowed one, arms need no exact distance.
 _FAR_M = 0.1
@@ -21,7 +21,7 @@ class Room(NamedTuple):
 
     Attributes:
         heights: (..., A, C) height of the lowest point above the table; infinite for links that
-            stand on the table by design.
+            are mounted on the table.
         between: (..., A, C) distance from the nearest other arm, or a lower bound of a large one;
             infinite for a single arm.
         walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and
@@ -37,7 +37,6 @@ class Clearance:
     """Distances of an embodiment at joint vectors.
 
     Args:
-        embodiment: It has capsules.
         table_height: Height of the table top in the base frame, metres.
         box: (2, 3) lowest and highest corner of the space within walls, base frame, metres; None:
             no walls.

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.safety.stage_cycle import Cycle, StageContext
+from stringline.real_robot.safety.stage_cycle import Cycle, StageContext, StatelessStage
 from stringline.real_robot.safety.surroundings import Surroundings
 
 Vector = NDArray[np.float64]
@@ -19,7 +19,7 @@ _CORRECTIONS = 1  # Per detour, which is short; the next one makes up for the re
 _SHARES = np.array([1.0, 0.5, 0.25, 0.0])
 
 
-class ClearTarget:
+class ClearTarget(StatelessStage):
     """Moves a target that lacks clearance to a nearby pose that has it.
 
     So an arm that is pressed against an obstacle slides along it, instead of stopping with all its
@@ -29,12 +29,10 @@ class ClearTarget:
     """
 
     def __init__(self, context: StageContext) -> None:
+        super().__init__(context)
         self._surroundings = Surroundings(context)
         self._embodiment = context.embodiment
         self._own = [context.arm_of_joint == place for place in range(len(context.embodiment.arms))]
-
-    def start(self) -> None:
-        """Has no state to reset."""
 
     def act(self, cycle: Cycle) -> None:
         """Moves the target of each arm."""
@@ -58,7 +56,7 @@ class ClearTarget:
         cycle.target = target
 
 
-class KeepClear:
+class KeepClear(StatelessStage):
     """Keeps the next pose clear, and all poses after it if the arms brake then.
 
     So braking is clear in the next cycle as well, for any target; except for micrometres while
@@ -68,13 +66,11 @@ class KeepClear:
     """
 
     def __init__(self, context: StageContext) -> None:
+        super().__init__(context)
         self._surroundings = Surroundings(context)
         self._embodiment = context.embodiment
         self._arm_of_joint = context.arm_of_joint
         self._own = [self._arm_of_joint == place for place in range(len(context.embodiment.arms))]
-
-    def start(self) -> None:
-        """Has no state to reset."""
 
     def act(self, cycle: Cycle) -> None:
         """Chooses the clear speed nearest to the requested one. Braking is never refused."""
@@ -91,13 +87,9 @@ class KeepClear:
     def _along(self, cycle: Cycle, spare: Vector, least: Vector) -> tuple[Vector, Vector]:
         """Returns a speed (J,) along the obstacles of arms that lack clearance, and its clearance.
 
+        `spare` (S, A, C) is the clearance at the requested speed, `least` the required one.
         A share of the requested speed would not do: if that brings an arm closer, so does any share
         of it, and the arm would stand still.
-
-        Args:
-            cycle: Has the requested speed.
-            spare: (S, A, C) clearance at that speed.
-            least: (S, A, C) required clearance.
         """
         speed = cycle.speed
         braked = cycle.limiter.stopping(cycle.braking, cycle.scale)[-1]
@@ -125,13 +117,9 @@ class KeepClear:
     def _straight(self, cycle: Cycle, place: int, braked: Vector) -> Vector:
         """Returns the rest pose (J,) of an arm that moves straight to its target; others stay.
 
+        `place` is the index of the arm, `braked` (J,) the rest pose of braking joints.
         Joints that move independently, as in free space, would not do: those that are corrected for
         clearance would drift ever farther from their targets.
-
-        Args:
-            cycle: Has the requested speed.
-            place: Index of the arm.
-            braked: (J,) rest pose of braking joints.
         """
         limiter = cycle.limiter
         hinges = self._embodiment.hinges[self._embodiment.arms[place]]

@@ -44,11 +44,8 @@ def ports_in_order(embodiment: Embodiment, ports: Mapping[str, str]) -> dict[str
 def kuka_limits(embodiment: Embodiment, **settings: Any) -> SafetyLimits:
     """Returns limits whose tracking is below the distance at which drivers report a strayed arm.
 
-    So the commands of a blocked arm wait for it, and it does not count as strayed.
-
-    Args:
-        embodiment: It has one arm or two.
-        **settings: Arguments of `SafetyLimits.of`; `tracking_rad` is 0.2 by default.
+    So the commands of a blocked arm wait for it, and it does not count as strayed. The settings are
+    arguments of `SafetyLimits.of`; `tracking_rad` is 0.2 by default.
 
     Raises:
         ValueError: A value is out of range; `tracking_rad` must be below 0.3.

@@ -31,8 +31,6 @@ class MotionLimiter:
     """Converts any stream of targets to one within the limits. All arrays are (J,).
 
     Args:
-        lower: Smallest position.
-        upper: Largest position.
         velocity: Largest speed, per second.
         acceleration: Largest change of speed, per second squared.
         period_s: Time from one target to the next.
@@ -142,12 +140,9 @@ class MotionLimiter:
         return self.stopping(low, scale)[-1], self.stopping(high, scale)[-1]
 
     def rest_towards(self, target: Vector, joints: NDArray[np.int64], scale: float = 1.0) -> Vector:
-        """Returns the rest positions (H,) of joints that move by the same share of their distances.
+        """Returns the rest positions (H,) of joints whose distances shrink by the same share.
 
-        Args:
-            target: (J,).
-            joints: (H,) indices.
-            scale: See `propose`.
+        The joints (H,) are indices into the target (J,). For `scale` see `propose`.
         """
         low, high = (rest[joints] for rest in self.rests(scale))
         start = self.stopping(self.braking(scale), scale)[-1][joints]
@@ -157,11 +152,9 @@ class MotionLimiter:
         return np.asarray(start + shares.min(initial=1.0) * way)
 
     def commit(self, speed: Vector, waits: NDArray[np.bool_] | bool = False) -> Vector:
-        """Moves by one period at an allowed speed and returns the new target (J,).
+        """Moves by one period at an allowed speed (J,) and returns the new target (J,).
 
-        Args:
-            speed: (J,).
-            waits: (J,) joints for which the period does not count: their commands are frozen.
+        The period does not count for joints in `waits` (J,): their commands are frozen.
         """
         self.position = np.where(waits, self.position, self.position + speed * self._period_s)
         self.speed = np.where(waits, self.speed, speed)

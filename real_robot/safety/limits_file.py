@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.files.yaml_file import read_yaml
 from stringline.real_robot.safety.limits import CommonLimits, SafetyLimits
 
 # It must be measured, so it has no default in a file.
@@ -18,15 +17,10 @@ def read_limits(path: Path) -> dict[str, Any]:
     """Returns the arguments of `SafetyLimits.of` in a file.
 
     Raises:
-        ValueError: The file cannot be read, is empty, has an unknown name (the message names the
-            nearest) or lacks the height of the table.
+        ValueError: The file cannot be read, is empty, has an unknown name or lacks the height of
+            the table.
     """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ValueError(f"The limits file {path} cannot be read: {error.strerror}.") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"The limits file {path} is not valid YAML: {error}.") from error
+    found = read_yaml("The limits file", path)
     if not isinstance(found, dict) or not found:
         raise ValueError(
             f"The limits file {path} must be a list of `name: value`, such as `table_height: "
@@ -45,6 +39,6 @@ def read_limits(path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()}
 
 
-def merged_limits(settings: Mapping[str, Any], file: str | None) -> dict[str, Any]:
-    """Returns the limits of a configuration, overridden by those of a file if there is one."""
-    return {**settings, **(read_limits(Path(file)) if file else {})}
+def merged_limits(settings: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """Returns the limits of a configuration, overridden by those of the file."""
+    return {**settings, **(read_limits(file) if file else {})}

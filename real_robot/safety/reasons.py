@@ -21,7 +21,7 @@ class Mode(IntEnum):
     """Reaction of the filter."""
 
     RUN = 0
-    HOLD = 1  # The arms brake within the limits; they move on when the reason is gone.
+    HOLD = 1  # The arms brake within the limits, and move on when the reason has ended.
     FAULT = 2  # A hold until an operator resets it.
 
 
@@ -117,18 +117,7 @@ def describe(
     interlock: NDArray[np.uint8] | None = None,
     silent_cameras: Sequence[str] = (),
 ) -> list[str]:
-    """Returns one sentence per reason, with the servos, arms and cameras concerned.
-
-    Args:
-        reasons: Reasons of one cycle, or of a fault.
-        servos: Names of all S servos.
-        arms: Names of all A arms.
-        servo_error: (S,) as in `ArmState`.
-        servo_misses: (S,) as in `ArmState`.
-        lost: (A,) as in `ArmState`.
-        interlock: (A,) as in `ArmState`.
-        silent_cameras: Names of the cameras that deliver no new images.
-    """
+    """Returns one sentence per reason; its servos, arms and cameras follow from `ArmState`."""
     codes = [] if interlock is None else list(zip(arms, interlock, strict=False))
     locked = [(name, int(code)) for name, code in codes if code]
     errors = zip(servos, servo_error, strict=True)

@@ -48,13 +48,7 @@ class Retreat(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StageContext:
-    """What stages are built from.
-
-    Attributes:
-        embodiment: The arms, A of them.
-        limits: Limits in force.
-        period_s: Time between two commands.
-    """
+    """The arguments of all stages; `period_s` is the time between two commands."""
 
     embodiment: Embodiment
     limits: SafetyLimits
@@ -73,10 +67,8 @@ class Cycle:
 
     Attributes:
         target: Requested target, None if no action is due. Stages move it inside the limits.
-        state: Measured state.
         now: Time of this cycle, seconds.
         elapsed_s: Time since the arms were armed.
-        freshness: Ages of the inputs.
         rejected: Rejected chunks in a row.
         limiter: Holds the last command and its speed; only the filter advances it.
         braking: Speed of the coming period if the arms brake.
@@ -84,7 +76,6 @@ class Cycle:
         scale: Share of the velocity and acceleration limits in force.
         amounts: Reasons that acted, and by how much, in the unit of each reason.
         faults: Reasons that only an operator may reset.
-        held: Whether the arms hold.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
         retreat: Pose to which holding arms return; None: they brake.
     """
@@ -140,7 +131,7 @@ class Stage(Protocol):
 
 
 class StatelessStage:
-    """A stage that keeps nothing from one cycle to the next."""
+    """A stage without state between cycles."""
 
     def __init__(self, context: StageContext) -> None:
         self.context = context

@@ -13,7 +13,7 @@ class ChunkSampler:
 
     Past waypoints are skipped by time, not by count. Until the first waypoint of a new chunk is
     due, the previous chunk stays in force. The last waypoint is held for one interval, as a
-    controller of that rate holds an action; after that there is no target.
+    controller of that rate holds an action; the target is None after that.
 
     Attributes:
         taken: Number of chunks so far; they are numbered from 1.

@@ -26,11 +26,7 @@ PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
 
 
 class DemoChain:
-    """Runs the phases in order and writes `report.html` and `summary.json`.
-
-    Args:
-        settings: Settings of the demonstration.
-    """
+    """Runs the phases in order and writes `report.html` and `summary.json`."""
 
     def __init__(self, settings: DemoSettings) -> None:
         self._settings = settings

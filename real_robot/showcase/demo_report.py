@@ -25,10 +25,6 @@ class DemoResults:
     """Results of all phases.
 
     Attributes:
-        expert: Success rate of the expert.
-        demonstrations: Store of the demonstrations.
-        history: History of the training.
-        policy: The trained policy.
         direct: Results in simulation.
         wire: Results through the real protocol.
     """

@@ -25,21 +25,11 @@ class DemoSettings:
     """Settings of `configs/demo.yaml`; comments there describe the numbers.
 
     Attributes:
-        task: The task.
         policy: Configuration of the policy, with its `_target_`.
         encoder: Configuration of the encoder, for the report.
         coordinates: Configuration of the coordinates, for the report.
-        trainer: The trainer.
-        training: Settings of the training data.
-        execution: How plans are executed.
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
-        robot_model: Appearance of the arms.
-        output: Folder of all results.
-        workers: Number of parallel simulations.
-        expert_trials: Number of trials of the expert.
-        episodes: Number of demonstrations.
         noise_rad: Disturbance of executed commands in demonstrations.
-        trials: Number of trials in simulation.
         wire_trials: Number of trials through the real protocol.
     """
 
@@ -72,14 +62,7 @@ class DemoSettings:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads the settings of a configuration.
-
-        Args:
-            plain: `configs/demo.yaml`, resolved.
-
-        Raises:
-            ValueError: A setting is unknown or out of range.
-        """
+        """Reads the settings of a configuration."""
         numbers = ("execute_steps", "wire_trials", "noise_rad", *COUNTS)
         return cls(
             task=TaskSettings.of(plain["task"]),

@@ -13,12 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stopwatch:
-    """Seconds by phase, in a file that a continued run adds to.
-
-    Args:
-        file: File of the seconds.
-        phases: Names of the phases in their order.
-    """
+    """Seconds by phase, in a file that a continued run adds to."""
 
     def __init__(self, file: Path, phases: tuple[str, ...]) -> None:
         self._file = file

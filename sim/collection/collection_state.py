@@ -52,8 +52,6 @@ class Outcome:
     """The outcome of the attempt at one seed.
 
     Attributes:
-        seed: The seed.
-        success: Whether the task was done.
         stage: The furthest stage.
         steps: Length in control periods; 0 if every worker died.
         error: Reason why the attempt ended early; empty without one.

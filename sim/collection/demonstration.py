@@ -28,7 +28,6 @@ class Recording:
 
     Attributes:
         arrays: Arrays of the contract, with time as the leading axis.
-        success: Whether the task was done at the end.
         stage: The furthest stage.
         error: Reason why the expert stopped early; empty without one.
     """
@@ -109,13 +108,7 @@ def ornstein_uhlenbeck(
     """Yields disturbances (J,) of a stationary Ornstein-Uhlenbeck process, rad; 0 for grippers.
 
     x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is
-    s at every step.
-
-    Args:
-        rng: Random number generator.
-        largest: Largest s; s is drawn once from U(0, largest), rad.
-        step_seconds: Time between two disturbances.
-        embodiment: The embodiment of the joints.
+    s at every step. s is drawn once from U(0, largest), rad.
     """
     NOISES_RAD.check(noise_rad=largest)
     hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)

@@ -12,12 +12,7 @@ HELD_STEPS = (5, 60)  # Range of control periods in the gripper before the slip.
 class Slip:
     """Moves a held object along the pads of a gripper, once in an episode.
 
-    Args:
-        distance: Distance in metres, 0 to 0.05; 0: no slip.
-        rng: Draws time and direction of the slip.
-
-    Raises:
-        ValueError: The distance is out of range.
+    The distance is 0 to 0.05 m; time and direction of the slip are random.
     """
 
     def __init__(self, distance: float, rng: np.random.Generator) -> None:

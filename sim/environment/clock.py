@@ -15,11 +15,7 @@ Value = TypeVar("Value")
 
 
 class Delayed(Generic[Value]):
-    """A queue of captured values; until one has arrived, the earliest one replaces it.
-
-    Args:
-        steps: Delay of a value, steps.
-    """
+    """A queue of values captured `steps` ago; until one has arrived, the earliest replaces it."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -66,13 +62,8 @@ def delay_steps(name: str, seconds: float, control_hz: float) -> int:
 class FrameSchedule:
     """The clock of an episode, in steps of the control period, and its captured values.
 
-    Args:
-        control_hz: Steps per second.
-        frame_hz: Frames per second.
-        look: Draws a frame of all cameras, given the seconds since the episode began.
-        measure: Returns the current joints and gripper poses.
-        image_delay_s: Time from the capture of a frame until `observe` returns it.
-        joint_delay_s: The same for joints and gripper poses.
+    `look` draws a frame of all cameras, given the seconds since the episode began, and `measure`
+    returns the current joints and gripper poses. `observe` returns both after their delays.
 
     Attributes:
         step: Number of control periods since the episode began.
@@ -138,12 +129,9 @@ class FrameSchedule:
         self.step += 1
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns time, joints, gripper poses and the latest frame, each with its delay.
+        """Returns time, joints, gripper poses and, with `cameras`, the latest frame.
 
         The arrays must not be changed.
-
-        Args:
-            cameras: False omits the frame.
         """
         self._measured.put(self.step, self._measure())
         observation = {"time": np.asarray(self.time), **self._measured.at(self.step)}

@@ -18,7 +18,6 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.validation import check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
-from stringline.sim.environment.segments import Segments, segments
 from stringline.sim.environment.spaces import action_space, observation_space
 from stringline.sim.environment.stepping import Stepper, compile_task
 from stringline.sim.environment.world_cameras import Cameras, checked_image_size
@@ -38,7 +37,6 @@ class StepResult:
     Attributes:
         success: Whether the task is done now.
         stage: Index of the furthest stage of this episode.
-        time: Seconds since the episode began.
         expired: Whether the episode is truncated: its time is up, or it is unstable.
         unstable: Whether the physics has diverged in this episode, which then counts as failed.
     """
@@ -107,8 +105,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self._schedule = FrameSchedule(
             control_hz, frame_hz, look=self._look, measure=self._measure, **delays
         )
-        _check_render_mode(render_mode)
-        check_time_limit(time_limit_s)
+        _check_settings(render_mode, time_limit_s)
         size = checked_image_size(image_size)
         self.task = task
         self.time_limit_s = time_limit_s
@@ -121,10 +118,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self._random = np.random.RandomState(0)
         self.physics = compile_task(task, robot_model, self._random)
         self._stepper = Stepper(self.physics, task.physics_steps_per_control_step)
-        parts = segments(task, self.physics)
-        self.segments = parts.names
-        self._cameras = self._make_cameras(names, size, parts, segmentation, rendering)
-        count = len(parts.names) if segmentation else None
+        self._cameras = Cameras(
+            self.physics, task, names, size, segmentation=segmentation, rendering=rendering
+        )
+        self.segments = self._cameras.segments
+        count = len(self.segments) if segmentation else None
         self.observation_space = observation_space(self.contract, count)
         self.action_space = action_space(task.embodiment)
 
@@ -239,7 +237,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self._cameras.frame(time)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns an image (H, W, 3) of the first camera, or the overhead one if there is none."""
+        """Returns an image (H, W, 3) of the first camera, or else of the overhead one."""
         return None if self.render_mode is None else self._cameras.image()
 
     def close(self) -> None:
@@ -250,25 +248,6 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     def _observation(self) -> dict[str, Array]:
         """Returns an observation whose arrays may be changed, as gymnasium requires."""
         return {key: value.copy() for key, value in self.observe().items()}
-
-    def _make_cameras(
-        self,
-        names: Sequence[str],
-        size: tuple[int, int],
-        parts: Segments,
-        segmentation: bool,
-        rendering: Rendering,
-    ) -> Cameras:
-        return Cameras(
-            self.physics,
-            self.task.embodiment.cameras,
-            names,
-            size,
-            parts,
-            segmentation=segmentation,
-            rendering=rendering,
-            shifts=self.task.shifts,
-        )
 
     def _look(self, time: float) -> dict[str, Array]:
         return self._cameras.frame(time)
@@ -294,6 +273,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         }
 
 
-def _check_render_mode(render_mode: str | None) -> None:
+def _check_settings(render_mode: str | None, time_limit_s: float) -> None:
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
+    check_time_limit(time_limit_s)

@@ -14,12 +14,7 @@ Space = gymnasium.spaces.Box
 def observation_space(
     contract: Contract, segments: int | None = None
 ) -> gymnasium.Space[dict[str, Array]]:
-    """Returns the space of observations.
-
-    Args:
-        contract: Contract of the world.
-        segments: Number of segments, if observations have segmentations.
-    """
+    """Returns the space of observations, with segmentations if a number of segments is given."""
     spaces: dict[str, gymnasium.Space[Any]] = {"time": _numbers(kind=np.float64)}
     spaces |= {
         f"joints/{kind}": _numbers(len(contract.joints))

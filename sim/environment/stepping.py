@@ -5,7 +5,7 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.sim.robots.robot_model import RobotModel, dress
+from stringline.sim.robots.robot_model import RobotModel, set_robot_model
 from stringline.sim.tasks.tabletop import TabletopTask
 
 # In the order of MuJoCo's counters; the last member is the number of the others.
@@ -16,7 +16,7 @@ def compile_task(
     task: TabletopTask, robot_model: RobotModel, random_state: np.random.RandomState
 ) -> mjcf.Physics:
     """Compiles the model of a task, with the arms drawn by a robot model."""
-    dress(task.robot, robot_model)
+    set_robot_model(task.robot, robot_model)
     physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
     for entity in task.root_entity.iter_entities():
         entity.after_compile(physics, random_state)
@@ -25,11 +25,7 @@ def compile_task(
 
 
 class Stepper:
-    """Advances the physics, and resets it if it diverges.
-
-    Args:
-        physics: The compiled model.
-        substeps: Physics steps per control period.
+    """Advances the physics by control periods of `substeps`, and resets it if it diverges.
 
     Attributes:
         problems: Names of MuJoCo's warnings in this episode; empty as long as the physics is

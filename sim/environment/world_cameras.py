@@ -1,6 +1,7 @@
 """The cameras of a world: images and geometry by the keys of the contract."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from dm_control import mjcf
@@ -8,13 +9,12 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import Range, unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.sim.environment.segments import Segments
+from stringline.sim.environment.segments import segments
 from stringline.sim.rendering.rendering import Renderer, Rendering, intrinsics
 from stringline.sim.shifts.shift import Shot
-from stringline.sim.shifts.shift_catalogue import Shifts
+from stringline.sim.tasks.tabletop import TabletopTask
 
 
 def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
@@ -32,17 +32,9 @@ def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
 
 
 class Cameras:
-    """Draws the images of the robot's cameras.
+    """Draws the images of a task's cameras, with its shifts of depth and camera poses.
 
-    Args:
-        physics: The compiled world.
-        mounts: All cameras of the embodiment.
-        names: Names of the cameras to draw.
-        size: Rows and columns of the images.
-        segments: Segments of the world's geoms.
-        segmentation: Whether `frame` contains segmentations.
-        rendering: `fast`, or `pretty` for videos.
-        shifts: Shifts of depth and camera poses; None: true depth and true poses.
+    `size` has rows and columns of the images, `segments` the names of all segments.
 
     Raises:
         ValueError: There is no such camera or rendering mode, or the size is not allowed.
@@ -51,22 +43,22 @@ class Cameras:
     def __init__(
         self,
         physics: mjcf.Physics,
-        mounts: Sequence[CameraMount],
+        task: TabletopTask,
         names: Sequence[str],
         size: tuple[int, int],
-        segments: Segments,
         *,
-        segmentation: bool = False,
-        rendering: Rendering = "fast",
-        shifts: Shifts | None = None,
+        segmentation: bool,
+        rendering: Rendering,
     ) -> None:
-        fovy = {mount.name: mount.fovy_deg for mount in mounts}
+        fovy = {mount.name: mount.fovy_deg for mount in task.embodiment.cameras}
         for name in names:
             if name not in fovy:
                 raise unknown_name("camera", name, fovy)
+        parts = segments(task, physics)
+        self.segments = parts.names
         self._physics = physics
         self._segmentation = segmentation
-        self._shifts = shifts or Shifts()
+        self._shifts = task.shifts
         self._numbers = {name: _number(physics, name) for name in names}
         shown = names or (["overhead"] if "overhead" in fovy else list(fovy))
         self._shown = _number(physics, shown[0])
@@ -75,8 +67,8 @@ class Cameras:
             physics.model.ptr,
             *size,
             rendering=rendering,
-            casters=segments.objects,
-            segments=segments.of_geom if segmentation else None,
+            casters=parts.objects,
+            segments=parts.of_geom if segmentation else None,
         )
 
     def frame(self, time: float) -> dict[str, Array]:
@@ -94,12 +86,12 @@ class Cameras:
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
             found[f"T_base_camera/{name}"] = self._shifts.reported(
-                self._pose(number), number
+                camera_pose(self._physics.data, number), number
             ).astype(np.float32)
         return found
 
     def image(self) -> NDArray[np.uint8]:
-        """Returns an image (H, W, 3) of the first camera, or if there is none the overhead one."""
+        """Returns an image (H, W, 3) of the first camera, or else of the overhead one."""
         self._renderer.update(self._physics.data.ptr)
         return self._renderer.image(self._shown)[0]
 
@@ -107,9 +99,10 @@ class Cameras:
         """Frees the graphics."""
         self._renderer.close()
 
-    def _pose(self, number: int) -> Matrix:
-        data = self._physics.data
-        return pose(data.cam_xpos[number], data.cam_xmat[number].reshape(3, 3)) @ CAMERA_FLIP
+
+def camera_pose(data: Any, number: int) -> Matrix:
+    """Returns the current pose (4, 4) of a camera in the world frame, by the contract's axes."""
+    return pose(data.cam_xpos[number], data.cam_xmat[number].reshape(3, 3)) @ CAMERA_FLIP
 
 
 def _number(physics: mjcf.Physics, name: str) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,36 +35,46 @@ SEEDS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSettings:
-    """The settings of `stringline-eval`, as in `configs/eval.yaml`.
+class RunSettings:
+    """The settings of a checkpoint's evaluation that are the same for all tasks.
 
     Attributes:
         checkpoint: Folder, name of a shipped checkpoint, or address of a policy server.
-        output: Folder of results, videos and report.
-        task: The single task; ignored for a suite.
         execute_steps: Control periods between two plans; None: whole chunks.
-        execution: Blending and delay of plans.
-        seeds: Number of seeds; None: 50, or those of the suite.
-        first_seed: First seed; None: 1000000, or those of the suite.
-        suite_file: File of a suite of the user.
+        execution: Blending and delay of plans; by default a receding horizon without delay.
         workers: Number of parallel worlds; 0 takes one per processor.
         videos: Whether to record every episode.
         cluster: Where the worlds run; None: processes of this machine.
         robot_model: Meshes of the arms.
     """
 
-    checkpoint: str
-    output: Path
-    task: TaskSettings
+    checkpoint: str | Path
     execute_steps: int | None
-    execution: Execution
-    seeds: int | None = None
-    first_seed: int | None = None
-    suite_file: str | None = None
+    execution: Execution = field(default_factory=Execution)
     workers: int = 2
     videos: bool = True
     cluster: Cluster | None = None
     robot_model: RobotModel = PRIMITIVES
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(RunSettings):
+    """The settings of `stringline-eval`, as in `configs/eval.yaml`.
+
+    Attributes:
+        output: Folder of results, videos and report.
+        task: The single task; ignored for a suite.
+        seeds: Number of seeds; None: 50, or those of the suite.
+        first_seed: First seed; None: 1000000, or those of the suite.
+        suite_file: File of a suite of the user.
+    """
+
+    checkpoint: str
+    output: Path
+    task: TaskSettings
+    seeds: int | None = None
+    first_seed: int | None = None
+    suite_file: str | None = None
 
     def task_seeds(self) -> list[int]:
         """Returns the seeds of an evaluation on a single task.
@@ -78,82 +88,31 @@ class EvaluationSettings:
         WHOLE.check(first_seed=first)
         return evaluation_seeds(count, first)
 
-    def open(self) -> "CheckpointEvaluation":
-        """Loads the checkpoint."""
-        return CheckpointEvaluation(
-            self.checkpoint,
-            execute_steps=self.execute_steps,
-            execution=self.execution,
-            workers=self.workers,
-            videos=self.videos,
-            cluster=self.cluster,
-            robot_model=self.robot_model,
-        )
-
 
 class CheckpointEvaluation:
-    """Runs a checkpoint on tasks, each with its results in a folder of its own.
+    """Runs a checkpoint on tasks, each with its results in a folder of its own."""
 
-    Args:
-        checkpoint: Folder, name of a shipped checkpoint, or address of a policy server.
-        execute_steps: Control periods between two plans; None: whole chunks.
-        execution: Blending and delay of plans; None: a receding horizon without delay.
-        workers: Number of parallel worlds; 0 takes one per processor.
-        videos: Whether to record every episode.
-        cluster: Where the worlds run; by default in processes of this machine.
-        robot_model: Meshes of the arms.
-
-    Attributes:
-        policy: The policy of the checkpoint.
-        digest: Digest of the checkpoint.
-
-    Raises:
-        ValueError: The checkpoint does not exist or cannot be read.
-        RemoteError: The policy server does not answer.
-    """
-
-    def __init__(
-        self,
-        checkpoint: str | Path,
-        *,
-        execute_steps: int | None,
-        execution: Execution | None = None,
-        workers: int = 2,
-        videos: bool = True,
-        cluster: Cluster | None = None,
-        robot_model: RobotModel = PRIMITIVES,
-    ) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         torch.set_num_threads(1)  # The parallel simulations use the other processors.
-        self.policy, self.digest = open_policy(checkpoint)
-        self._execute_steps = execute_steps
-        self._execution = execution or Execution()
-        self._workers = workers
-        self._videos = videos
-        self._cluster = cluster
-        self._robot_model = robot_model
-        check_robot_model(robot_model)
-        trained = trained_robot_models(checkpoint)
-        if trained and robot_model not in trained:
+        self._settings = settings
+        self.policy, self.digest = open_policy(settings.checkpoint)
+        check_robot_model(settings.robot_model)
+        trained = trained_robot_models(settings.checkpoint)
+        if trained and settings.robot_model not in trained:
             logger.warning(
                 "%s was trained on images with robot.model=%s; it is evaluated with %s.",
-                checkpoint,
+                settings.checkpoint,
                 " and ".join(trained),
-                robot_model,
+                settings.robot_model,
             )
 
     def run(self, task: TaskSettings, seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
-        """Runs the episodes of a task that have no result yet.
+        """Runs the episodes that have no result in the folder yet; returns a result per seed.
 
-        A policy with instructions gets the instruction of the task.
-
-        Args:
-            task: The task; cameras, size of images and rate of actions are those of the checkpoint.
-            seeds: Distinct seeds.
-            folder: Folder of `results.jsonl` and of the videos.
-
-        Returns:
-            One result per seed, in the order of the seeds.
+        A policy with instructions gets the instruction of the task. Cameras, size of images and
+        rate of actions are those of the checkpoint.
         """
+        settings = self._settings
         chosen = _as_trained(task, self.policy)
         evaluation = Evaluation(
             WithInstruction(self.policy, instruction_of(task.name, task.options)),
@@ -165,28 +124,30 @@ class CheckpointEvaluation:
                 control_hz=chosen.control_hz,
                 frame_hz=task.frame_hz,
                 time_limit_s=task.time_limit_s,
-                robot_model=self._robot_model,
+                robot_model=settings.robot_model,
             ),
-            execute_steps=self._execute_steps,
-            execution=self._execution,
-            workers=self._workers,
+            execute_steps=settings.execute_steps,
+            execution=settings.execution,
+            workers=settings.workers,
             options=task.options,
-            videos=folder / "videos" if self._videos else None,
-            cluster=self._cluster,
+            videos=folder / "videos" if settings.videos else None,
+            cluster=settings.cluster,
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
 
     def about(self, task: TaskSettings) -> dict[str, Any]:
         """Returns, as plain JSON, the settings on which the results of a task depend."""
+        settings = self._settings
+        model = settings.robot_model
         return {
-            "execute_steps": self._execute_steps,
+            "execute_steps": settings.execute_steps,
             "options": dict(task.options),
-            **self._execution.about(),
+            **settings.execution.about(),
             "task": task.name,
             "checkpoint": self.digest,
             "time_limit_s": task.time_limit_s,
             "frame_hz": task.frame_hz,
-            **({} if self._robot_model == PRIMITIVES else {ROBOT_MODEL: self._robot_model}),
+            **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
         }
 
 
@@ -199,14 +160,7 @@ def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """Checks that no override of the command line sets what the checkpoint decides.
-
-    Args:
-        overrides: The overrides, `key=value`.
-
-    Raises:
-        ValueError: An override sets cameras, the size of images or the rate of actions.
-    """
+    """Raises a ValueError if an override `key=value` sets cameras, size of images or rate."""
     for override in overrides:
         if override.lstrip("+~").partition("=")[0] in FIXED_BY_CHECKPOINT:
             raise ValueError(

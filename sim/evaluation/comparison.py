@@ -29,8 +29,6 @@ class Row:
 
     Attributes:
         task: Name and options of the task.
-        first: Name of the first policy.
-        second: Name of the second policy.
         pairs: Outcomes on the same seeds.
         p: p value of McNemar's exact test.
         corrected: p value after Holm's correction for the family of rows.
@@ -109,10 +107,8 @@ class Row:
 class Comparison:
     """A comparison of two or more policies.
 
-    Attributes:
-        names: Names of the policies.
-        rows: Each task of each pair, and the total of several tasks.
-        notes: Sentences on conditions that differ.
+    The rows are each task of each pair, and the total of several tasks; the notes are sentences on
+    conditions that differ.
     """
 
     names: tuple[str, ...]

@@ -9,7 +9,12 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.atomic import explained_full_disk, write_all, write_file
+from stringline.sim.evaluation.metrics import command_acceleration, limit_hits
 from stringline.sim.statistics.intervals import Rate
 
 logger = logging.getLogger(__name__)
@@ -25,9 +30,7 @@ class EpisodeResult:
         seed: Seed of the initial state and of the policy's random numbers.
         success: Whether the task was done before the time limit.
         stage: The furthest stage.
-        stage_name: Name of that stage.
         time_s: Simulated seconds until success, or the time limit.
-        plans: Number of plans.
         inference_ms: Median time of a plan, measured where the policy runs.
         acceleration: See `metrics.command_acceleration`; smaller is smoother.
         error: Reason why the episode was not completed and counts as failed; empty if completed.
@@ -49,13 +52,33 @@ class EpisodeResult:
     limit_hits: float | None = None
     unstable: bool = False
 
+    @classmethod
+    def measured(
+        cls, actions: NDArray[Any], answer_ms: Sequence[float], contract: Contract, **outcome: Any
+    ) -> Self:
+        """Returns the result of a completed episode with its metrics.
+
+        Args:
+            actions: Executed commands (T, A), one for each control period.
+            answer_ms: Times of the plans, at least one.
+            contract: Contract of the actions.
+            outcome: `seed`, `success`, `stage`, `stage_name`, `time_s` and, optionally, `unstable`.
+        """
+        return cls(
+            **outcome,
+            plans=len(answer_ms),
+            inference_ms=float(np.median(answer_ms)),
+            acceleration=command_acceleration(actions, contract),
+            inference_p95_ms=float(np.percentile(answer_ms, 95)),
+            limit_hits=limit_hits(actions, contract),
+        )
+
 
 @dataclass(frozen=True)
 class Summary:
     """Statistics of all episodes; None where no episode has a value.
 
     Attributes:
-        rate: Success rate.
         time_to_success_s: Median over successes.
         inference_ms: Median over episodes.
         acceleration: Median over episodes, rad/s^2.
@@ -131,19 +154,11 @@ class ResultsFile:
 
     An existing file is continued; a last line that a crash cut short is dropped.
 
-    Args:
-        path: The file.
-        about: The evaluated policy and task, plain JSON; must agree with an existing file.
-
-    Attributes:
-        path: The file.
-        about: The evaluated policy and task.
-        results: Results by seed.
+    `about`, the evaluated policy and task as plain JSON, must agree with an existing file.
 
     Raises:
         OtherEvaluationError: The file belongs to another evaluation.
         ValueError: The file is damaged, or a newer version wrote it.
-        NoSpaceError: The disk is full.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -181,10 +196,7 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], dict[int, EpisodeResult]]:
-    """Reads a results file.
-
-    Returns:
-        The evaluated policy and task, empty if that line is damaged; and the results by seed.
+    """Returns the evaluated policy and task, empty if that line is damaged; and results by seed.
 
     Raises:
         ValueError: A line before the last one is damaged, or the file holds no results.
@@ -201,7 +213,7 @@ def read_results(path: Path) -> tuple[dict[str, Any], dict[int, EpisodeResult]]:
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Returns the first three different settings of two evaluations as text."""
+    """Returns the first three settings that differ between two evaluations as text."""
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     return ", ".join(f"{key}: {there.get(key)!r} there, {here.get(key)!r} here" for key in keys[:3])
 

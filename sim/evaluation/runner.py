@@ -15,12 +15,10 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.files.atomic import write_file
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.executed_session import ExecutedSession
 from stringline.policies.execution.execution import Execution
-from stringline.sim.evaluation.metrics import command_acceleration, limit_hits
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.seed_runner import Results, run_seeds
 from stringline.sim.evaluation.trace import Trace, trace_of_video, write_trace
@@ -154,24 +152,20 @@ class _PolicyEpisodes:
         if message.video is not None:
             self._store_video(seed, message, episode)
         rollout = message.rollout
-        actions = np.stack(rollout.actions)
-        known = self._contract.embodiment in EMBODIMENTS
-        return EpisodeResult(
+        return EpisodeResult.measured(
+            np.stack(rollout.actions),
+            episode.answer_ms,
+            self._contract,
             seed=seed,
             success=rollout.success,
             stage=rollout.stage,
             stage_name=self._stages[rollout.stage],
             time_s=rollout.time_s,
-            plans=rollout.plans,
-            inference_ms=float(np.median(episode.answer_ms)),
-            acceleration=command_acceleration(actions, self._contract),
-            inference_p95_ms=float(np.percentile(episode.answer_ms, 95)),
-            limit_hits=limit_hits(actions, self._contract) if known else None,
             unstable=rollout.unstable,
         )
 
     def recover(self, seed: int) -> None:
-        """Workers store nothing."""
+        """Returns None, because workers store nothing."""
 
     def give_up(self, seed: int, reason: str) -> EpisodeResult:
         self._seeds.remove(seed)

@@ -41,10 +41,6 @@ def run_seeds(
 
     Returns:
         One result per seed, in the order of the seeds.
-
-    Raises:
-        ValueError: Two seeds are the same.
-        OtherEvaluationError: The file belongs to another evaluation.
     """
     if len(set(seeds)) != len(seeds):
         raise ValueError("The seeds of an evaluation must differ from each other.")

@@ -1,7 +1,7 @@
 """Stored evaluations, and checks that they can be compared."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,7 @@ POLICY_KEYS = ("checkpoint", "execute_steps", "execution", "wire")
 
 @dataclass(frozen=True)
 class StoredTask:
-    """The stored results of one policy on one task.
-
-    Attributes:
-        path: The results file.
-        about: The evaluated policy and task, from the first line of the file.
-        results: Results by seed.
-    """
+    """The results file of one policy on one task: its first line, and its results by seed."""
 
     path: Path
     about: Mapping[str, Any]
@@ -47,27 +41,18 @@ class StoredTask:
         ]
 
     def first_seeds(self, count: int) -> "StoredTask":
-        """Returns the results of the smallest seeds.
-
-        Raises:
-            ValueError: The file has fewer seeds.
-        """
+        """Returns the results of the smallest seeds."""
         if count > len(self.results):
             raise ValueError(
                 f"{self.path} has results of {len(self.results)} seeds; {count} are requested."
             )
         chosen = {seed: self.results[seed] for seed in sorted(self.results)[:count]}
-        return StoredTask(self.path, self.about, chosen)
+        return replace(self, results=chosen)
 
 
 @dataclass(frozen=True)
 class StoredEvaluation:
-    """The stored results of one policy on all its tasks.
-
-    Attributes:
-        name: Name of the policy in the comparison.
-        tasks: At least one task.
-    """
+    """The stored results of one policy, by its name in the comparison, on at least one task."""
 
     name: str
     tasks: tuple[StoredTask, ...]
@@ -79,15 +64,7 @@ def is_evaluation(path: Path) -> bool:
 
 
 def read_evaluation(name: str, path: Path) -> StoredEvaluation:
-    """Reads a stored evaluation.
-
-    Args:
-        name: Name of the policy in the comparison.
-        path: Output folder of an evaluation on a task or a suite, or a results file.
-
-    Raises:
-        ValueError: The path holds no results, or they cannot be read.
-    """
+    """Reads a stored evaluation: the output folder of a task or a suite, or a results file."""
     tasks = []
     for file in _files(path):
         about, results = read_results(file)
@@ -144,7 +121,7 @@ def _agree(first: StoredTask, second: StoredTask) -> bool:
 
 
 def _partner(task: StoredTask, owner: StoredEvaluation, run: StoredEvaluation) -> StoredTask | None:
-    """Returns the task of another evaluation; refuses one under other conditions only."""
+    """Returns the same task of another evaluation; raises an error if only conditions differ."""
     for other in run.tasks:
         if _agree(task, other):
             return other

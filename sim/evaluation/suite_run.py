@@ -24,13 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EntryOutcome:
-    """The outcome of an entry.
-
-    Attributes:
-        entry: The entry.
-        results: One result per seed; empty if the entry failed.
-        failure: Reason of the failure; empty without one.
-    """
+    """The outcome of an entry: one result per seed, or the reason of its failure."""
 
     entry: SuiteEntry
     results: Sequence[EpisodeResult] = ()
@@ -59,16 +53,10 @@ class EntryOutcome:
 def run_suite(
     suite: Suite, evaluation: CheckpointEvaluation, output: Path, settings: Mapping[str, Any]
 ) -> list[EntryOutcome]:
-    """Runs the episodes of a suite that have no result yet.
+    """Runs the episodes of a suite that have no result yet; returns an outcome per entry.
 
-    Args:
-        suite: The suite.
-        evaluation: The evaluated checkpoint.
-        output: Folder of the entries' folders and of `summary.json`, written after each entry.
-        settings: The user's settings, plain JSON, for that file.
-
-    Returns:
-        One outcome per entry, in their order.
+    The output has a folder for each entry, and `summary.json`, which is written after each entry
+    and begins with the settings, plain JSON.
 
     Raises:
         OtherEvaluationError: The folder holds results of another evaluation; no episode was run.
@@ -108,7 +96,7 @@ def _run_entry(entry: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path
 
 
 def _check_folders(suite: Suite, evaluation: CheckpointEvaluation, output: Path) -> None:
-    """Refuses a folder with results of another evaluation before any episode is run."""
+    """Raises an error for a folder with results of another evaluation."""
     if (output / RESULTS).exists():
         raise OtherEvaluationError(
             f"{output} holds the evaluation of a single task. Choose another folder: output=..."

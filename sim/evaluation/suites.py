@@ -40,14 +40,9 @@ class SuiteEntry:
 
     @classmethod
     def parse(cls, plain: object, where: str) -> Self:
-        """Reads an entry.
+        """Reads an entry, a mapping with `task` and other keys of `KEYS`.
 
-        Args:
-            plain: A mapping with `task` and other keys of `KEYS`.
-            where: Name of the entry in messages.
-
-        Raises:
-            ValueError: The entry is not a mapping, or a key or value is wrong.
+        `where` names the entry in error messages.
         """
         if not isinstance(plain, Mapping):
             raise ValueError(
@@ -108,23 +103,14 @@ class SuiteEntry:
 
 @dataclass(frozen=True)
 class Suite:
-    """A list of entries.
-
-    Attributes:
-        name: Name of the suite.
-        entries: Entries with distinct names.
-    """
+    """A list of entries with distinct names."""
 
     name: str
     entries: tuple[SuiteEntry, ...]
 
     @classmethod
     def parse(cls, name: str, plain: object) -> Self:
-        """Reads a suite.
-
-        Args:
-            name: Name of the suite.
-            plain: A mapping whose only key `entries` is a list of entries.
+        """Reads a suite: a mapping whose only key `entries` is a list of entries.
 
         Raises:
             ValueError: The suite is not such a mapping, or two entries have the same name.
@@ -166,11 +152,9 @@ class Suite:
         return cls.parse(path.stem, plain)
 
     def with_seeds(self, count: int | None, first: int | None) -> Self:
-        """Returns the suite on other seeds.
+        """Returns the suite with `count` seeds from `first` in each entry; None: unchanged.
 
-        Args:
-            count: Number of seeds of each entry; of a list, its first ones. None: unchanged.
-            first: First seed of each entry; None: unchanged.
+        Of a list of seeds, the first ones are kept.
         """
         entries = tuple(_with_seeds(entry, count, first) for entry in self.entries)
         return replace(self, entries=entries)

@@ -32,11 +32,7 @@ def text_table(
 
 
 def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
-    """Returns the metrics of each task, and below them the rates of its stages.
-
-    Args:
-        summaries: Summaries by task; a text is the reason why a task was not evaluated.
-    """
+    """Returns the metrics of each task with the rates of its stages; a text is a failure."""
     head = ("task", "success", "time, s", "rad/s^2", "limit hits", "plan, ms", "95 %, ms")
     rows: list[tuple[str, ...]] = []
     for name, summary in summaries.items():

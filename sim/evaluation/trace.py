@@ -37,13 +37,7 @@ class Trace:
 
     @classmethod
     def of(cls, rollout: Rollout, stages: Sequence[str], contract: Contract) -> Self:
-        """Makes the trace of an episode of at least one action.
-
-        Args:
-            rollout: The course of the episode.
-            stages: Names of all stages.
-            contract: Contract of the actions.
-        """
+        """Returns the trace of an episode of at least one action; `stages` are all names."""
         actions = np.stack(rollout.actions).astype(np.float32)
         kinds = [(dimension.kind, dimension.mode) for dimension in contract.action]
         joints = [column for column, kind in enumerate(kinds) if kind == ("joint", "absolute")]

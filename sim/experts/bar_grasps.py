@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse, rotation_about
 from stringline.sim.experts.correction import Correction, twist
 from stringline.sim.experts.grasps import UP, Grasp, backed, gripper_pose, raised
 from stringline.sim.experts.motion import Move
@@ -26,6 +26,7 @@ HOVER = 0.06
 # Largest error of the pre-grasp pose before the gripper comes down, metres and radians.
 SETTLED = (0.0015, 0.015)
 SETTLE_SECONDS = 1.0
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,6 @@ class BarGrasp:
     """An arm's grasp of a bar or tube near its end.
 
     Attributes:
-        arm: Name of the arm.
         along: Distance from the middle, towards the arm's foot, metres.
         closed: Commanded opening that holds the bar.
         pitches_deg: Angles by which the gripper may point down.
@@ -52,11 +52,9 @@ def axis_towards(T_base_prop: Matrix, direction: Vector) -> Vector:
 
 
 def end_grasps(T_base_prop: Matrix, part: BarGrasp) -> list[Grasp]:
-    """Returns grasps of a lying square bar or tube, across its upper face, at several pitches.
+    """Returns grasps of a square bar or tube across its upper face, at several pitches.
 
-    Args:
-        T_base_prop: (4, 4), pose of the bar, which lies along its x axis.
-        part: The arm's grasp.
+    The bar lies along the x axis of its pose (4, 4).
     """
     axis = axis_towards(T_base_prop, FORWARDS[part.arm])
     faces = np.concatenate([T_base_prop[:3, 1:3].T, -T_base_prop[:3, 1:3].T])
@@ -78,20 +76,13 @@ def nearest_turn(rotation: Matrix) -> Matrix:
     return np.asarray(turns[np.argmax(np.einsum("nij,ij->n", turns, rotation))])
 
 
-def take(
-    skills: Skills, part: BarGrasp, prop: Prop, *, lift: float = 0.08, attempts: int = 3
-) -> Done:
-    """Takes a bar or tube near its end, both pads flat on it, and lifts it.
+def take(skills: Skills, part: BarGrasp, prop: Prop, *, lift: float = 0.08) -> Done:
+    """Takes a bar or tube near its end, both pads flat on it, and lifts it by metres.
 
-    Args:
-        skills: Skills of the episode.
-        part: The arm's grasp.
-        prop: The bar or tube, whose pose is read before each attempt.
-        lift: Height of the lift, metres.
-        attempts: Number of attempts.
+    Its pose is read before each attempt.
     """
     arm = part.arm
-    for _ in range(attempts):
+    for _ in range(ATTEMPTS):
         T_base_prop = skills.scene.pose(prop)
         grasps = end_grasps(T_base_prop, part)
         ways = [_way(T_base_prop @ grasp.T_prop_gripper, grasp.hover, lift) for grasp in grasps]
@@ -137,13 +128,3 @@ def _way(T_base_gripper: Matrix, hover: float, lift: float) -> list[Matrix]:
     """Returns gripper poses on the way down to a grasp and up again, dense enough for the wrist."""
     down = [backed(T_base_gripper, hover * share) for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
     return down + [raised(T_base_gripper, lift * share) for share in (0.25, 0.5, 0.75, 1.0)]
-
-
-def present(
-    skills: Skills, arm: str, prop: Prop, position: Vector, yaw: float, seconds: float = 1.0
-) -> Iterator[Vector]:
-    """Holds a bar level with its middle at a position (3,), turned by `yaw` (rad)."""
-    level = rotation_about(UP, yaw)
-    square = nearest_turn(level.T @ skills.scene.pose(prop)[:3, :3])
-    T_base_prop = pose(position, level @ square)
-    yield from skills.carry(arm, prop, lambda: T_base_prop, seconds=seconds)

@@ -15,10 +15,8 @@ def together(
 ) -> Iterator[Vector]:
     """Yields joint targets (J,) that follow the script of each arm.
 
-    Args:
-        embodiment: Description of the arms.
-        start: (J,), targets of arms without a script.
-        scripts: Scripts by arm; each controls the joints of its arm, which rest after its end.
+    A script controls the joints of its arm, which rest after its end. Arms without a script stay at
+    `start` (J,).
     """
     q = start.copy()
     running = dict(scripts)
@@ -63,13 +61,7 @@ class Teamwork:
 
 @dataclass(frozen=True)
 class Member:
-    """One arm of the team.
-
-    Attributes:
-        arm: Name of the arm.
-        skills: Its skills, which ignore the joints of the other arm.
-        team: The state shared with the other arm.
-    """
+    """One arm of the team; its skills ignore the joints of the other arm."""
 
     arm: str
     skills: Skills

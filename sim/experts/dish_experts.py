@@ -1,10 +1,10 @@
-"""Experts that put a bowl or a glass into the rack, and what they share with the plate's expert."""
+"""Experts that put a bowl or a glass into the rack, and the base class of all that use the rack."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 TaskT = TypeVar("TaskT", bound=DishTask)
-ARM = "right"  # The bay is on its side.
+Shift = tuple[float, float, float]
 ATTEMPTS = 6
 LIFT_M = 0.1  # Enough for the foot of an oblique dish to pass above the wall.
 ABOVE_M = 0.075  # Height above its goal from which a dish comes down.
@@ -46,82 +46,128 @@ WHOLE = np.concatenate([FINGERS, HAND])
 SPARE_M = 0.01  # Smallest gap between gripper and rack.
 
 
-class StandInBayExpert(ScriptedExpert[TaskT]):
-    """Takes the dish by its rim with the right arm, and stands it in the bay.
+class OnRackExpert(ScriptedExpert[TaskT]):
+    """Takes the dish by its rim with one arm, and puts it onto the rack.
 
-    Grasp, spot in the bay and turn are drawn among those in reach. A dropped dish is taken again.
+    Grasp and goal are drawn among those in reach. A dropped dish is taken again.
+
+    Attributes:
+        arm: The arm on the side of the dish's place.
+        released: Opening that releases the dish.
+        seconds: Durations of the three parts of the way into the rack.
     """
 
-    paces = (0.9, 2.1)
+    arm: ClassVar[str]
+    released: ClassVar[float] = 1.0
+    seconds: ClassVar[tuple[float, float, float]]
 
     @abstractmethod
     def grasps(self, task: TaskT) -> Sequence[Grasp]:
         """Returns the grasps of the dish."""
 
+    @abstractmethod
+    def goals(self, task: TaskT, skills: Skills, T_gripper_dish: Matrix) -> Iterator[Matrix]:
+        """Draws poses `T_rack_dish` (4, 4) of the dish in its place."""
+
+    @abstractmethod
+    def way_in(self, task: TaskT, T_rack_dish: Matrix) -> list[Shift]:
+        """Returns shifts of the dish from its goal: in front of the rack, above the goal, at it."""
+
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
-        """Yields joint targets (14,)."""
-        yield from until_on_rack(task, skills, partial(self._try, task, skills))
+        """Yields joint targets (14,) until the dish is in place.
+
+        Raises:
+            OutOfReachError: The last attempt met a target out of reach.
+        """
+        for number in range(ATTEMPTS):
+            try:
+                yield from self._try(task, skills)
+            except OutOfReachError:  # Now another grasp or goal may be in reach.
+                if number == ATTEMPTS - 1:
+                    raise
+            if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
+                return
+
+    def take(self, task: TaskT, skills: Skills, grasp: Grasp) -> Iterator[Vector]:
+        """Grasps and lifts the dish."""
+        yield from skills.pick(self.arm, task.dish, [grasp], lift=LIFT_M, attempts=1)
+
+    def put(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Brings the held dish to a goal."""
+        yield from self.put_at(task, skills, self.held_goal(task, skills))
+
+    def held_goal(self, task: TaskT, skills: Skills) -> Matrix | None:
+        """Draws a pose `T_rack_dish` in reach for the dish as it is held, or None."""
+        return self._goal(task, skills, skills.scene.in_gripper(self.arm, task.dish), taken=())
+
+    def put_at(self, task: TaskT, skills: Skills, T_rack_dish: Matrix | None) -> Iterator[Vector]:
+        """Brings the held dish to `T_rack_dish`, on straight lines: no link dips into the rack.
+
+        Without a goal the dish is set back onto the table, to be taken in another way.
+        """
+        if T_rack_dish is None:
+            lowest = task.lowest(skills.scene.pose(task.dish))
+            yield from skills.rise(self.arm, skills.scene.table + DROP_M - lowest)
+        else:
+            for shift, seconds in zip(self.way_in(task, T_rack_dish), self.seconds, strict=True):
+                goal = partial(_in_rack, task, skills, T_rack_dish, shift)
+                yield from skills.carry(self.arm, task.dish, goal, seconds=seconds, straight=True)
+                if not skills.scene.holds(self.arm, task.dish):
+                    return
+        yield from skills.wait(SETTLING)
+        yield from skills.grip(self.arm, self.released, OPENING)
+        yield from skills.back_off(self.arm, RETREAT_M)
 
     def _try(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
-        if not skills.scene.holds(ARM, task.dish):
-            grasp = self._grasp(task, skills)
-            yield from skills.pick(ARM, task.dish, [grasp], lift=LIFT_M, attempts=1)
-        if skills.scene.holds(ARM, task.dish):
-            yield from _stand_down(task, skills)
+        if not skills.scene.holds(self.arm, task.dish):
+            yield from self.take(task, skills, self._grasp(task, skills))
+        if skills.scene.holds(self.arm, task.dish):
+            yield from self.put(task, skills)
 
     def _grasp(self, task: TaskT, skills: Skills) -> Grasp:
-        """Draws a grasp from which some spot in the bay is in reach."""
+        """Draws a grasp from which some goal is in reach."""
         T_base_dish = skills.scene.pose(task.dish)
+        T_rack_base = inverse(skills.scene.pose(task.rack))
         grasps = self.grasps(task)
         for index in skills.rng.permutation(len(grasps)):
             grasp = grasps[int(index)]
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
-            T_gripper_dish = inverse(grasp.T_prop_gripper)
-            if not all(
-                clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ T, WHOLE)
-                for T in way[:2]
-            ):
+            beside = all(clear_of_rack(task, T_rack_base @ T, WHOLE) for T in way[:2])
+            if not beside or not skills.in_reach(self.arm, *way):
                 continue
-            if (
-                skills.in_reach(ARM, *way)
-                and _spot(task, skills, T_gripper_dish, taken=way) is not None
-            ):
+            if self._goal(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
                 return grasp
         raise OutOfReachError(
-            f"None of {len(grasps)} grasps lets the {ARM} arm put {task.dish.name} onto the rack."
+            f"None of {len(grasps)} grasps lets the {self.arm} arm put {task.dish.name} onto the "
+            "rack."
         )
 
-
-def until_on_rack(
-    task: DishTask, skills: Skills, attempt: Callable[[], Iterator[Vector]]
-) -> Iterator[Vector]:
-    """Repeats attempts until the dish is in place.
-
-    An attempt that meets a target out of reach is not the end: after it, another grasp or spot may
-    be in reach.
-
-    Raises:
-        OutOfReachError: The last attempt met a target out of reach.
-    """
-    for number in range(ATTEMPTS):
-        try:
-            yield from attempt()
-        except OutOfReachError:
-            if number == ATTEMPTS - 1:
-                raise
-        if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
-            return
+    def _goal(
+        self, task: TaskT, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]
+    ) -> Matrix | None:
+        """Draws a pose `T_rack_dish` (4, 4), in reach after the way `taken`, or None."""
+        T_rack_base = inverse(skills.scene.pose(task.rack))
+        start = taken[-1] if taken else skills.scene.gripper(self.arm)
+        for T_rack_dish in self.goals(task, skills, T_gripper_dish):
+            ways = [
+                _in_rack(task, skills, T_rack_dish, shift) @ inverse(T_gripper_dish)
+                for shift in self.way_in(task, T_rack_dish)
+            ]
+            ways.append(backed(ways[-1], RETREAT_M))
+            if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
+                continue
+            # The joints are computed both for the ends of the lines and along them.
+            lines = along(start, *ways)
+            if skills.in_reach(self.arm, *taken, *ways) and skills.in_reach(
+                self.arm, *taken, *lines
+            ):
+                return T_rack_dish
+        return None
 
 
 def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool:
-    """Returns whether parts of a gripper keep off the rack, beside it or above its wall and tines.
-
-    Args:
-        task: The task, for its rack.
-        T_rack_gripper: (4, 4), pose of the gripper.
-        parts: (N, 4), balls as in `HAND`.
-    """
+    """Returns whether parts (N, 4) of a gripper, as `HAND`, are beside or above the rack."""
     points = parts[:, :3] @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
     radii = parts[:, 3]
     over = (np.abs(points[:, :2]) < task.rack.half + radii[:, None]).all(axis=1)
@@ -129,80 +175,7 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool
     return not bool((over & (points[:, 2] < top + radii + SPARE_M)).any())
 
 
-def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
-    """Brings the held dish over the bay, lowers and releases it.
-
-    It moves on straight lines, so that no link dips into the rack. If no spot is in reach for the
-    dish as it is held, it is set back onto the table, to be taken in another way.
-    """
-    T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
-    if T_rack_dish is None:
-        yield from set_back(ARM, task, skills)
-        return
-    for shift, seconds in zip(_way_in(task, T_rack_dish), (0.9, 0.9, 0.6), strict=True):
-        goal = partial(in_rack, task, skills, T_rack_dish, shift)
-        yield from skills.carry(ARM, task.dish, goal, seconds=seconds, straight=True)
-        if not skills.scene.holds(ARM, task.dish):
-            return
-    yield from let_go(ARM, skills)
-
-
-def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
-    """Lowers the dish that an arm holds until it is just above the table, and releases it."""
-    yield from skills.rise(
-        arm, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish))
-    )
-    yield from let_go(arm, skills, opening)
-
-
-def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
-    """Opens a gripper, once it is at rest, and backs off."""
-    yield from skills.wait(SETTLING)
-    yield from skills.grip(arm, opening, OPENING)
-    yield from skills.back_off(arm, RETREAT_M)
-
-
-def _spot(
-    task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]
-) -> Matrix | None:
-    """Draws a pose `T_rack_dish` (4, 4) in the bay, in reach after the way `taken`, or None."""
-    room = _rim(task) + ROOM_M
-    low, high = task.rack.bay
-    T_rack_base = inverse(skills.scene.pose(task.rack))
-    facing = T_rack_base @ skills.scene.pose(task.dish)
-    yaw = float(np.arctan2(facing[1, 0], facing[0, 0]))
-    for _ in range(SPOTS):
-        spot = (*skills.rng.uniform(low + room, high - room), task.rack.floor + DROP_M)
-        for turn in skills.rng.permutation(TURNS_DEG):
-            T_rack_dish = pose(spot, rotation_about(UP, yaw + np.radians(turn)))
-            ways = [
-                in_rack(task, skills, T_rack_dish, shift) @ inverse(T_gripper_dish)
-                for shift in _way_in(task, T_rack_dish)
-            ]
-            ways.append(backed(ways[-1], RETREAT_M))
-            if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
-                continue
-            start = taken[-1] if taken else skills.scene.gripper(ARM)
-            # The joints are computed both for the ends of the lines and along them.
-            lines = along(start, *ways)
-            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *lines):
-                return T_rack_dish
-    return None
-
-
-def _way_in(task: DishTask, T_rack_dish: Matrix) -> list[tuple[float, float, float]]:
-    """Returns shifts of the dish from its goal: in front of the rack, above the goal, at it."""
-    back = float(task.rack.half[0]) + _rim(task) + ROOM_M - float(T_rack_dish[0, 3])
-    return [(back, 0.0, ABOVE_M), (0.0, 0.0, ABOVE_M), (0.0, 0.0, 0.0)]
-
-
-def _rim(task: DishTask) -> float:
-    return float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max())
-
-
-def in_rack(
-    task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: tuple[float, float, float]
-) -> Matrix:
+def _in_rack(task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: Shift) -> Matrix:
     """Returns `T_base_dish` of a dish, shifted from `T_rack_dish` along the rack's axes, metres."""
     return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_dish)
 
@@ -211,6 +184,34 @@ def along(*poses: Matrix) -> list[Matrix]:
     """Returns poses (4, 4) in steps of an eighth along the lines between successive poses."""
     shares = np.linspace(0.125, 1.0, 8)
     return [between(start, goal, share) for start, goal in pairwise(poses) for share in shares]
+
+
+class StandInBayExpert(OnRackExpert[TaskT]):
+    """Stands a round dish in the free bay; spot and turn are drawn."""
+
+    paces = (0.9, 2.1)
+    arm = "right"  # The bay is on its side.
+    seconds = (0.9, 0.9, 0.6)
+
+    def goals(self, task: TaskT, skills: Skills, T_gripper_dish: Matrix) -> Iterator[Matrix]:
+        """Draws poses of the dish in the bay, each spot with several turns."""
+        room = _rim(task) + ROOM_M
+        low, high = task.rack.bay
+        facing = inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)
+        yaw = float(np.arctan2(facing[1, 0], facing[0, 0]))
+        for _ in range(SPOTS):
+            spot = (*skills.rng.uniform(low + room, high - room), task.rack.floor + DROP_M)
+            for turn in skills.rng.permutation(TURNS_DEG):
+                yield pose(spot, rotation_about(UP, yaw + np.radians(turn)))
+
+    def way_in(self, task: TaskT, T_rack_dish: Matrix) -> list[Shift]:
+        """Returns shifts of the dish from its goal: in front of the rack, above the goal, at it."""
+        back = float(task.rack.half[0]) + _rim(task) + ROOM_M - float(T_rack_dish[0, 3])
+        return [(back, 0.0, ABOVE_M), (0.0, 0.0, ABOVE_M), (0.0, 0.0, 0.0)]
+
+
+def _rim(task: DishTask) -> float:
+    return float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max())
 
 
 class BowlOnRackExpert(StandInBayExpert[BowlOnRack]):

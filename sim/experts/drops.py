@@ -31,12 +31,9 @@ class Drop:
     opening: float = 1.0
 
     def gripper(self, item: Solid, T_gripper_item: Matrix, bottom: float) -> Matrix:
-        """Returns the gripper's pose (4, 4) with the object at the spot or above it.
+        """Returns the gripper's pose (4, 4) with the object, at `T_gripper_item`, over the spot.
 
-        Args:
-            item: The held object.
-            T_gripper_item: (4, 4), its pose in the gripper.
-            bottom: Height of its lowest point in the base frame, metres.
+        `bottom` is the height of the object's lowest point in the base frame, metres.
         """
         upwards = self.rotation[2] @ T_gripper_item[:3, :3]  # The base's z in the object's frame.
         depth = float((item.points @ upwards - item.radii).min())

@@ -10,13 +10,10 @@ from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 
 
 def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
-    """Builds the expert of a task.
+    """Builds the expert of a task, or of a user's task `module:Class` by its static `make_expert`.
 
-    Args:
-        task: Name of the task, or `module:Class` of a user's task, whose static method
-            `make_expert` is called.
-        varied: Whether the expert varies its motions and recovers from errors; otherwise the plain
-            expert, which only some tasks have. Users' tasks have one expert for both.
+    A varied expert varies its motions and recovers from errors; a plain one, which only some tasks
+    have, does not. Users' tasks have one expert for both.
 
     Raises:
         ValueError: The task or its expert does not exist; the message contains the nearest names.

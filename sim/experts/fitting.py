@@ -96,12 +96,8 @@ def swings_clear(
 ) -> bool:
     """Returns whether points of the gripper keep 15 mm off a block on a straight way of the joints.
 
-    Args:
-        q_from: (14,), joints at the start.
-        q_to: (14,), joints at the end.
-        points: (n, 3), points in the gripper's frame, metres.
-        T_base_block: (4, 4), pose of the block, which stands on its origin.
-        size: (3,), lengths of the block, metres.
+    Joints are (14,), points (n, 3) in the gripper's frame, and the lengths of the block (3,),
+    metres. The block stands on its origin.
     """
     reach = np.asarray(size) / (2.0, 2.0, 1.0) + SWING_CLEARANCE
     for share in np.linspace(0.0, 1.0, 9):
@@ -115,13 +111,9 @@ def swings_clear(
 def clear_of(
     q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)
 ) -> bool:
-    """Returns whether the arm, without its fingers, keeps 4 mm off the table and a block.
+    """Returns whether the arm at joints (14,), without its fingers, keeps 4 mm off table and block.
 
-    Args:
-        q: (14,), joints.
-        table: Height of the table top, metres.
-        T_base_block: (4, 4), pose of the block, which stands on its origin, if there is one.
-        size: (3,), lengths of the block, metres.
+    A block of lengths (3,), metres, stands on its origin; None: there is only the table.
     """
     capsules = [capsule for capsule in ALOHA.capsules(q) if capsule.arm == ARM]
     for capsule in (capsules[index] for index in WATCHED):

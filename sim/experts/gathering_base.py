@@ -14,7 +14,7 @@ from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.both_arms import Member, Teamwork, together
 from stringline.sim.experts.drops import GAP_M, Drop
 from stringline.sim.experts.grasps import Grasp, backed, gripper_pose, raised
-from stringline.sim.experts.motion import TOLERANCE, Motion, Move
+from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
@@ -50,11 +50,8 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def drops(self, task: TaskT, item: Solid, rotation: Matrix, member: Member) -> Sequence[Drop]:
         """Returns places to release an object that the other arm has not reserved, the best first.
 
-        Args:
-            task: The task.
-            item: The object, held or as it lies before it is grasped.
-            rotation: (3, 3), rotation of the gripper in the grasp.
-            member: The arm.
+        The object is held, or lies before it is grasped; `rotation` (3, 3) is that of the gripper
+        in the grasp.
         """
 
     @abstractmethod
@@ -180,15 +177,10 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         That way leads over the container. It is straight in joint space; where joints turn far, the
         gripper may come down to the table in between.
         """
-        joints = [member.skills.motion.q]
-        try:
-            for pose in poses:
-                target = {member.arm: pose}
-                joints.append(self._kinematics.solve(target, joints[-1], tolerance=TOLERANCE))
-        except OutOfReachError:
+        found = member.skills.joints_along(member.arm, *poses)
+        if found is None:
             return False
-        start = joints[-3]
-        over = joints[-2]
+        start, over, _ = [member.skills.motion.q, *found][-3:]
         way = [start + share * (over - start) for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)]
         heights = [ALOHA.forward_kinematics(q)[member.arm][2, 3] for q in way]
         return bool(min(heights) > min(heights[0], heights[-1]) - DIP_M)

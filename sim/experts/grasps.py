@@ -47,12 +47,10 @@ def gripper_pose(position: ArrayLike, forwards: ArrayLike, across: ArrayLike) ->
 
 
 def downwards(position: ArrayLike, across: ArrayLike, lean_deg: float) -> Matrix:
-    """Returns the pose (4, 4) of a gripper that points down.
+    """Returns the pose (4, 4) of a gripper that points down, at a position (3,), metres.
 
-    Args:
-        position: (3,), middle between the pads, metres.
-        across: (3,), level direction in which the pads close.
-        lean_deg: Angle by which the gripper leans forwards, at right angles to `across`.
+    The pads close along the level direction `across` (3,). The gripper leans forwards at right
+    angles to it.
     """
     level = np.cross(UP, np.asarray(across) / np.linalg.norm(across))
     lean = np.radians(lean_deg)
@@ -93,14 +91,9 @@ def rim_grasps(
 ) -> list[Grasp]:
     """Returns grasps of a round object by its rim: one finger inside, one outside, from any side.
 
-    Args:
-        radius: Radius of the middle of the wall at the rim, metres.
-        height: Height of the rim in the object's frame, metres.
-        azimuths_deg: Positions on the rim, about the object's z axis.
-        pitches_deg: Angles by which the gripper points down; 90 is straight down.
-        depth: Distance by which the middle between the pads is beyond the rim, metres.
-        opening: Opening of the approaching gripper.
-        hover: Distance of the pre-grasp pose, metres.
+    `radius` is that of the middle of the wall, `height` that of the rim in the object's frame,
+    `depth` the distance of the pads' middle beyond the rim, and `hover` that of the pre-grasp pose,
+    all in metres. Azimuths are about the object's z axis. A pitch of 90 points straight down.
     """
     found = []
     for azimuth in np.radians(list(azimuths_deg)):

@@ -51,11 +51,7 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
     def goal(self, task: HandOverT, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
         """Draws a pose (4, 4) of the item in which the left gripper releases it.
 
-        Args:
-            task: The task.
-            skills: Skills of the episode.
-            receive: Grasp of the left gripper.
-            upwards: (3,), the item's axis towards the left gripper, in the item's frame.
+        `upwards` (3,) is the item's axis towards the left gripper, in the item's frame.
         """
 
     def script(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
@@ -107,11 +103,7 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
         return Grasp(inverse(skills.scene.in_gripper(arm, task.item)), self.closed)
 
     def _release_pose(self, task: HandOverT, skills: Skills) -> Matrix:
-        """Draws a reachable goal for the item as the left gripper holds it.
-
-        Raises:
-            OutOfReachError: No drawn goal is in reach; the gripper opens.
-        """
+        """Draws a reachable goal for the item in the left gripper; else the gripper opens."""
         held = self._held(task, skills, "left")
         for _ in range(DRAWS):
             T_goal = self.goal(task, skills, held, self.end(task, held))
@@ -188,7 +180,7 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
             yield from self._put(skills, item, T_there, ABOVE_TABLE)
 
     def _plan_hand_over(self, task: HandOverT, skills: Skills) -> HandOverPlan | None:
-        """Draws a reachable plan; None if none of the draws is in reach."""
+        """Draws a reachable plan, or returns None if all draws are out of reach."""
         T_item = skills.scene.pose(task.item)
         held = self._held(task, skills, "right") if skills.scene.holds("right", task.item) else None
         for _ in range(DRAWS):

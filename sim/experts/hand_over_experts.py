@@ -22,9 +22,8 @@ GRASP_ALONG = 0.042
 GRASP_SHORT = 0.006
 # Opening at which the drive pushes with about 25 N against the 36 mm between the pads.
 CLOSED = 0.2
-BANANA_ABOVE_FLOOR = (
-    0.008  # Height of the banana's underside above the bowl at the release, metres.
-)
+# Height of the banana's underside above the bowl at the release, metres.
+BANANA_ABOVE_FLOOR = 0.008
 PEN_ABOVE_FLOOR = 0.006  # Height of the pen's lower end above the holder's floor at the release.
 
 
@@ -35,15 +34,9 @@ class HandOverBananaExpert:
     open. Both grippers meet level over the middle of the table, with the banana upright; the left
     one takes the upper third, and lays the banana low into the bowl. Targets are read from the
     world until the banana is in the gripper.
-
-    Args:
-        motion_speed: Factor of the speed of all motions.
     """
 
-    def __init__(self, motion_speed: float = 1.0) -> None:
-        if not 0.2 <= motion_speed <= 1.5:
-            raise ValueError(f"motion_speed is {motion_speed}; allowed: 0.2 to 1.5.")
-        self._slow = 1.0 / motion_speed
+    def __init__(self) -> None:
         self._kinematics = InverseKinematics(ALOHA)
         self._plan: Iterator[Vector] = iter(())
         self._last = ALOHA.home.copy()
@@ -83,11 +76,11 @@ class HandOverBananaExpert:
     def _pick(self, targets: "_BananaTargets", motion: Motion, hover: float) -> Iterator[Vector]:
         motion.grip("right", OPEN)
         above = Move(lambda: backed(targets.from_above(), hover))
-        yield from motion.go(1.1 * self._slow, {"right": above})
-        yield from motion.go(0.5 * self._slow, {"right": Move(targets.from_above, straight=True)})
-        yield from motion.hold(0.15 * self._slow)
+        yield from motion.go(1.1, {"right": above})
+        yield from motion.go(0.5, {"right": Move(targets.from_above, straight=True)})
+        yield from motion.hold(0.15)
         motion.grip("right", CLOSED)
-        yield from motion.hold(CLOSING * self._slow)
+        yield from motion.hold(CLOSING)
 
     def _meet(
         self, targets: "_BananaTargets", motion: Motion, T_right_meeting: Matrix, back: float
@@ -96,35 +89,35 @@ class HandOverBananaExpert:
         T_lifted = targets.gripper("right")
         T_lifted[2, 3] += 0.06
         motion.grip("left", OPEN)
-        yield from motion.go(0.36 * self._slow, {"right": Move(lambda: T_lifted, straight=True)})
+        yield from motion.go(0.36, {"right": Move(lambda: T_lifted, straight=True)})
         moves = {
             "right": Move(lambda: T_right_meeting),
             "left": Move(lambda: backed(T_left_expected, back)),
         }
-        yield from motion.go(1.0 * self._slow, moves)
-        yield from motion.hold(0.1 * self._slow)
-        yield from motion.go(0.5 * self._slow, {"left": Move(targets.level, straight=True)})
-        yield from motion.hold(0.15 * self._slow)
+        yield from motion.go(1.0, moves)
+        yield from motion.hold(0.1)
+        yield from motion.go(0.5, {"left": Move(targets.level, straight=True)})
+        yield from motion.hold(0.15)
         motion.grip("left", CLOSED)
-        yield from motion.hold(CLOSING * self._slow)
+        yield from motion.hold(CLOSING)
 
     def _lay_down(
         self, targets: "_BananaTargets", motion: Motion, T_right_meeting: Matrix, hover: float
     ) -> Iterator[Vector]:
         motion.grip("right", OPEN)
-        yield from motion.hold(0.24 * self._slow)
+        yield from motion.hold(0.24)
         T_down = targets.over_bowl()
         T_above = T_down.copy()
         T_above[2, 3] += hover
         away = Move(lambda: backed(T_right_meeting, 0.16), straight=True)
-        yield from motion.go(1.0 * self._slow, {"left": Move(lambda: T_above), "right": away})
-        yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_down, straight=True)})
-        yield from motion.hold(0.15 * self._slow)
+        yield from motion.go(1.0, {"left": Move(lambda: T_above), "right": away})
+        yield from motion.go(0.5, {"left": Move(lambda: T_down, straight=True)})
+        yield from motion.hold(0.15)
         motion.grip("left", OPEN)
-        yield from motion.hold(0.3 * self._slow)
+        yield from motion.hold(0.3)
         T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
         leave = {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)}
-        yield from motion.go(0.6 * self._slow, leave)
+        yield from motion.go(0.6, leave)
 
 
 class _BananaTargets(Scene):

@@ -54,9 +54,7 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
     def axis(self, task: HandOverT, along: float) -> tuple[Vector, Vector]:
         """Returns a point (3,) of the item's axis and the unit tangent there, in its frame.
 
-        Args:
-            task: The task.
-            along: Distance of the point from the item's middle, metres.
+        `along` is the distance of the point from the item's middle, metres.
         """
 
     @abstractmethod

@@ -7,16 +7,10 @@ import numpy as np
 
 from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
-from stringline.sim.experts.bar_grasps import (
-    FORWARDS,
-    BarGrasp,
-    axis_towards,
-    nearest_turn,
-    present,
-    take,
-)
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.sim.experts.bar_grasps import FORWARDS, BarGrasp, axis_towards, nearest_turn, take
 from stringline.sim.experts.correction import Correction, rotation_vector
+from stringline.sim.experts.grasps import UP
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, Skills
@@ -54,13 +48,9 @@ FINGERS = 0.016
 
 
 class Alignment:
-    """Keeps a held block on the axis of a socket, in spite of friction and weight.
+    """Keeps a block that `arm` holds on the axis of a socket, in spite of friction and weight.
 
-    Args:
-        skills: Skills of the episode.
-        arm: The arm that holds the block.
-        socket: The socket, held by the other arm.
-        block: The block to insert.
+    The other arm holds the socket.
     """
 
     def __init__(self, skills: Skills, arm: str, socket: Socket, block: Block) -> None:
@@ -137,7 +127,6 @@ class Stand:
     """A pose in which an arm holds the socket up for the other one.
 
     Attributes:
-        holder: The arm's grasp.
         where: (3,), position of the socket's middle, metres.
         yaw: Yaw of the socket from the arm's forward direction, rad.
     """
@@ -164,13 +153,8 @@ def fill(
 ) -> Done:
     """Inserts a block while the other arm holds the socket; returns whether it is seated.
 
-    Args:
-        skills: Skills of the episode.
-        task: The task, for its socket.
-        block: The block to insert.
-        stand: Stand of the arm that holds the socket, or takes it first.
-        inserter: Grasp of the arm that takes the block.
-        depth: Length of the block inside the socket at the end, metres.
+    The arm of the stand holds the socket, or takes it first. `depth` is the length of the block
+    inside the socket at the end, metres.
     """
     scene = skills.scene
     holder = stand.holder
@@ -186,10 +170,12 @@ def fill(
 
 
 def hold_up(skills: Skills, stand: Stand, socket: Socket) -> Iterator[Vector]:
-    """Brings the held socket to its stand."""
+    """Brings the held socket to its stand, level."""
     seconds = skills.rng.uniform(1.0, 2.0)
-    arm = stand.holder.arm
-    yield from present(skills, arm, socket, stand.where, stand.yaw, seconds=seconds)
+    level = rotation_about(UP, stand.yaw)
+    square = nearest_turn(level.T @ skills.scene.pose(socket)[:3, :3])
+    T_base_socket = pose(stand.where, level @ square)
+    yield from skills.carry(stand.holder.arm, socket, lambda: T_base_socket, seconds=seconds)
 
 
 class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):

@@ -102,11 +102,7 @@ def _open_at_home(skills: Skills) -> Iterator[Vector]:
 
 
 def _goal(task: KukaPlace, skills: Skills, arm: str) -> Matrix:
-    """Draws a reachable pose (4, 4) in the tray for the object as the arm holds it.
-
-    Raises:
-        OutOfReachError: None of the drawn poses is in reach.
-    """
+    """Draws a reachable pose (4, 4) in the tray for the object as the arm holds it."""
     T_gripper_item = skills.scene.in_gripper(arm, task.object)
     foot = skills.scene.foot(arm)
     turn = skills.scene.pose(task.object)[:3, :3]

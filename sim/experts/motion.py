@@ -35,15 +35,9 @@ class Motion:
 
     A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985).
     Over a way d in the time T its speed peaks at 1.875 d / T and its acceleration at 5.774 d / T^2;
-    phases are stretched until both limits hold.
-
-    Args:
-        embodiment: Description of the arms.
-        kinematics: Inverse kinematics of the arms.
-        control_hz: Joint targets per second.
-        top_speed: Speed limit of the fastest revolute joint, rad/s; the limits of the others are
-            lower by the ratio of their velocity limits.
-        top_acceleration: Acceleration limit, scaled in the same way, rad/s^2.
+    phases are stretched until both limits hold: `top_speed` in rad/s and `top_acceleration` in
+    rad/s^2, of the fastest revolute joint. Those of the others are lower by the ratio of their
+    velocity limits.
 
     Attributes:
         q: (J,), current joint targets.
@@ -91,14 +85,8 @@ class Motion:
             yield self.q.copy()
 
     def go_home(self, seconds: float, arms: Sequence[str]) -> Iterator[Vector]:
-        """Yields joint targets (J,) that bring arms home from any pose, without kinematics."""
-        hinges = np.concatenate([self._embodiment.hinges[arm] for arm in arms])
-        start = self.q[hinges]
-        way = (self._embodiment.home - self.q)[hinges]
-        for share in self._shares(seconds, float((np.abs(way) * self._slowness[hinges]).max())):
-            self.q[hinges] = start + share * way
-            self._move_grippers()
-            yield self.q.copy()
+        """Returns joint targets (J,) that bring arms home from any pose, without kinematics."""
+        return self.turn(seconds, dict.fromkeys(arms, self._embodiment.home))
 
     def _shares(self, seconds: float, distance: float) -> Iterator[float]:
         """Yields the share of the way after each step; the distance is scaled by `_slowness`."""
@@ -113,11 +101,7 @@ class Motion:
             yield u**3 * (10 - 15 * u + 6 * u**2)
 
     def step(self, arm: str, T_base_gripper: Matrix) -> Vector:
-        """Returns the next joint targets (J,), with one arm at a pose (4, 4): for small steps.
-
-        Raises:
-            OutOfReachError: The pose is out of reach.
-        """
+        """Returns the next joint targets (J,), with one arm at a pose (4, 4): for small steps."""
         hinges = self._embodiment.hinges[arm]
         q = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)
         self.q[hinges] = q[hinges]

@@ -125,11 +125,7 @@ def _carries(task: MugOnPlate, skills: Skills, arm: str) -> bool:
 
 
 def _onwards(task: MugOnPlate, skills: Skills, arm: str) -> _Way:
-    """Returns a way for the held mug to the plate, or to a free place.
-
-    Raises:
-        OutOfReachError: No place is in reach; the gripper opens.
-    """
+    """Returns a way for the held mug to the plate or a free place; else the gripper opens."""
     held = Grasp(inverse(skills.scene.in_gripper(arm, task.mug)), closed=0.0)
     for spot in (_goal(task, skills), *_free_spots(task, skills)):
         for yaw in skills.rng.uniform(-np.pi, np.pi, 16):

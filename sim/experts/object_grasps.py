@@ -31,13 +31,9 @@ def opening(gap: float) -> float:
 def object_grasps(
     item: GraspObject, T_base_item: Matrix, table: float, foot: Vector
 ) -> list[Grasp]:
-    """Returns the grasps of an object that lies on the table.
+    """Returns the grasps of an object at a pose (4, 4) on a table at a height, metres.
 
-    Args:
-        item: The object.
-        T_base_item: (4, 4), its pose.
-        table: Height of the table top, metres.
-        foot: (3,), position of the arm's foot; the camera on the hand points away from it.
+    The camera on the hand points away from the arm's foot (3,), metres.
     """
     found = []
     top = item.highest(T_base_item)

@@ -70,8 +70,7 @@ RecessT = TypeVar("RecessT", bound=RecessTask)
 class RecessExpert(ScriptedExpert[RecessT]):
     """Inserts the peg in closed loop, again from wherever it is, until the task is done.
 
-    Attributes:
-        lift: Height to which the peg is lifted, metres: enough to turn it there.
+    The peg is lifted by `lift`, metres: enough to turn it there.
     """
 
     paces = (0.8, 1.9)
@@ -98,7 +97,7 @@ class RecessExpert(ScriptedExpert[RecessT]):
         yield from skills.go_home(ARM)
 
     def _take(self, task: RecessT, skills: Skills) -> Iterator[Vector]:
-        """Picks the peg up by a grasp with which it can be inserted, or by any if there is none."""
+        """Picks the peg up by a grasp with which it can be inserted, or else by any other one."""
         T_base_peg = skills.scene.pose(task.peg)
         turns = task.peg.symmetries()
         heights = (T_base_peg[:3, :3] @ turns)[:, 2, 2]  # Of the tips of the z axes.
@@ -209,7 +208,7 @@ class RecessExpert(ScriptedExpert[RecessT]):
         return None
 
     def _spot(self, task: RecessT, skills: Skills) -> Matrix:
-        """Draws a pose on the table as at the start, with room around it if there is any."""
+        """Draws a pose on the table as at the start, if possible with room around it."""
         T_base_board = skills.scene.pose(task.board)
         board = np.array(task.board.size[:2]) / 2
 

@@ -8,12 +8,7 @@ from stringline.sim.tasks.tabletop import TabletopTask
 
 
 class Scene:
-    """Reads the true state of a world.
-
-    Args:
-        env: The world, in a running episode.
-        task: The task of the world.
-    """
+    """Reads the true state of a world in a running episode."""
 
     def __init__(self, env: TaskEnvironment, task: TabletopTask) -> None:
         self.env = env

@@ -82,7 +82,7 @@ class Skills:
         return found
 
     def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
-        """Draws a grasp that is in reach with the way to it; None if there is none."""
+        """Draws a grasp that is in reach with the way to it, or returns None."""
         T_base_prop = self.scene.pose(prop)
         for index in self.rng.permutation(len(grasps)):
             grasp: Grasp = grasps[int(index)]

@@ -1,13 +1,14 @@
-"""Containers: pen holder, dish rack, storage bin and tray. Each stands on its origin, with z up."""
+"""Containers: pen holder, dish rack, storage bin and tray. Each stands on its origin, with z up.
 
-from collections.abc import Sequence
+All lengths are in metres.
+"""
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Colour, Prop
+from stringline.sim.props.prop import CONTACT, Colour, Prop
 from stringline.sim.props.vessel import SEGMENTS, add_ring, add_round_floor
 
 VIOLET: Colour = (0.55, 0.30, 0.80, 1.0)
@@ -24,14 +25,7 @@ CONTACT_SLACK_M = 0.001  # Depth by which objects in contact sink into each othe
 
 
 class Holder(Prop):
-    """A pen holder, as large as aloha_sim's (a utensil holder, scaled by 0.6).
-
-    Attributes:
-        radius: Outer radius, metres.
-        inner_radius: Inner radius, metres.
-        height: Height of the rim, metres.
-        thickness: Thickness of floor and wall, metres.
-    """
+    """A pen holder, as large as aloha_sim's (a utensil holder, scaled by 0.6)."""
 
     radius = 0.045
     height = 0.107
@@ -39,12 +33,7 @@ class Holder(Prop):
     inner_radius = float(radius * np.cos(np.pi / SEGMENTS) - thickness)
 
     def _build(self, *, floor_boxes: int = 2) -> None:
-        """Builds the model.
-
-        Args:
-            floor_boxes: See `add_round_floor`; one is enough where nothing thin is put in, and is
-                cheaper.
-        """
+        """Builds the model; one floor box is enough where nothing thin is put in, and cheaper."""
         mass = 0.17 / 2  # Of the floor, for stability, and of the wall.
         self._begin("holder", float(np.hypot(self.radius, self.height)))
         add_round_floor(
@@ -96,22 +85,17 @@ class Rack(Prop):
         x, y = self.half
         wall = RACK_WALL_M / 2
         # The floor has all of the mass.
-        self._add((0, 0, self.floor / 2), (x, y, self.floor / 2), 2.3, STEEL)
+        self._add_box((0, 0, self.floor / 2), (x, y, self.floor / 2), 2.3, STEEL, RACK_CONTACT)
         middle = (self.floor + self.wall) / 2
         tall = (self.wall - self.floor) / 2
         for sign in (-1, 1):
-            self._add((sign * (x - wall), 0, middle), (wall, y, tall), 0, WHITE)
-            self._add((0, sign * (y - wall), middle), (x, wall, tall), 0, WHITE)
+            self._add_box((sign * (x - wall), 0, middle), (wall, y, tall), 0, WHITE, RACK_CONTACT)
+            self._add_box((0, sign * (y - wall), middle), (x, wall, tall), 0, WHITE, RACK_CONTACT)
         tine = {"type": "capsule", "size": (self.tine_radius,), "mass": 0, "rgba": WHITE}
         for row in self.rows:
             for along in self.tines:
                 ends = (along, row, self.floor, along, row, self.height - self.tine_radius)
                 self.body.add("geom", fromto=ends, **tine, **RACK_CONTACT)
-
-    def _add(
-        self, centre: Sequence[float], half: Sequence[float], mass: float, colour: Colour
-    ) -> None:
-        self._add_box(centre, half, mass, colour, RACK_CONTACT)
 
 
 class Bin(Prop):
@@ -119,20 +103,13 @@ class Bin(Prop):
 
     Attributes:
         inner: (2,), half of its inner lengths along x and y, metres.
-        height: Height of the rim, metres.
-        thickness: Thickness of floor and walls, metres.
         outline: (N, 3), points on the outer foot of its walls, at most 3 cm apart, metres.
     """
 
     thickness = 0.005
 
     def _build(self, *, inner: tuple[float, float] = (0.16, 0.29), height: float = 0.1) -> None:
-        """Builds the model.
-
-        Args:
-            inner: Inner lengths along x and y, metres.
-            height: Height of the rim, metres.
-        """
+        """Builds the model; `inner` holds the inner lengths along x and y."""
         mass = 0.8
         self.inner = np.array(inner) / 2
         self.height = height
@@ -142,34 +119,23 @@ class Bin(Prop):
         outer = self.inner + self.thickness
         middle = (height + self.thickness) / 2
         tall = middle - self.thickness
-        self._add((0, 0, wall), (*outer, wall), mass / 2, DARK_GREY)
+        self._add_box((0, 0, wall), (*outer, wall), mass / 2, DARK_GREY)
         for sign in (-1, 1):
-            self._add((sign * (x + wall), 0, middle), (wall, outer[1], tall), mass / 8, GREY)
-            self._add((0, sign * (y + wall), middle), (x, wall, tall), mass / 8, GREY)
+            self._add_box((sign * (x + wall), 0, middle), (wall, outer[1], tall), mass / 8, GREY)
+            self._add_box((0, sign * (y + wall), middle), (x, wall, tall), mass / 8, GREY)
         grid = [(u, v) for u in np.linspace(-1, 1, 9) for v in np.linspace(-1, 1, 11)]
         around = np.array([(u, v) for u, v in grid if max(abs(u), abs(v)) == 1])
         self.outline = np.column_stack([around * outer, np.zeros(len(around))])
 
     def contains(self, points: Matrix) -> bool:
-        """Returns whether points (N, 3) in the bin's frame, metres, are inside the bin."""
+        """Returns whether points (N, 3) in the bin's frame are inside the bin."""
         within = (np.abs(points[:, :2]) < self.inner + CONTACT_SLACK_M).all()
         above = (points[:, 2] > self.thickness - CONTACT_SLACK_M).all()
         return bool(within and above and (points[:, 2] < self.height).all())
 
-    def _add(
-        self, centre: Sequence[float], half: Sequence[float], mass: float, colour: Colour
-    ) -> None:
-        self._add_box(centre, half, mass, colour, FLAT_CONTACT)
-
 
 class Tray(Prop):
-    """A square tray.
-
-    Attributes:
-        inner: Half of its inner length, metres.
-        outer: Half of its outer length, metres.
-        thickness: Thickness of floor and rim, metres.
-    """
+    """A square tray; `inner` and `outer` are half of its inner and outer length."""
 
     inner = 0.1
     thickness = 0.006
@@ -181,7 +147,7 @@ class Tray(Prop):
         half = self.thickness / 2
         tall = (0.016 - self.thickness) / 2  # The rim is 16 mm high.
         floor = (self.outer, self.outer, half)
-        self._add_box((0, 0, half), floor, 0.8 * mass, TRAY_FLOOR, FLAT_CONTACT)
+        self._add_box((0, 0, half), floor, 0.8 * mass, TRAY_FLOOR)
         middle = self.inner + half
         height = self.thickness + tall
         for sign in (-1, 1):
@@ -189,14 +155,12 @@ class Tray(Prop):
                 ((sign * middle, 0, height), (half, self.outer, tall)),
                 ((0, sign * middle, height), (self.inner, half, tall)),
             ):
-                self._add_box(centre, size, 0.05 * mass, TRAY_RIM, FLAT_CONTACT)
+                self._add_box(centre, size, 0.05 * mass, TRAY_RIM)
 
     def holds(self, points: Matrix, radii: Vector) -> bool:
         """Returns whether an object lies on the tray's floor, within its rim.
 
-        Args:
-            points: (N, 3), centres of balls that cover the object, in the tray's frame, metres.
-            radii: (N,), radii of the balls, metres.
+        Balls with centres (N, 3), in the tray's frame, and radii (N,) cover the object.
         """
         within = (np.abs(points[:, :2]) + radii[:, None] < self.inner + CONTACT_SLACK_M).all()
         bottom = float((points[:, 2] - radii).min()) - self.thickness

@@ -1,4 +1,7 @@
-"""Dishes: bowl, glass, mug and plate. Each stands on its origin, with z up."""
+"""Dishes: bowl, glass, mug and plate. Each stands on its origin, with z up.
+
+All lengths are in metres.
+"""
 
 from itertools import pairwise
 from typing import Any
@@ -19,9 +22,6 @@ class Bowl(Prop):
     """A bowl with a flat floor and a slanted wall.
 
     Attributes:
-        height: Height of the rim, metres.
-        thickness: Thickness of floor and wall, metres.
-        floor_radius: Radius of the floor, metres.
         rim_radius: Inner radius of the rim, less the thickness of the wall, metres.
     """
 
@@ -36,12 +36,8 @@ class Bowl(Prop):
     ) -> None:
         """Builds the model.
 
-        Args:
-            diameter: Inner diameter of the rim, metres.
-            height: Height of the rim, metres.
-            floor_diameter: Diameter of the flat floor, metres.
-            thickness: Thickness of floor and wall, metres.
-            mass: Mass, kg; two thirds of it are in the floor, for stability.
+        Diameters are those inside the rim and of the flat floor. For stability two thirds of the
+        mass, in kg, are in the floor.
         """
         self._begin("bowl", diameter / 2)
         self.height = height
@@ -54,7 +50,7 @@ class Bowl(Prop):
         add_ring(self.body, radii=(radius, diameter / 2), heights=heights, mass=mass / 3, **look)
 
     def contains(self, points: Matrix) -> bool:
-        """Returns whether points (N, 3) in the bowl's frame, metres, are inside the bowl."""
+        """Returns whether points (N, 3) in the bowl's frame are inside the bowl."""
         rise = (points[:, 2] - self.thickness) / (self.height - self.thickness)
         radius = self.floor_radius + rise * (self.rim_radius + self.thickness - self.floor_radius)
         within = np.hypot(points[:, 0], points[:, 1]) < radius - self.thickness
@@ -64,12 +60,7 @@ class Bowl(Prop):
 class Glass(Prop):
     """A tumbler with a heavy floor, drawn opaque, so that images and depth agree on its shape.
 
-    Attributes:
-        diameter: Outer diameter of the rim, metres: more than the gripper opens, so that the glass
-            is grasped by its wall.
-        height: Height of the rim, metres.
-        thickness: Thickness of floor and wall, metres.
-        floor_radius: Radius of the floor, metres.
+    Its outer diameter is more than the gripper opens, so that it is grasped by its wall.
     """
 
     diameter = 0.068
@@ -97,9 +88,7 @@ class Mug(Prop):
 
     Attributes:
         radius: Outer radius without the handle, metres.
-        height: Height of the rim, metres.
         handle: Distance by which the handle sticks out, metres.
-        thickness: Thickness of floor and wall, metres.
     """
 
     radius = 0.047
@@ -139,9 +128,6 @@ class Plate(Prop):
 
     Attributes:
         diameter: Diameter of the rim without its thickness, metres.
-        height: Height of the rim, metres.
-        thickness: Thickness of floor and rim, metres.
-        floor_radius: Radius of the floor, metres.
     """
 
     height = 0.025
@@ -154,14 +140,7 @@ class Plate(Prop):
         thickness: float = 0.006,
         mass: float = 0.2,
     ) -> None:
-        """Builds the model.
-
-        Args:
-            diameter: Diameter of the rim without its thickness, metres.
-            floor_diameter: Diameter of the flat floor, metres.
-            thickness: Thickness of floor and rim, metres.
-            mass: Mass, kg.
-        """
+        """Builds the model; `diameter` is that of the rim without its thickness, mass is in kg."""
         self._begin("plate", diameter / 2)
         self.diameter = diameter
         self.thickness = thickness

@@ -26,7 +26,6 @@ class Part:
     """A solid of a form.
 
     Attributes:
-        kind: MuJoCo's name of the shape.
         size: Box: half its lengths. Cylinder and capsule: radius, and half the length along z.
             Sphere: radius.
         position: (3,), its middle.
@@ -145,13 +144,11 @@ def plan(
     bars: Iterable[tuple[float, float, float, float]],
     holds: Iterable[tuple[float, float, str]],
 ) -> Form:
-    """Lying bars that form a letter.
+    """Lying bars that form a letter, all of the same height.
 
-    Args:
-        height: Height of all bars.
-        bars: Middle x and y, and lengths along x and y, of each bar.
-        holds: For each grasp x and y of a point, and the axis along which the pads close on the bar
-            at that point, `x` or `y`.
+    `bars` has the middle (x, y) and the lengths along x and y of each bar. `holds` has for each
+    grasp a point (x, y), and the axis, `x` or `y`, along which the pads close on the bar at that
+    point.
     """
     listed = list(bars)
     parts = [box((length, width, height), (x, y, 0)) for x, y, length, width in listed]
@@ -159,14 +156,7 @@ def plan(
 
 
 def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
-    """A lying, bent round bar.
-
-    Args:
-        radius: Radius of the bar.
-        bend: Radius of its axis.
-        angle: Angle that the axis spans, rad.
-        pieces: Number of capsules.
-    """
+    """A lying round bar whose axis has the radius `bend` and spans an angle in rad, of capsules."""
     angles = np.linspace(-angle / 2, angle / 2, pieces + 1)
     points = bend * np.stack([1 - np.cos(angles), np.sin(angles), 0 * angles], axis=1)
     parts = []
@@ -219,10 +209,7 @@ def arch(span: float, width: float, height: float, leg: float) -> Form:
 def mallet(handle: float, radius: float, head: tuple[float, float]) -> Form:
     """A lying round handle along x with a block at its end, as high as the handle.
 
-    Args:
-        handle: Length of the handle.
-        radius: Radius of the handle.
-        head: Lengths of the block along x and y.
+    `head` has the lengths of the block along x and y.
     """
     end = (handle + head[0]) / 2
     parts = [rod("cylinder", radius, handle, axis=X), box((*head, 2 * radius), (end, 0, 0))]
@@ -239,15 +226,14 @@ def bottle(radius: float, height: float, neck: float, neck_height: float) -> For
     return Form([body, top], [*rounds(low, radius), *rounds(high, neck)])
 
 
-def faces(size: Sequence[float], middle: ArrayLike = (0.0, 0.0, 0.0)) -> Iterable[Hold]:
+def faces(size: Sequence[float]) -> Iterable[Hold]:
     """Yields grasps of a cuboid of lengths (3,) by opposite faces, at its middle and beside it."""
     for axis, width in enumerate(size):
         along = max((other for other in range(3) if other != axis), key=lambda other: size[other])
         shares = (-0.25, 0.0, 0.25) if size[along] > 0.06 else (0.0,)
         if width <= WIDEST:
             for share in shares:
-                point = np.asarray(middle, float) + share * size[along] * np.eye(3)[along]
-                yield Hold(point, np.eye(3)[axis], width)
+                yield Hold(share * size[along] * np.eye(3)[along], np.eye(3)[axis], width)
 
 
 def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Iterable[Hold]:

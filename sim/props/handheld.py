@@ -1,9 +1,12 @@
-"""Objects that fit into a gripper: banana, pen, fruits and snack boxes."""
+"""Objects that fit into a gripper: banana, pen, fruits and snack boxes.
+
+All lengths are in metres.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, VISUAL, Colour, Prop
+from stringline.sim.props.prop import CONTACT, VISUAL, Colour, Prop
 
 YELLOW: Colour = (0.98, 0.83, 0.08, 1.0)
 BROWN: Colour = (0.35, 0.22, 0.08, 1.0)
@@ -33,11 +36,7 @@ class Banana(Prop):
     bend_radius = 0.22
 
     def _build(self, *, length: float = 0.18) -> None:
-        """Builds the model.
-
-        Args:
-            length: Length from end to end along y, metres.
-        """
+        """Builds the model; `length` is from end to end along y."""
         self._begin("banana", length / 2)
         radii = self.radius * (1.0 - 0.1 * np.linspace(-1, 1, BANANA_CAPSULES) ** 2)
         arc = np.arcsin((length / 2 - radii[0]) / self.bend_radius)
@@ -69,7 +68,6 @@ class Pen(Prop):
     17.9 mm across its corners.
 
     Attributes:
-        length: Length along y, metres.
         radius: Half the width across the flats, metres.
         points: (7, 3), points of its axis, metres.
     """
@@ -93,12 +91,7 @@ class Pen(Prop):
 
 
 class Apple(Prop):
-    """A ball around the origin, with a stalk along z.
-
-    Attributes:
-        points: (1, 3), centre of the ball, metres.
-        radii: (1,), radius of the ball, metres.
-    """
+    """A ball around the origin, with a stalk along z: one point (1, 3) and one radius (1,)."""
 
     points = np.zeros((1, 3))
     radii = np.array([0.025])
@@ -144,18 +137,12 @@ class SnackBox(Prop):
     """
 
     def _build(self, name: str, *, size: tuple[float, float, float], colour: Colour) -> None:
-        """Builds the model.
-
-        Args:
-            name: Name of the prop.
-            size: Lengths along the axes, metres.
-            colour: Colour of the cuboid.
-        """
+        """Builds the model; `size` holds the lengths along the axes."""
         self.half = np.array(size) / 2
         self._begin(name, float(np.linalg.norm(self.half)))
         along = np.linspace(-1, 1, int(np.ceil(size[0] / SPACING_M)) + 1)
         edges = [(x, y, z) for x in along for y in (-1, 1) for z in (-1, 1)]
         self.points = np.array(edges) * self.half
-        self._add_box((0, 0, 0), self.half, 0.08, colour, FLAT_CONTACT)
+        self._add_box((0, 0, 0), self.half, 0.08, colour)
         band = self.half * (0.25, 1.0, 1.0) + (0.0, 0.0004, 0.0004)
         self.body.add("geom", type="box", size=band, rgba=WHITE, **VISUAL)

@@ -1,4 +1,7 @@
-"""Parts to insert and their counterparts: block, peg, socket and recessed board."""
+"""Parts to insert and their counterparts: block, peg, socket and recessed board.
+
+All lengths are in metres.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +24,6 @@ STIFF_CONTACT: dict[str, object] = {
     "solref": (0.005, 1.5),
     "solimp": (0.98, 0.998, 0.0005),
 }
-SOCKET_WIDTH_M = 0.044
 RIM_M = 0.01  # Length of the light rims of a socket.
 RAISED_M = 0.0003  # Thickness of the light rims and of the dark lining.
 
@@ -56,7 +58,7 @@ class Block(Prop):
         self.length = length
         self.width = width
         half = (length / 2, width / 2, width / 2)
-        self._add_box((0, 0, 0), half, mass, colour, FLAT_CONTACT)
+        self._add_box((0, 0, 0), half, mass, colour)
 
 
 class Peg(Prop):
@@ -70,12 +72,7 @@ class Peg(Prop):
     def _build(
         self, *, size: tuple[float, float, float] = (0.2, 0.037, 0.037), mass: float = 0.16
     ) -> None:
-        """Builds the model.
-
-        Args:
-            size: Lengths along x, y and z, metres.
-            mass: Mass, kg; the default is that of soft wood.
-        """
+        """Builds the model; the default mass in kg is that of soft wood."""
         self.half = np.array(size) / 2
         self._begin("peg", float(np.linalg.norm(self.half)))
         self.corners = np.array(list(product((-1.0, 1.0), repeat=3))) * self.half
@@ -93,47 +90,26 @@ class Peg(Prop):
 class Socket(Prop):
     """A square tube along its x axis; the origin is its middle.
 
-    Its default size is that of gym-aloha's socket.
-
-    Attributes:
-        length: Length along x, metres.
-        bore: Width and height of the hole, metres.
-        width: Outer width and height, metres.
+    Its default size is that of gym-aloha's socket: `width` outside, `bore` inside.
     """
 
-    width = SOCKET_WIDTH_M
+    width = 0.044
+    bore = 0.036
 
-    def _build(self, *, length: float = 0.12, bore: float = 0.036, mass: float = 0.07) -> None:
-        """Builds the model.
-
-        Args:
-            length: Length along x, metres.
-            bore: Width and height of the hole, metres.
-            mass: Mass, kg.
-
-        Raises:
-            ValueError: The bore leaves nothing of the walls.
-        """
-        if not 0 < bore < self.width:
-            raise ValueError(
-                f"bore is {bore} m; allowed: above 0 and below the width of {self.width} m."
-            )
+    def _build(self, *, length: float = 0.12, mass: float = 0.07) -> None:
+        """Builds the model, of a mass in kg."""
         self._begin("socket", length / 2)
         self.length = length
-        self.bore = bore
-        wall = (self.width - bore) / 4  # Half of its thickness.
+        wall = (self.width - self.bore) / 4  # Half of its thickness.
         for sign in (-1.0, 1.0):
             for turned in (False, True):
-                self._add_wall(sign * (bore / 2 + wall), wall, turned=turned, mass=mass / 4)
+                self._add_wall(sign * (self.bore / 2 + wall), wall, turned=turned, mass=mass / 4)
 
     def _add_wall(self, across: float, wall: float, *, turned: bool, mass: float) -> None:
         """Adds a wall with a light rim at each end and a dark lining, which show that it is a tube.
 
-        Args:
-            across: Position of the wall's middle along z, or along y if it is turned, metres.
-            wall: Half the thickness, metres.
-            turned: Whether the wall is turned about x by a quarter.
-            mass: Mass, kg.
+        `across` is the position of the wall's middle along z, or along y if it is turned about x by
+        a quarter; `wall` is half its thickness.
         """
 
         def add(
@@ -155,13 +131,7 @@ class Socket(Prop):
 
 @dataclass(frozen=True)
 class Pocket:
-    """A rectangular hole from above.
-
-    Attributes:
-        size: Lengths along x and y of the board, metres.
-        depth: Depth below the board's top, metres.
-        centre: Centre on the board's top, metres.
-    """
+    """A rectangular hole from above; size and centre are along x and y of the board."""
 
     size: tuple[float, float]
     depth: float
@@ -177,11 +147,6 @@ class RecessedBoard(Prop):
     """A board that stands on its origin, with z up; its first pocket is the recess to fill.
 
     Real boards are screwed to the table. This one is so heavy that it takes some 80 N to move it.
-
-    Attributes:
-        size: Lengths along x, y and z, metres.
-        height: Height of its top, metres.
-        recess: The first pocket.
     """
 
     def _build(
@@ -190,15 +155,7 @@ class RecessedBoard(Prop):
         size: tuple[float, float, float],
         pockets: Sequence[Pocket],
     ) -> None:
-        """Builds the model.
-
-        Args:
-            size: Lengths along x, y and z, metres.
-            pockets: One or more pockets; where two overlap, the deeper one counts.
-
-        Raises:
-            ValueError: There is no pocket, or one is as deep as the board is high.
-        """
+        """Builds the model; where two pockets overlap, the deeper one counts."""
         deepest = max((pocket.depth for pocket in pockets), default=0.0)
         if not 0 < deepest < size[2]:
             raise ValueError(

@@ -76,7 +76,6 @@ class GraspObject(Prop):
     """An object of one of the forms, around its origin; it rests with its z axis up.
 
     Attributes:
-        form: Its solids and grasps.
         points: (N, 3), centres of balls whose hull is the object, metres.
         radii: (N,), radii of the balls, metres.
     """

@@ -51,7 +51,7 @@ class Prop(composer.Entity):
         half: ArrayLike,
         mass: float,
         colour: ArrayLike,
-        contact: dict[str, object],
+        contact: dict[str, object] = FLAT_CONTACT,
     ) -> None:
         """Adds a box by its centre (3,) and half its lengths (3,), metres."""
         self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **contact)

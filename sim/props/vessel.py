@@ -33,16 +33,8 @@ def add_round_floor(
 ) -> None:
     """Adds a disc as `add_floor` does, for vessels whose wall stands on its edge.
 
-    No corner of the hidden boxes reaches beyond the disc.
-
-    Args:
-        body: The body to add the disc to.
-        radius: Radius of the disc, metres.
-        thickness: Thickness along z, metres.
-        mass: Mass, kg.
-        colour: Colour of the disc.
-        boxes: Number of hidden boxes, turned against each other, that collide in place of the disc:
-            the more, the less of the disc's edge lies outside of them.
+    No corner of the hidden boxes, which collide in place of the disc, reaches beyond it. They are
+    turned against each other: the more, the less of the disc's edge lies outside of them.
     """
     disc = {"pos": (0, 0, thickness / 2), "rgba": colour}
     body.add("geom", type="cylinder", size=(radius, thickness / 2), **disc, **VISUAL)
@@ -63,13 +55,9 @@ def add_ring(
 ) -> None:
     """Adds a wall around the z axis: straight or slanted boxes that adjoin each other.
 
-    Args:
-        body: The body to add the wall to.
-        radii: Inner radius at the bottom and at the top, metres.
-        heights: Lower and upper end of the wall along z, metres.
-        thickness: Thickness of the wall, which lies outside these radii, metres.
-        mass: Mass of the whole wall, kg.
-        colour: Colour of the wall.
+    `radii` are the inner ones at the bottom and at the top, metres; the thickness lies outside of
+    them. `heights` are the ends of the wall along z, metres; the mass, in kg, is that of the whole
+    wall.
     """
     outwards = radii[1] - radii[0]
     upwards = heights[1] - heights[0]

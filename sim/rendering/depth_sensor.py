@@ -65,17 +65,12 @@ class StereoSensor:
         rng: np.random.Generator,
         strength: float = 1.0,
     ) -> NDArray[np.uint16]:
-        """Returns a measurement of the true depth.
+        """Returns a measurement (H, W) of the true depth (H, W) along the optical axis.
 
-        Args:
-            depth: (H, W), depth along the optical axis, millimetres; 0 where there is nothing.
-            intrinsics: (3, 3), of these images, pixels.
-            rng: Source of randomness.
-            strength: Above 0, at most 1. Noise, steps and 90 degrees less `grazing_deg` are
-                multiplied by it, and `edge` is divided by it. The range does not change.
-
-        Returns:
-            (H, W), millimetres; 0 where there is no measurement.
+        Both are in millimetres, and 0 where there is nothing; `intrinsics` (3, 3) are those of
+        these images, pixels. The strength is above 0 and at most 1: noise, steps and 90 degrees
+        less `grazing_deg` are multiplied by it, and `edge` is divided by it. The range does not
+        change.
         """
         height, width = depth.shape
         normal = rng.standard_normal((height + 1, width), dtype=np.float32)

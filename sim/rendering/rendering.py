@@ -23,6 +23,7 @@ DEPTH_UNIT_M = 0.001
 FARTHEST_M = 2.5  # Range of the depth cameras.
 NEAR_M = 0.01
 FAR_M = 5.0
+LARGEST_IMAGE = 1024  # Rows and columns.
 SHADOW_PIXELS = 1024  # Rows and columns of the shadow map, which spans 2 x 2 m.
 SHADOW_HEIGHT_M = 2.0  # Height of the light that casts shadows above the middle of the table.
 
@@ -40,14 +41,10 @@ _UNUSED = [
 ]
 
 
-def set_flat_rendering(root: mjcf.RootElement, *, largest_image: int = 1024) -> None:
-    """Makes a model cheap to draw: no shadows, no multi-sampling, coarse curves.
+def set_flat_rendering(root: mjcf.RootElement) -> None:
+    """Makes a model cheap to draw, before it is compiled: no shadows or multi-sampling.
 
-    Shadows alone would cost ten times the rest.
-
-    Args:
-        root: The model, before it is compiled.
-        largest_image: Largest number of rows and columns of an image.
+    Shadows alone would cost ten times the rest. Curves are coarse.
     """
     root.visual.quality.shadowsize = 0
     root.visual.quality.offsamples = 0
@@ -56,8 +53,8 @@ def set_flat_rendering(root: mjcf.RootElement, *, largest_image: int = 1024) -> 
     root.visual.quality.numquads = 2
     root.visual.map.znear = NEAR_M
     root.visual.map.zfar = FAR_M
-    getattr(root.visual, "global").offwidth = largest_image
-    getattr(root.visual, "global").offheight = largest_image
+    getattr(root.visual, "global").offwidth = LARGEST_IMAGE
+    getattr(root.visual, "global").offheight = LARGEST_IMAGE
     root.statistic.extent = 1.0  # The unit of near and far.
     root.visual.headlight.ambient = (0.35, 0.35, 0.35)
     root.visual.headlight.diffuse = (0.3, 0.3, 0.3)
@@ -71,16 +68,11 @@ def intrinsics(height: int, width: int, fovy_deg: float) -> NDArray[np.float32]:
 
 
 class Renderer:
-    """Draws one model. Use one renderer per process and model.
+    """Draws one model, prepared by `set_flat_rendering`. Use one renderer per process and model.
 
-    Args:
-        model: The compiled model, see `set_flat_rendering`.
-        height: Rows of the images.
-        width: Columns of the images.
-        rendering: `fast`, or `pretty` for videos: colours are the mean of 2 x 2 samples per pixel,
-            and some objects cast shadows. Depth and segmentation are the same in both.
-        casters: (G,), whether each geom casts shadows under `pretty`; None: all do.
-        segments: (G,), segment of each geom, 1 to 255, for `segmentation`.
+    A `pretty` image is for videos: colours are the mean of 2 x 2 samples per pixel, and objects
+    cast shadows, all of them or those of the geoms `casters` (G,). Depth and segmentation are the
+    same in both. `segments` (G,) has the segment of each geom, 1 to 255, for `segmentation`.
 
     Raises:
         ValueError: There is no such rendering mode, or the image's size is not allowed.
@@ -144,9 +136,8 @@ class Renderer:
     def image(self, camera: int) -> tuple[Rgb, Depth]:
         """Draws the image of a camera, by its number, at the last `update`.
 
-        Returns:
-            Colours (H, W, 3) and depth (H, W) along the optical axis in millimetres, 0 where
-            nothing is within range.
+        Returns colours (H, W, 3) and depth (H, W) along the optical axis in millimetres, 0 where
+        nothing is within range.
         """
         self._look_through(camera)
         mujoco.mjr_render(self._rect, self._scene, self._context)

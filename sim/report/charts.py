@@ -36,9 +36,7 @@ def rates_chart(
 ) -> str:
     """Returns a bar chart of success rates and, in lighter bars, of stages, with 95 % intervals.
 
-    Args:
-        rates: Rates by label, from top to bottom.
-        stages: Rates of episodes that reached each stage, by label and stage.
+    Rates are by label, from top to bottom; those of stages by label and stage.
     """
     rows = [
         row
@@ -204,12 +202,7 @@ def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
     """Returns the timeline of an episode: bands of stages, and the commanded gripper openings.
 
     Without grippers it shows the largest commanded joint speed instead; the large form shows both
-    and an axis of seconds.
-
-    Args:
-        trace: Trace of the episode.
-        seconds: Duration of the episode.
-        large: Size of 360 by 104 units instead of 150 by 26.
+    and an axis of seconds. Its size is 360 by 104 units, that of the small form 150 by 26.
     """
     width, height, end = (360, 104, max(seconds, 1e-6)) if large else (150, 26, max(seconds, 1e-6))
     every = 1 if large else 3  # A table may have thousands of timelines.

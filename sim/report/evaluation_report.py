@@ -24,13 +24,9 @@ from stringline.sim.worlds.task_settings import TaskSettings
 def task_report(
     settings: EvaluationSettings, digest: str, policy: Policy, results: Sequence[EpisodeResult]
 ) -> Report:
-    """Returns the report of an evaluation on a single task.
+    """Returns the report of an evaluation on a single task, with at least one result.
 
-    Args:
-        settings: Settings of the evaluation.
-        digest: Digest of the checkpoint.
-        policy: The evaluated policy.
-        results: At least one result.
+    `digest` is that of the checkpoint.
     """
     summary = Summary.of(results)
     task = settings.task
@@ -58,15 +54,7 @@ def suite_report(
     policy: Policy,
     outcomes: Sequence[EntryOutcome],
 ) -> Report:
-    """Returns the report of a suite.
-
-    Args:
-        name: Name of the suite.
-        settings: Settings of the evaluation.
-        digest: Digest of the checkpoint.
-        policy: The evaluated policy.
-        outcomes: Outcomes of the entries; at least one has results.
-    """
+    """Returns the report of a suite; at least one of the outcomes has results."""
     done = {outcome.entry.name: outcome for outcome in outcomes if outcome.results}
     folders = {entry: settings.output / entry for entry in done}
     results = [result for outcome in done.values() for result in outcome.results]

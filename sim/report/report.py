@@ -29,7 +29,6 @@ class Clip:
 
     Attributes:
         path: An mp4 file; a trace may be beside it, see `trace.py`.
-        result: Result of the episode.
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
     """
@@ -45,7 +44,6 @@ class Report:
     """The content of a report.
 
     Attributes:
-        title: Title of a few words.
         headline: Outcome in one or two sentences.
         facts: Checkpoint, seeds, machine, versions and other facts, by name.
         rates: Success rates by run, such as `expert`, `policy` or the name of a task.

@@ -17,7 +17,6 @@ class RerunCommand:
 
     Attributes:
         checkpoint: The checkpoint, as the user named it.
-        task: The task.
         execute_steps: Control periods between two plans; None: whole chunks.
         output: Folder of the evaluation; repeated episodes get folders in it.
         overrides: Overrides of execution and robot; empty for the defaults.

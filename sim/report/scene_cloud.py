@@ -65,12 +65,7 @@ class SceneCloud:
 
 
 def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud | None:
-    """Returns the cloud of an observation; None for policies without known attention.
-
-    Args:
-        policy: The policy; the attention of a remote policy, for example, is unknown.
-        observation: An observation of its contract.
-    """
+    """Returns the cloud of an observation; None if its attention is unknown, as for servers."""
     if not isinstance(policy, ChunkPolicy) or not isinstance(
         policy.observation_encoder, ObservationEncoder
     ):

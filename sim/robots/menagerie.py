@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 from dm_control import mjcf
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.embodiments.iiwa14_mjcf import STAND
@@ -40,8 +41,6 @@ class Counterpart:
     In all names `{arm}` stands for the name of the arm.
 
     Attributes:
-        folder: Folder of the model.
-        file: File in that folder.
         bodies: Names of bodies, ours to theirs; the first is the foot.
         joints: Names of joints, ours to theirs.
         own_frames: Our bodies whose frames differ from theirs.
@@ -110,13 +109,10 @@ COUNTERPARTS: Mapping[str, Counterpart] = {
 }
 
 
-def put_on(robot: Robot) -> None:
-    """Replaces the visible shapes of a robot by the meshes of Menagerie.
+def use_meshes(robot: Robot) -> None:
+    """Replaces the visible shapes of a robot by the meshes of Menagerie, before it is compiled.
 
     Parts that Menagerie does not have, such as the KUKA's gripper and stand, keep their shapes.
-
-    Args:
-        robot: The robot, before its world is compiled.
 
     Raises:
         ValueError: Menagerie has no such robot; its files are missing or cannot be read; or its
@@ -137,7 +133,7 @@ def put_on(robot: Robot) -> None:
         its = counterpart.of(arm)
         for body, T_ours_theirs in _places(ours, published, its).items():
             visuals = published.visuals.get(its.bodies[body], ())
-            _dress(root.find("body", body), T_ours_theirs, visuals)
+            _draw_meshes(root.find("body", body), T_ours_theirs, visuals)
 
 
 def model_folder(counterpart: Counterpart) -> Path:
@@ -170,11 +166,7 @@ def _fetched(folder: str) -> Path:
 def _places(
     ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart
 ) -> dict[str, Matrix]:
-    """Returns the poses (4, 4) of their bodies in ours, by our names, with the feet aligned.
-
-    Raises:
-        ValueError: A body or a joint is missing, or the bodies differ in some pose of the joints.
-    """
+    """Returns the poses (4, 4) of their bodies in ours, by our names, with the feet aligned."""
     found = list(_poses(ours, published, counterpart))
     for places in found:
         for name, T in places.items():
@@ -198,12 +190,14 @@ def _poses(
     theirs = published.skeleton
     bodies = counterpart.bodies
     data = (mujoco.MjData(ours), mujoco.MjData(theirs))
-    their_bodies = [theirs.body(number).name for number in range(theirs.nbody)]
-    their_joints = [theirs.joint(number).name for number in range(theirs.njnt)]
-    for name in bodies.values():
-        published.check_name("body", name, their_bodies)
-    for name in counterpart.joints.values():
-        published.check_name("joint", name, their_joints)
+    known = {
+        "body": (bodies, [theirs.body(number).name for number in range(theirs.nbody)]),
+        "joint": (counterpart.joints, [theirs.joint(n).name for n in range(theirs.njnt)]),
+    }
+    for kind, (wanted, names) in known.items():
+        for name in wanted.values():
+            if name not in names:
+                raise unknown_name(f"{kind} in {published.path}", name, list(filter(None, names)))
     foot = next(iter(bodies))
     for _ in range(POSES):
         for mine, other in counterpart.joints.items():
@@ -232,7 +226,7 @@ def _apart(a: Matrix, b: Matrix) -> tuple[float, float]:
     return float(np.linalg.norm(a[:3, 3] - b[:3, 3])), float(degrees)
 
 
-def _dress(body: mjcf.Element, T_ours_theirs: Matrix, visuals: tuple[Visual, ...]) -> None:
+def _draw_meshes(body: mjcf.Element, T_ours_theirs: Matrix, visuals: tuple[Visual, ...]) -> None:
     """Draws meshes in place of a body's own shapes, which still collide."""
     for shape in body.geom:
         if shape.group == DRAWN and shape.name != STAND:

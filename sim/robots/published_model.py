@@ -1,6 +1,6 @@
 """The visible meshes of a robot model that others published as MJCF, and their kinematics."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -8,7 +8,6 @@ from typing import Any, Self
 import mujoco
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.transforms import Matrix, pose
 
 # MuJoCo's colour for geoms without a colour of their own, which have that of their material.
@@ -25,7 +24,6 @@ class Visual:
 
     Attributes:
         mesh: Name of the mesh, without slashes.
-        file: File of the mesh.
         scale: Scale along its axes.
         refpos: Origin in the file's coordinates, metres.
         refquat: Rotation in the file's coordinates, wxyz.
@@ -47,7 +45,6 @@ class PublishedModel:
     """A model that others published.
 
     Attributes:
-        path: File of the model.
         skeleton: The model compiled without meshes, with all bodies and joints.
         visuals: Meshes by the name of their body, without textures.
     """
@@ -94,22 +91,12 @@ class PublishedModel:
             visuals[body] = (*visuals.get(body, ()), visual)
         return cls(path, skeleton, visuals)
 
-    def check_name(self, kind: str, name: str, names: Collection[str]) -> None:
-        """Checks that a name is among those of the model.
-
-        Raises:
-            ValueError: It is not.
-        """
-        if name not in names:
-            raise unknown_name(f"{kind} in {self.path}", name, [known for known in names if known])
-
 
 def _take_meshes(spec: Any) -> list[tuple[str, str, Numbers]]:
     """Replaces all mesh geoms by small spheres in their places.
 
-    Returns:
-        Body, mesh and colour of the visible meshes that do not collide, in the order of the numbers
-        in the names of their spheres.
+    Returns body, mesh and colour of the visible meshes that do not collide, in the order of the
+    numbers in the names of their spheres.
     """
     drawn: list[tuple[str, str, Numbers]] = []
     for body in spec.bodies:

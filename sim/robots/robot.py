@@ -10,23 +10,15 @@ from stringline.datasets.embodiments.fingers import FingerTravel
 SIDES = ("left", "right")
 
 
-class Robot(composer.Robot):
-    """All arms and the world's cameras; vectors (J,) are in the order of the embodiment.
-
-    Attributes:
-        embodiment: Description of the arms.
-    """
+class Robot(composer.Entity):
+    """All arms and the world's cameras; vectors (J,) are in the order of the embodiment."""
 
     def _build(
         self, embodiment: Embodiment, model: mjcf.RootElement, fingers: FingerTravel
     ) -> None:
-        """Wraps a model.
+        """Wraps a model whose elements have the names of the embodiment's joints.
 
-        Args:
-            embodiment: Description of the arms.
-            model: Model of the arms, whose elements have the names of their joints; each gripper
-                has slides `left_finger` and `right_finger`.
-            fingers: Travel of each gripper's fingers.
+        Each gripper has slides `left_finger` and `right_finger`.
         """
         self.embodiment = embodiment
         self._root = model
@@ -46,11 +38,6 @@ class Robot(composer.Robot):
     def mjcf_model(self) -> mjcf.RootElement:
         """The model to attach."""
         return self._root
-
-    @property
-    def actuators(self) -> list[mjcf.Element]:
-        """Actuators in the order of the joints."""
-        return self._actuators
 
     def shapes(self, arm: str) -> list[mjcf.Element]:
         """Returns all shapes of one arm, from its foot to its fingers."""

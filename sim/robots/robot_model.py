@@ -3,7 +3,7 @@
 from typing import Literal
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.sim.robots.menagerie import put_on
+from stringline.sim.robots.menagerie import use_meshes
 from stringline.sim.robots.robot import Robot
 
 RobotModel = Literal["primitives", "menagerie"]
@@ -23,12 +23,8 @@ def check_robot_model(model: str) -> None:
         raise unknown_name("robot.model", model, ROBOT_MODELS)
 
 
-def dress(robot: Robot, model: RobotModel) -> None:
-    """Sets the appearance of arms before their world is compiled; collisions and motion stay.
-
-    Args:
-        robot: The arms, of primitives.
-        model: `primitives`, or `menagerie` for the meshes of MuJoCo Menagerie.
+def set_robot_model(robot: Robot, model: RobotModel) -> None:
+    """Draws primitive arms by a robot model, before they are compiled; collisions and motion stay.
 
     Raises:
         ValueError: There is no such model, or none of these arms; or its files are missing, or
@@ -36,4 +32,4 @@ def dress(robot: Robot, model: RobotModel) -> None:
     """
     check_robot_model(model)
     if model == "menagerie":
-        put_on(robot)
+        use_meshes(robot)

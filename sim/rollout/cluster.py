@@ -21,29 +21,20 @@ class WorkerPool(Protocol):
     """The workers of a cluster."""
 
     def messages(self) -> Iterator[tuple[WorkerHandle, Message]]:
-        """Yields the messages of all workers.
+        """Yields the messages of all workers; raises the error of a worker.
 
         The first message of a worker is `WorkerReady`. After `WorkerLost` another worker starts.
-
-        Raises:
-            RuntimeError: No further worker can be started.
-            Exception: An error in a worker.
         """
-        ...
 
 
 class Cluster(Protocol):
     """A source of workers."""
 
     def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[WorkerPool]:
-        """Starts workers; the end of the `with` block ends them.
+        """Starts up to `most` workers; the end of the `with` block ends them.
 
-        Args:
-            make: Builds a world; it is pickled.
-            workers: Number of workers; 0 takes one per processor.
-            most: Largest useful number of workers.
+        `make` builds a world and is pickled. 0 workers: one per processor.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -28,59 +28,32 @@ class Episodes(Protocol[ResultT]):
     """Episodes to run, one for each seed."""
 
     def waiting(self, running: Collection[int]) -> Sequence[int]:
-        """Returns the seeds that neither run nor have a result; without any the dispatcher ends."""
-        ...
+        """Returns the seeds that neither run nor have a result; if empty, the dispatcher ends."""
 
     def on_ready(self, message: WorkerReady) -> None:
         """Checks the world of a worker."""
 
     def start(self, seed: int) -> EpisodeJob | WorldTask:
         """Returns the command that starts an episode."""
-        ...
 
     def plan(self, seed: int, request: PlanRequest) -> Answer:
         """Returns the plan for an observation."""
-        ...
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> ResultT:
         """Returns the result of an episode that ended."""
-        ...
 
     def recover(self, seed: int) -> ResultT | None:
         """Returns the result of an episode whose worker died after it had stored the episode."""
-        ...
 
     def give_up(self, seed: int, reason: str) -> ResultT:
         """Returns the result of an episode whose workers died in every attempt."""
-        ...
-
-
-class WorkerRetries:
-    """Counts the lost workers of each episode."""
-
-    def __init__(self) -> None:
-        self._count = Counter[int]()
-
-    def should_retry(self, seed: int, reason: str) -> bool:
-        """Returns whether to run an episode again, and logs the reason of the loss, a sentence."""
-        self._count[seed] += 1
-        if self._count[seed] < MOST_ATTEMPTS:
-            logger.warning("Seed %d: %s The episode is run again.", seed, reason)
-            return True
-        logger.error(
-            "Seed %d: %s That happened %d times; the episode counts as failed.",
-            seed,
-            reason,
-            MOST_ATTEMPTS,
-        )
-        return False
 
 
 def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]:
     """Runs episodes on the workers of a pool and yields each result when its episode ends."""
     running = dict[WorkerHandle, int]()
     idle = set[WorkerHandle]()
-    retries = WorkerRetries()
+    losses = Counter[int]()
     for worker, message in pool.messages():
         if isinstance(message, PlanRequest):
             worker.send(episodes.plan(running[worker], message))
@@ -89,7 +62,7 @@ def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]
         if isinstance(message, WorkerReady):
             episodes.on_ready(message)
         elif worker in running:
-            result = _result(episodes, running.pop(worker), message, retries)
+            result = _result(episodes, running.pop(worker), message, losses)
             if result is not None:
                 yield result
         waiting = list(episodes.waiting(running.values()))
@@ -103,13 +76,23 @@ def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]
 
 
 def _result(
-    episodes: Episodes[ResultT], seed: int, message: Message, retries: WorkerRetries
+    episodes: Episodes[ResultT], seed: int, message: Message, losses: Counter[int]
 ) -> ResultT | None:
-    """Returns the result of an episode; None if it has to run again."""
+    """Returns the result of an episode; None if it has to run again. Counts losses by seed."""
     if isinstance(message, (EpisodeEnd, TaskResult)):
         return episodes.finish(seed, message)
     assert isinstance(message, WorkerLost)
     stored = episodes.recover(seed)
-    if stored is not None or retries.should_retry(seed, message.reason):
+    if stored is not None:
         return stored
+    losses[seed] += 1
+    if losses[seed] < MOST_ATTEMPTS:
+        logger.warning("Seed %d: %s The episode is run again.", seed, message.reason)
+        return None
+    logger.error(
+        "Seed %d: %s That happened %d times; the episode counts as failed.",
+        seed,
+        message.reason,
+        MOST_ATTEMPTS,
+    )
     return episodes.give_up(seed, message.reason)

@@ -14,14 +14,7 @@ MakeWorld = Callable[[], Simulation]
 
 @dataclass(frozen=True)
 class EpisodeJob:
-    """An episode to run.
-
-    Attributes:
-        seed: Seed of the initial state.
-        execute_steps: See `run_episode`.
-        options: Options of the task.
-        video: Whether to record a video.
-    """
+    """An episode to run, with the arguments of `run_episode`."""
 
     seed: int
     execute_steps: int | None
@@ -55,10 +48,8 @@ class PlanRequest:
 class EpisodeEnd:
     """An episode has ended.
 
-    Attributes:
-        rollout: The course of the episode.
-        video: Content of an MP4 file, if the job requested a video; the machines of a cluster need
-            no common disk.
+    The video is the content of an MP4 file, because the machines of a cluster may have no common
+    disk.
     """
 
     rollout: Rollout
@@ -82,11 +73,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A worker has died during its work; another worker replaces it.
-
-    Attributes:
-        reason: A sentence on the cause of its end.
-    """
+    """A worker has died during its work; `reason` is a sentence. Another worker replaces it."""
 
     reason: str
 

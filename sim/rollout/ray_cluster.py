@@ -140,27 +140,16 @@ class RayWorker:
 
 
 class RayWorkers:
-    """A fixed number of actors; the end of the `with` block ends them.
-
-    Args:
-        ray: The library.
-        make: Builds a world.
-        count: Number of actors, at least 1.
-        cpus: Processors of each actor.
-    """
+    """A fixed number of actors of `cpus` processors; the end of the `with` block ends them."""
 
     def __init__(self, ray: Any, make: MakeWorld, count: int, cpus: float) -> None:
         self._ray = ray
         self._make = make
         self._cpus = cpus
         self._failed_starts = 0
-        options = {
-            "num_cpus": cpus,
-            "scheduling_strategy": "SPREAD",
-            "max_restarts": 0,
-            "max_task_retries": 0,
-        }
-        self._host = ray.remote(RayHost).options(**options)
+        self._host = ray.remote(RayHost).options(
+            num_cpus=cpus, scheduling_strategy="SPREAD", max_restarts=0, max_task_retries=0
+        )
         self._expected: dict[Any, RayWorker] = {}
         self._check_room()
         self._workers = [self._start() for _ in range(count)]
@@ -188,11 +177,9 @@ class RayWorkers:
                 yield worker, message
 
     def __enter__(self) -> "RayWorkers":
-        """Returns the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the actors."""
         for worker in self._workers:
             self._ray.kill(worker.actor)
 
@@ -246,10 +233,7 @@ class RayHost:
 
 
 def import_ray(*, loopback: bool) -> Any:
-    """Returns the library.
-
-    Args:
-        loopback: Whether its cluster is on loopback; the first import decides.
+    """Returns the library; the first import decides whether its cluster is on loopback.
 
     Raises:
         ValueError: Ray is not installed, or was imported before without `loopback`.

@@ -1,6 +1,6 @@
 """An episode of a policy in simulation, in a process that holds the world but not the policy."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,9 @@ from stringline.sim.rollout.world_interface import Simulation
 
 @dataclass(frozen=True)
 class DelayedChunk:
-    """A plan that takes effect some time after its observation.
+    """A plan that takes effect some control periods after its observation.
 
-    Attributes:
-        chunk: The plan.
-        delay_steps: Delay in control periods; actions that are past by then are skipped.
+    Actions that are past by then are skipped.
     """
 
     chunk: ActionChunk
@@ -29,7 +27,6 @@ class DelayedChunk:
 
 
 Answer = ActionChunk | DelayedChunk
-Plan = Callable[[Mapping[str, Array]], Answer]
 
 
 @dataclass
@@ -37,12 +34,9 @@ class Rollout:
     """The course of an episode.
 
     Attributes:
-        success: Whether the task was done.
         stage: The furthest stage.
         time_s: Simulated seconds at the end.
-        plans: Number of plans.
         actions: Executed actions, (A,) each.
-        unstable: Whether the physics became unstable.
         stage_times: Time of the first arrival at each stage, seconds; without skipped stages.
         starved: Control periods without a planned action, in which the last action was held.
     """
@@ -60,35 +54,6 @@ class Rollout:
 Episode = Generator[dict[str, Array], Answer, Rollout]
 
 
-def roll_out(
-    world: Simulation,
-    plan: Plan,
-    seed: int,
-    *,
-    execute_steps: int | None,
-    options: Mapping[str, float] | None = None,
-    video: Video | None = None,
-    video_camera: str | None = None,
-) -> Rollout:
-    """Runs one episode with `run_episode`; `plan` answers its observations."""
-    episode = run_episode(
-        world,
-        seed,
-        execute_steps=execute_steps,
-        options=options,
-        video=video,
-        video_camera=video_camera,
-    )
-    observation = next(episode)
-    while True:
-        answer = plan(observation)
-        try:
-            observation = episode.send(answer)
-        except StopIteration as end:
-            rollout: Rollout = end.value
-            return rollout
-
-
 def run_episode(
     world: Simulation,
     seed: int,
@@ -96,7 +61,6 @@ def run_episode(
     execute_steps: int | None,
     options: Mapping[str, float] | None = None,
     video: Video | None = None,
-    video_camera: str | None = None,
 ) -> Episode:
     """Runs one episode with a receding horizon until success or the end of the time.
 
@@ -110,17 +74,13 @@ def run_episode(
         seed: Seed of the initial state.
         execute_steps: Control periods between two plans, at least 1; None: the length of the chunk.
         options: Options of the task.
-        video: Receives every frame.
-        video_camera: Camera of the video; None: `overhead`, or else the first camera.
+        video: Receives every frame of `overhead`, or else of the first camera.
 
     Yields:
         Observations; send the chunk that answers each, or a delayed one.
-
-    Returns:
-        The course of the episode.
     """
     world.begin(seed, options)
-    camera = video_camera or _video_camera(world.contract)
+    camera = _video_camera(world.contract)
     done = Rollout()
     plans = _Plans(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
@@ -146,11 +106,7 @@ def run_episode(
 
 
 class _Plans:
-    """The current plan and the one on its way; time is counted in control periods.
-
-    Attributes:
-        starved: Periods without a planned action.
-    """
+    """The current plan and the one on its way; time is counted in control periods."""
 
     def __init__(self, execute_steps: int | None, control_hz: float) -> None:
         self._execute_steps = execute_steps
@@ -165,7 +121,7 @@ class _Plans:
 
     @property
     def wants_plan(self) -> bool:
-        """Whether a plan is due in this period, with none on its way."""
+        """Whether a plan is due in this period and no other one is on its way."""
         return self._step >= self._plan_at and (self._next is None or self._next[0] <= self._step)
 
     def add(self, answer: Answer, now: float) -> None:
@@ -199,11 +155,7 @@ class _Plans:
 def due_actions(
     chunk: ActionChunk, now: float, period: float, count: int
 ) -> list[NDArray[np.float64]]:
-    """Returns the actions (A,) of the next `count` control periods, each the last that is due.
-
-    Raises:
-        ValueError: The chunk is too short.
-    """
+    """Returns the actions (A,) of the next `count` control periods, each the last that is due."""
     times = now + period * np.arange(count)
     if chunk.time[-1] < times[-1] - period / 2:
         raise ValueError(

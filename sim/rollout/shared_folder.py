@@ -15,24 +15,14 @@ _PREFIX = ".shared-"
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder that contains a marker file.
-
-    Attributes:
-        path: Absolute path of the folder.
-        marker: Unique name of the marker file.
-        patience_s: How long to look for the marker, seconds.
-    """
+    """A folder, by its absolute path, that contains a marker file with a unique name."""
 
     path: Path
     marker: str
-    patience_s: float = PATIENCE_S
+    patience_s: float
 
     def check(self) -> None:
-        """Looks for the marker.
-
-        Raises:
-            ValueError: This machine does not see it.
-        """
+        """Raises a ValueError if this machine does not see the marker within `patience_s`."""
         end = time.monotonic() + self.patience_s
         while not (self.path / self.marker).exists():
             if time.monotonic() > end:

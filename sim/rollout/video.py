@@ -19,12 +19,9 @@ _COLOURS = np.stack(
 
 
 def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float) -> Image:
-    """Returns an image (H, W, 3): yellow is near, violet far, black has no depth.
+    """Returns an image (H, W, 3) of depth (H, W): yellow is near, violet far, black no depth (0).
 
-    Args:
-        depth: (H, W) in the depth unit of the camera; 0: no depth.
-        nearest: Depth that is drawn yellow, in the same unit.
-        farthest: Depth that is drawn violet, in the same unit.
+    All arguments are in the depth unit of the camera.
     """
     scale = 255.0 / max(farthest - nearest, 1.0)
     level = np.clip((farthest - depth.astype(np.float64)) * scale, 0, 255).astype(np.uint8)
@@ -63,11 +60,7 @@ class Video:
         self._times.append(time)
 
     def write(self, path: Path) -> None:
-        """Encodes the video in real time; the file appears when it is complete.
-
-        Raises:
-            ValueError: The video has no frames.
-        """
+        """Encodes the video in real time; the file appears when it is complete."""
         if not self._frames:
             raise ValueError("A video needs at least one frame.")
         period = float(np.median(np.diff(self._times))) if len(self) > 1 else 1.0

@@ -36,15 +36,13 @@ MOST_FAILED_STARTS = 3
 def serve(descriptor: int, lifeline: int) -> None:
     """Builds the world that arrives first on a pipe, then runs jobs and tasks until None arrives.
 
-    Args:
-        descriptor: File descriptor of the pipe.
-        lifeline: File descriptor of a pipe that ends with the parent process.
+    The arguments are file descriptors: of the pipe, and of one that ends with the parent process.
     """
     # Ctrl-C reaches the whole process group; the parent decides how to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, args=[lifeline], daemon=True).start()
     connection = Connection(descriptor)
-    # These errors say that the parent has ended.
+    # These errors mean that the parent has ended.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         host = WorldHost(_receive(connection))
         _send(connection, message := host.open())
@@ -80,9 +78,7 @@ class Worker:
             f"from stringline.sim.rollout.workers import serve; serve({theirs.fileno()}, "
             f"{end_of_line})"
         )
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         passed = [theirs.fileno(), end_of_line]
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=passed, env=environment
@@ -136,14 +132,9 @@ class Worker:
 
 
 class Workers:
-    """A fixed number of workers; the end of the `with` block ends them.
+    """A fixed number of workers, at least 1; the end of the `with` block ends them.
 
-    Args:
-        make: Builds a world; it is pickled, so it must be importable.
-        count: Number of workers, at least 1.
-
-    Raises:
-        ValueError: The count is below 1.
+    `make` is pickled, so it must be importable.
     """
 
     def __init__(self, make: MakeWorld, count: int) -> None:
@@ -171,7 +162,6 @@ class Workers:
                 yield worker, message
 
     def __enter__(self) -> Self:
-        """Returns the workers."""
         return self
 
     def __exit__(
@@ -180,7 +170,7 @@ class Workers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the workers; after an error without waiting for them."""
+        # After an error it does not wait for them.
         for worker in self._workers:
             worker.end(at_once=kind is not None)
 

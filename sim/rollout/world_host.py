@@ -25,9 +25,6 @@ class WorldHost:
     """Holds one world.
 
     All calls must come from one thread, because a graphics context belongs to one thread.
-
-    Args:
-        make: Builds the world.
     """
 
     def __init__(self, make: MakeWorld) -> None:
@@ -45,13 +42,9 @@ class WorldHost:
             return WorkerFailed(error, traceback.format_exc())
 
     def handle(self, command: Command) -> Message:
-        """Works until there is a message to send.
+        """Handles a job, a task, or the plan for the last request, and returns the next message.
 
-        Args:
-            command: A job or a task to begin, or the plan for the last request.
-
-        Returns:
-            `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or `WorkerFailed`.
+        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or `WorkerFailed`.
         """
         assert self._world is not None
         try:

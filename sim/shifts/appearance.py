@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from stringline.sim.rendering.depth_sensor import StereoSensor
 from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld, Shot
 
-DARKEST = 0.15  # Remaining share of the light.
-BRIGHTEST = 2.2  # Factor of the light: pale objects become white.
 # Elevation above the horizon, and largest azimuth from straight left or right.
 SIDE_ELEVATION_DEG = 20.0
 SIDE_SPREAD_DEG = 40.0
@@ -40,26 +38,21 @@ class DimLight(_Light):
     """Less light; at full strength 15 % of it."""
 
     name: ClassVar[str] = "dim_light"
+    factor: ClassVar[float] = 0.15
 
     def apply(
         self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
     ) -> None:
-        """Darkens all lights alike."""
+        """Multiplies all lights by a factor, which is `factor` at full strength."""
         for colour in _colours(scene.model):
-            colour *= 1 - (1 - DARKEST) * strength
+            colour *= 1 + (self.factor - 1) * strength
 
 
-class BrightLight(_Light):
+class BrightLight(DimLight):
     """More light; at full strength 2.2 times as much, so that pale objects are overexposed."""
 
     name: ClassVar[str] = "bright_light"
-
-    def apply(
-        self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
-    ) -> None:
-        """Brightens all lights alike."""
-        for colour in _colours(scene.model):
-            colour *= 1 + (BRIGHTEST - 1) * strength
+    factor: ClassVar[float] = 2.2
 
 
 class SideLight(_Light):
@@ -149,12 +142,9 @@ class ObjectColour(Shift):
 
 
 class DepthNoise(Shift):
-    """Depth images with the noise and holes of a stereo camera.
+    """Depth images with the noise and holes of a stereo camera, scaled by the strength.
 
     The noise of an image depends on the episode's seed, the time and the camera only.
-
-    Args:
-        sensor: The modelled camera; at full strength all of its noise is applied.
     """
 
     name: ClassVar[str] = "depth_noise"

@@ -21,13 +21,9 @@ TRIES = 100
 
 @dataclass(frozen=True)
 class Zone:
-    """A rectangle of the base frame in which distractors can stand.
+    """A rectangle of the base frame, x and y in metres, in which distractors can stand.
 
-    Attributes:
-        x: Range of x, metres.
-        y: Range of y, metres.
-        on_table: Whether they stand on the table; otherwise on the floor beside it, far from the
-            task's objects.
+    They stand on the table, or on the floor beside it, far from the task's objects.
     """
 
     x: tuple[float, float]
@@ -66,11 +62,8 @@ class Distractors(Shift):
 
     There are four on the table, and a crate and a drum on the floor; at half strength half of them
     are used. Those on the table keep 8 cm off all objects of the task, and are omitted if there is
-    no such place. Arms can collide with them, and they do not move.
-
-    Args:
-        root: The arena, before it is compiled.
-        zones: Zones for the distractors; a kind without a zone is not used.
+    no such place. Arms can collide with them, and they do not move. They are added to the arena
+    `root` before it is compiled; a kind without a zone is not used.
     """
 
     name: ClassVar[str] = "distractors"

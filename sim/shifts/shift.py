@@ -14,12 +14,7 @@ from stringline.datasets.embodiments.transforms import Matrix
 
 @dataclass(frozen=True)
 class ShiftedWorld:
-    """A compiled world that shifts change.
-
-    Attributes:
-        model: The compiled model, whose arrays determine physics and images.
-        objects: Numbers of the geoms of each object of the task, by name.
-    """
+    """A compiled model that shifts change, and the numbers of the geoms of each of its objects."""
 
     model: mujoco.MjModel
     objects: Mapping[str, NDArray[np.int_]]
@@ -40,13 +35,7 @@ class EpisodeStart:
 
 @dataclass(frozen=True)
 class Shot:
-    """Camera and time of a depth image.
-
-    Attributes:
-        camera: Name of the camera.
-        time: Seconds since the episode began.
-        intrinsics: (3, 3), pixels.
-    """
+    """Camera, time since the episode began, and intrinsics (3, 3), pixels, of a depth image."""
 
     camera: str
     time: float
@@ -74,13 +63,10 @@ class Shift(ABC):
     def apply(
         self, scene: ShiftedWorld, start: EpisodeStart, strength: float, rng: np.random.Generator
     ) -> None:
-        """Changes the world for the episode that begins.
+        """Changes the world, with the shifts before this one, for the episode that begins.
 
-        Args:
-            scene: The compiled world, with the shifts applied before this one.
-            start: The placement of objects.
-            strength: Above 0, at most 1.
-            rng: The shift's own random stream, determined by the episode's seed.
+        The strength is above 0 and at most 1. `rng` is the shift's own random stream, determined by
+        the episode's seed.
         """
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:

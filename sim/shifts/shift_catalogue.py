@@ -40,11 +40,7 @@ NAMES = tuple(
 
 
 class Shifts:
-    """The shifts of one world; an episode has those with a strength above 0.
-
-    Args:
-        shifts: All shifts, in the order in which they are applied.
-    """
+    """The shifts of one world, in order of application; strengths above 0 activate them."""
 
     def __init__(self, shifts: Sequence[Shift] = ()) -> None:
         self._all = tuple(shifts)
@@ -54,13 +50,7 @@ class Shifts:
 
     @classmethod
     def of(cls, root: mjcf.RootElement, zones: Sequence[Zone], sensor: StereoSensor) -> "Shifts":
-        """Builds all shifts.
-
-        Args:
-            root: The arena, before it is compiled; distractors are added to it.
-            zones: Zones for distractors.
-            sensor: Model of the depth camera.
-        """
+        """Builds all shifts; distractors are added to the arena `root` before it is compiled."""
         lights = (DimLight(), BrightLight(), SideLight(), ColouredLight())
         objects = (Distractors(root, zones), ObjectColour())
         return cls((*lights, *objects, CameraPose(), Miscalibration(), DepthNoise(sensor)))
@@ -78,10 +68,7 @@ class Shifts:
     ) -> None:
         """Undoes the shifts of the previous episode, and applies those of the next one.
 
-        Args:
-            start: The placement of objects.
-            strengths: Strengths by name of the shift, 0 to 1; a missing one is 0.
-            seed: Seed of the episode.
+        `strengths` are 0 to 1, by name of the shift; a missing one is 0.
         """
         if self._active:
             for array, original in self._original:
@@ -105,14 +92,7 @@ class Shifts:
 
 
 def number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
-    """Returns the checked value of a task option.
-
-    Args:
-        name: Name of the option, for messages.
-        value: Value as given by the user.
-        low: Smallest allowed value.
-        high: Largest allowed value.
-        unit: Unit of the value, for messages.
+    """Returns the checked value of a task option; name and unit are for messages.
 
     Raises:
         ValueError: The value is not a number, or out of range.

@@ -18,15 +18,7 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
     (1927), p. 209-212. Unlike the normal approximation it holds for few trials and for rates near 0
-    and 1.
-
-    Args:
-        successes: Number of successes, 0 to `trials`.
-        trials: Number of trials; for 0 the interval is [0, 1].
-        confidence: Confidence level, between 0 and 1.
-
-    Raises:
-        ValueError: A number is out of its range.
+    and 1. Without trials the interval is [0, 1].
     """
     if not 0 <= successes <= trials or not 0 < confidence < 1:
         raise ValueError(
@@ -45,11 +37,7 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
 
 @dataclass(frozen=True)
 class Rate:
-    """A number of successes in a number of trials, with its Wilson 95 % interval.
-
-    Raises:
-        ValueError: There are more successes than trials, or a number is negative.
-    """
+    """A number of successes in a number of trials, with its Wilson 95 % interval."""
 
     successes: int
     trials: int

@@ -7,6 +7,7 @@ only the seeds with different outcomes are evidence.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import NormalDist
 from typing import Self
 
@@ -19,14 +20,7 @@ _ROOT_STEPS = 60  # Each halves the bracket of length 1, down to the precision o
 class Pairs:
     """Outcomes of two policies on the same seeds.
 
-    Attributes:
-        both: Number of seeds on which both succeed.
-        only_first: Number of seeds on which only the first policy succeeds.
-        only_second: Number of seeds on which only the second policy succeeds.
-        neither: Number of seeds on which both fail.
-
-    Raises:
-        ValueError: A number is negative.
+    Each field is the number of seeds on which both policies succeed, only one of them, or neither.
     """
 
     both: int
@@ -40,23 +34,14 @@ class Pairs:
 
     @classmethod
     def of(cls, first: Sequence[bool], second: Sequence[bool]) -> Self:
-        """Counts outcomes in the same order of seeds.
-
-        Raises:
-            ValueError: The numbers of outcomes differ.
-        """
+        """Counts outcomes in the same order of seeds."""
         if len(first) != len(second):
             raise ValueError(
                 f"There are {len(first)} outcomes of the first policy and {len(second)} of the "
                 f"second; the numbers must be equal."
             )
         pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
-        return cls(
-            *(
-                pairs.count(kind)
-                for kind in ((True, True), (True, False), (False, True), (False, False))
-            )
-        )
+        return cls(*map(pairs.count, product((True, False), (True, False))))
 
     def __add__(self, other: "Pairs") -> "Pairs":
         """Returns the sum, such as of two tasks."""
@@ -100,13 +85,7 @@ def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
     98.0 %; at 200 seeds in 97.1 and 95.6 % (`benchmarks/paired_intervals.py`). Tango's interval
     also agrees with McNemar's test: without continuity correction the test rejects exactly when 0
     is outside.
-
-    Args:
-        pairs: Counts; without seeds the interval is [-1, 1].
-        confidence: Confidence level, between 0 and 1.
-
-    Raises:
-        ValueError: The confidence level is out of range.
+    Without seeds the interval is [-1, 1].
     """
     if not 0 < confidence < 1:
         raise ValueError(f"The confidence is {confidence}; allowed: between 0 and 1.")
@@ -165,9 +144,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
     Statistics 6 (1979), p. 65-70: if values of at most 0.05 are rejected, the probability of any
     wrong rejection in the family is at most 5 %, for any dependence of the tests.
-
-    Raises:
-        ValueError: A value is outside of 0 to 1.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"p values are {list(p_values)}; allowed: 0 to 1.")

@@ -23,9 +23,6 @@ def paired_power(seeds: int, only_first: float, only_second: float, level: float
         only_first: Probability that only the first policy succeeds on a seed.
         only_second: Probability that only the second policy succeeds on a seed.
         level: Level of the test, between 0 and 1.
-
-    Raises:
-        ValueError: A number is out of range.
     """
     if (
         seeds < 1
@@ -62,11 +59,6 @@ def seeds_needed(pairs: Pairs, power: float = 0.8, level: float = 0.05) -> int |
     differences in proportions for the paired-sample design", Biometrics 43, 1987, p. 207-211) gives
     a somewhat smaller number. The power is not monotonic in the number of seeds, and the observed
     rates are uncertain, so the result is an order of magnitude.
-
-    Args:
-        pairs: Observed counts.
-        power: Probability of a verdict.
-        level: Level of the test.
 
     Returns:
         The number of seeds; None if both policies won equally many seeds, or if more than

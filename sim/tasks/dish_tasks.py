@@ -28,12 +28,8 @@ class DishTask(GoalTask):
     The rack stands as in aloha_sim: x U(-0.1, 0.1), y U(0.18, 0.25) m, yaw -90 +- 3.6 degrees; its
     tines are on the left as the operator sees it, its free bay on the right. The dish starts
     upright on the table at a place drawn from U(`dish_x`), U(`dish_y`), anew until its rim is 1 cm
-    clear of the rack.
-
-    Args:
-        control_hz: Actions per second.
-        dish: The dish, which stands on its origin.
-        rim_points: (N, 3), points all around its rim in its frame, metres.
+    clear of the rack. It stands on its origin; `rim_points` (N, 3) are all around its rim in its
+    frame, metres.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_rack", "on_rack", "success")
@@ -90,7 +86,7 @@ class DishTask(GoalTask):
         return 2 if bool((np.abs(across) < self.rack.half).all()) else 1
 
     def lowest(self, T_base_dish: Matrix) -> float:
-        """Returns the height of the dish's foot or of its rim, whichever is lower, metres."""
+        """Returns the lower height of the dish's foot and its rim, metres."""
         rim = self.rim_points @ T_base_dish[2, :3] + T_base_dish[2, 3]
         return float(min(rim.min(), T_base_dish[2, 3]))
 
@@ -110,13 +106,8 @@ def circle(radius: float, height: float, count: int = 24) -> Matrix:
 def stands_in_bay(rack: Rack, T_rack_dish: Matrix, rim_points: Matrix) -> bool:
     """Returns whether a dish stands on the floor of the rack's free bay.
 
-    It must be upright to within 6 degrees, its foot within 4 mm of the floor, and its rim within
-    the bay.
-
-    Args:
-        rack: The rack.
-        T_rack_dish: (4, 4), pose of the dish, which stands on its origin.
-        rim_points: (N, 3), points around its rim in its frame, metres.
+    It must be upright to within 6 degrees, its foot, which is its origin, within 4 mm of the floor,
+    and its rim, given by points (N, 3) in its frame, metres, within the bay.
     """
     rim = (rim_points @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3])[:, :2]
     inside = (rim > rack.bay[0]).all() and (rim < rack.bay[1]).all()

@@ -28,7 +28,6 @@ class Solid:
     """A prop and balls that cover it.
 
     Attributes:
-        prop: The prop.
         points: (N, 3), centres of the balls in its frame, metres, close enough to each other to
             follow its outline.
         radii: (N,), radii of the balls, metres; 0 for the corners of a box.
@@ -46,11 +45,6 @@ class GatheringTask(GoalTask):
     at any yaw, two on a drawn side and one on the other, in a drawn order, at |x| U(`object_x`), y
     U(`object_y`), 5 cm clear of each other and of the container. Success: each object is inside the
     upright container by geometry; touched by no arm, all at rest, for 0.5 s.
-
-    Args:
-        control_hz: Actions per second.
-        container: The container.
-        objects: The three objects.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "one_in", "two_in", "all_in", "success")

@@ -5,8 +5,7 @@ from abc import abstractmethod
 import numpy as np
 from dm_control import mjcf
 
-from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.success import ContactState, HeldFor
+from stringline.sim.tasks.success import ContactState
 from stringline.sim.tasks.tabletop import TabletopTask
 
 
@@ -17,10 +16,6 @@ class GoalTask(TabletopTask):
     second. Subclasses draw the start in `place_props` and define the goal and the stages.
     """
 
-    def __init__(self, control_hz: float, *props: Prop) -> None:
-        self._rest = HeldFor()
-        super().__init__(control_hz, *props)
-
     @abstractmethod
     def reached(self, physics: mjcf.Physics) -> bool:
         """Returns by geometry alone whether everything is inside its goal."""
@@ -29,17 +24,10 @@ class GoalTask(TabletopTask):
     def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
         """Returns the current stage, below success; called after each control period."""
 
-    def initialize_episode(
-        self, physics: mjcf.Physics, random_state: np.random.RandomState
-    ) -> None:
-        """Begins an episode."""
-        self._rest.reset()
-        super().initialize_episode(physics, random_state)
-
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Updates success and stage."""
         contacts = self.contact_state(physics)
         stage = self.progress(physics, contacts)
         released = self.reached(physics) and not contacts.by_any_arm(self.props)
-        self.success = self._rest.update(released and self.at_rest(physics), physics.time())
+        self.success = self.has_lasted(released and self.at_rest(physics), physics)
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

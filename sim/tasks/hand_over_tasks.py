@@ -16,7 +16,7 @@ from stringline.sim.props.dishes import Bowl
 from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.placement import draw_pose, draw_yaw
-from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor, in_frame, upright
+from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
 from stringline.sim.tasks.tabletop import TabletopTask
 
 ITEM_X = (0.12, 0.18)
@@ -35,33 +35,45 @@ class HandOverTask(TabletopTask):
     neither arm, and at rest for half a second. An item that falls onto the table has to be handed
     over again.
 
-    Args:
-        control_hz: Actions per second.
-        item: The prop to hand over.
-        container: The prop to put it into.
+    Balls at `points` (N, 3), in the item's frame, of one `radius`, metres, cover the item; the
+    origin of the lying item is at the height of the radius.
     """
 
-    def __init__(self, control_hz: float, item: Prop, container: Prop) -> None:
+    def __init__(
+        self,
+        control_hz: float,
+        item: Prop,
+        container: Prop,
+        points: Matrix,
+        radius: float = 0.0,
+    ) -> None:
         self.item = item
         self.container = container
+        self._points = points
+        self._radius = radius
         self._phase = 0
-        self._rest = HeldFor()
         super().__init__(control_hz, item, container)
 
     @abstractmethod
     def inside(self, T_base_item: Matrix, T_base_container: Matrix, /) -> bool:
         """Returns by geometry alone whether the item is inside the container; poses are (4, 4)."""
 
-    @abstractmethod
-    def lowest(self, T_base_item: Matrix, /) -> float:
+    def lowest(self, T_base_item: Matrix) -> float:
         """Returns the height of the item's lowest point in the base frame, metres."""
+        return float((self._points @ T_base_item[2, :3] + T_base_item[2, 3]).min()) - self._radius
+
+    def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Draws the poses of item and container."""
+        yaw = draw_yaw(random_state, ITEM_YAW_DEG)
+        item = draw_pose(random_state, ITEM_X, START_Y, self._radius, rotation=yaw)
+        self.place(physics, self.item, item)
+        self.place(physics, self.container, draw_pose(random_state, CONTAINER_X, START_Y))
 
     def initialize_episode(
         self, physics: mjcf.Physics, random_state: np.random.RandomState
     ) -> None:
         """Begins an episode."""
         self._phase = 0
-        self._rest.reset()
         super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
@@ -72,7 +84,7 @@ class HandOverTask(TabletopTask):
         clear = self.lowest(T_base_item) - self.table_height > CLEAR_M
         self._phase = self._next_phase(contacts, clear, inside)
         released = inside and not contacts.by_any_arm([self.item.name])
-        resting = self._rest.update(released and self.at_rest(physics), physics.time())
+        resting = self.has_lasted(released and self.at_rest(physics), physics)
         self.success = self._phase == 3 and resting
         self.stage = max(self.stage, 4 if self.success else self._phase)
 
@@ -105,11 +117,7 @@ class HandOverBanana(HandOverTask):
     def __init__(self, control_hz: float = 50.0) -> None:
         self.banana = Banana()
         self.bowl = Bowl()
-        super().__init__(control_hz, self.banana, self.bowl)
-
-    def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws the poses of banana and bowl."""
-        _place(self, physics, random_state, self.banana.radius)
+        super().__init__(control_hz, self.banana, self.bowl, self.banana.points, self.banana.radius)
 
     def inside(self, T_base_banana: Matrix, T_base_bowl: Matrix) -> bool:
         """Returns whether the banana's axis is within the upright bowl, below its rim."""
@@ -117,11 +125,6 @@ class HandOverBanana(HandOverTask):
         within = np.hypot(points[:, 0], points[:, 1]) < self.bowl.rim_radius
         between = (points[:, 2] > 0) & (points[:, 2] < self.bowl.height)
         return bool(upright(T_base_bowl) and within.all() and between.all())
-
-    def lowest(self, T_base_banana: Matrix) -> float:
-        """Returns the height of the banana's lowest point, metres."""
-        heights = self.banana.points @ T_base_banana[2, :3] + T_base_banana[2, 3]
-        return float(heights.min()) - self.banana.radius
 
 
 class HandOverPen(HandOverTask):
@@ -143,11 +146,7 @@ class HandOverPen(HandOverTask):
     def __init__(self, control_hz: float = 50.0) -> None:
         self.pen = Pen()
         self.holder = Holder()
-        super().__init__(control_hz, self.pen, self.holder)
-
-    def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Draws the poses of pen and holder."""
-        _place(self, physics, random_state, self.pen.radius)
+        super().__init__(control_hz, self.pen, self.holder, self.pen.points, self.pen.radius)
 
     def inside(self, T_base_pen: Matrix, T_base_holder: Matrix) -> bool:
         """Returns whether the pen stands in the upright holder, leaving it by the opening."""
@@ -159,18 +158,3 @@ class HandOverPen(HandOverTask):
         within = np.hypot(*low[:2]) < radius and np.hypot(*leaves[:2]) < radius
         standing = 0 < low[2] < self.holder.thickness + PEN_ABOVE_FLOOR_M
         return bool(upright(T_base_holder) and within and standing)
-
-    def lowest(self, T_base_pen: Matrix) -> float:
-        """Returns the height of the pen's lowest point, metres."""
-        heights = self.pen.points @ T_base_pen[2, :3] + T_base_pen[2, 3]
-        return float(heights.min()) - self.pen.radius
-
-
-def _place(
-    task: HandOverTask, physics: mjcf.Physics, random_state: np.random.RandomState, height: float
-) -> None:
-    """Places the item, its origin at a height in metres, and the container."""
-    yaw = draw_yaw(random_state, ITEM_YAW_DEG)
-    item = draw_pose(random_state, ITEM_X, START_Y, height, rotation=yaw)
-    task.place(physics, task.item, item)
-    task.place(physics, task.container, draw_pose(random_state, CONTAINER_X, START_Y))

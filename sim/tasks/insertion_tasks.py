@@ -21,7 +21,7 @@ from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
 from stringline.sim.props.insertion_parts import Block, Socket
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.placement import draw_yaw
-from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor
+from stringline.sim.tasks.success import CLEAR_M, ContactState
 from stringline.sim.tasks.tabletop import TabletopTask
 
 DEPTH_SHARE = 0.6  # Share of a seated block's length that is in the socket.
@@ -91,19 +91,11 @@ class InsertionTask(TabletopTask):
     """Every block is seated in an end of its own, and one arm alone holds the socket in the air.
 
     Seated means: at least 60 % of the block's length is in the socket, and there the axes are less
-    than 5 mm and 5 degrees apart. In the air means: both pads of one gripper touch
-    the socket, which is 2 cm or more clear of the table. The other arm does not touch it, neither
-    an arm nor the table touches a block, and everything is at rest, for half a second. So a block
-    that is still held, half inserted, beside the socket, or in a socket that lies on the table does
-    not count.
-
-    Args:
-        control_hz: Actions per second.
-        socket: The socket.
-        blocks: One or two blocks.
-
-    Attributes:
-        holders: The arms that may hold the socket at success.
+    than 5 mm and 5 degrees apart. In the air means: both pads of one gripper touch the socket,
+    which is 2 cm or more clear of the table. The other arm does not touch it, neither an arm nor
+    the table touches a block, and everything is at rest, for half a second. So a block that is
+    still held, half inserted, beside the socket, or in a socket that lies on the table does not
+    count. `holders` names the arms that may hold the socket at success.
     """
 
     holders: ClassVar[tuple[str, ...]] = ARMS
@@ -111,15 +103,7 @@ class InsertionTask(TabletopTask):
     def __init__(self, control_hz: float, socket: Socket, *blocks: Block) -> None:
         self.socket = socket
         self.blocks = blocks
-        self._rest = HeldFor()
         super().__init__(control_hz, socket, *blocks)
-
-    def initialize_episode(
-        self, physics: mjcf.Physics, random_state: np.random.RandomState
-    ) -> None:
-        """Begins an episode."""
-        self._rest.reset()
-        super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Updates success and stage."""
@@ -128,7 +112,7 @@ class InsertionTask(TabletopTask):
         lifted = held and self._clear(physics)
         seated = self.seated(physics)
         done = lifted and seated == len(self.blocks) and self._released(contacts)
-        self.success = self._rest.update(done and self.at_rest(physics), physics.time())
+        self.success = self.has_lasted(done and self.at_rest(physics), physics)
         stage = self._stage(contacts, lifted, seated)
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)
 

@@ -13,7 +13,7 @@ from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 from stringline.sim.tasks.placement import UP, draw_pose, draw_yaw
 from stringline.sim.tasks.random_object import RandomObjectTask
-from stringline.sim.tasks.success import CLEAR_M, ContactState, HeldFor, in_frame, upright
+from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
 
 LIFTED_M = 0.1  # Height of a picked object.
 # m/s of the object's fastest point. Rest is not required: learned policies plan twice a second,
@@ -43,17 +43,6 @@ class KukaPick(RandomObjectTask):
     instruction: ClassVar[str] = "pick up the object"
     stages: ClassVar[tuple[str, ...]] = ("start", "grasped", "lifted", "success")
 
-    def __init__(self, control_hz: float = 50.0) -> None:
-        self._lifted = HeldFor()
-        super().__init__(control_hz)
-
-    def initialize_episode(
-        self, physics: mjcf.Physics, random_state: np.random.RandomState
-    ) -> None:
-        """Begins an episode."""
-        self._lifted.reset()
-        super().initialize_episode(physics, random_state)
-
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws the object and its pose."""
         self.draw_object(physics, random_state)
@@ -65,7 +54,7 @@ class KukaPick(RandomObjectTask):
         clearance = self.clearance(physics)
         held = contacts.held_by_any(self.object.name)
         calm = self.speed(physics, self.object) < CALM_SPEED
-        self.success = self._lifted.update(held and clearance > LIFTED_M and calm, physics.time())
+        self.success = self.has_lasted(held and clearance > LIFTED_M and calm, physics)
         stage = 2 if held and clearance > CLEAR_M else int(held)
         self.stage = max(self.stage, 3 if self.success else stage)
 
@@ -152,7 +141,7 @@ class KukaHandOver(HandOverTask):
         self.bin = Bin(inner=(0.26, 0.18), height=0.06)
         corners = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
         self._corners = corners * (self.bar.length / 2, self.bar.width / 2, self.bar.width / 2)
-        super().__init__(control_hz, self.bar, self.bin)
+        super().__init__(control_hz, self.bar, self.bin, self._corners)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws the poses of bar and bin."""
@@ -167,10 +156,6 @@ class KukaHandOver(HandOverTask):
         """Returns whether all corners of the bar are inside the upright bin."""
         corners = in_frame(T_base_bin, T_base_bar, self._corners)
         return upright(T_base_bin) and self.bin.contains(corners)
-
-    def lowest(self, T_base_bar: Matrix) -> float:
-        """Returns the height of the bar's lowest point, metres."""
-        return float((self._corners @ T_base_bar[2, :3]).min() + T_base_bar[2, 3])
 
 
 class KukaBimanualPick(KukaPick):

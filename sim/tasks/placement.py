@@ -27,7 +27,7 @@ def draw_pose(
 ) -> Matrix:
     """Draws a pose (4, 4) relative to the table top; x and y are uniform in ranges in metres."""
     spot = (random_state.uniform(*x), random_state.uniform(*y), height)
-    return pose(spot) if rotation is None else pose(spot, rotation)
+    return pose(spot, rotation)
 
 
 def draw_apart(
@@ -50,13 +50,8 @@ def box_gap(T_table_a: Matrix, half_a: ArrayLike, T_table_b: Matrix, half_b: Arr
     """Returns the gap between two boxes as seen from above, metres; below zero where they overlap.
 
     It is the widest gap along a side of one of them (separating axes, Gottschalk et al. 1996),
-    which is a lower bound of their distance.
-
-    Args:
-        T_table_a: (4, 4), pose of the first box; its z axis points up.
-        half_a: (2,), half of its lengths along its x and y axis, metres.
-        T_table_b: (4, 4), pose of the second box.
-        half_b: (2,), half of its lengths.
+    which is a lower bound of their distance. The z axes of both poses point up; `half_a` and
+    `half_b` (2,) are half of the lengths along x and y, metres.
     """
     # (2, 2), the direction of one side per row.
     sides_a = T_table_a[:2, :2].T

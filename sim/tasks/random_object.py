@@ -22,10 +22,6 @@ SUSPENDED_DAMPING = 100.0  # N s/m and Nm s/rad: what the solver leaves of force
 class RandomObjectTask(TabletopTask):
     """An object of one of 24 forms lies at x U(`object_x`), y U(`object_y`) m and at any yaw.
 
-    Args:
-        control_hz: Actions per second.
-        others: Props of every episode.
-
     Attributes:
         objects: All objects.
         object: The object of this episode.
@@ -36,7 +32,7 @@ class RandomObjectTask(TabletopTask):
     object_x: ClassVar[tuple[float, float]] = (0.46, 0.68)
     object_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 
-    def __init__(self, control_hz: float, *others: Prop) -> None:
+    def __init__(self, control_hz: float = 50.0, *others: Prop) -> None:
         self.objects = tuple(GraspObject(name) for name in FORMS)
         self._others = others
         self.object = self.objects[0]

@@ -16,12 +16,7 @@ REST_SPEED = 0.01
 
 
 class ContactGroups:
-    """Groups of shapes of one compiled model.
-
-    Args:
-        physics: The compiled model.
-        groups: Shapes by the group's name; a shape belongs to one group at most.
-    """
+    """Groups of shapes of one compiled model, by name; a shape belongs to one group at most."""
 
     def __init__(self, physics: mjcf.Physics, groups: Mapping[str, Sequence[mjcf.Element]]) -> None:
         self._names = list(groups)
@@ -68,22 +63,6 @@ class ContactState:
     def by_any_arm(self, props: Iterable[str]) -> bool:
         """Returns whether any arm is in contact with one of the props."""
         return any(self.by_arm(arm, prop) for prop in props for arm in self.arms)
-
-
-class HeldFor:
-    """Debounces a condition: true once the condition has held for a time without a break."""
-
-    def __init__(self) -> None:
-        self._since = np.inf
-
-    def reset(self) -> None:
-        """Starts anew."""
-        self._since = np.inf
-
-    def update(self, holds: bool, now: float, seconds: float = REST_SECONDS) -> bool:
-        """Takes the condition at time `now`; returns whether it has held for so many seconds."""
-        self._since = min(self._since, now) if holds else np.inf
-        return bool(now - self._since >= seconds - 1e-9)
 
 
 def upright(T_base_prop: Matrix, cosine: float = 0.95) -> bool:

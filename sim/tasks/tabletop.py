@@ -17,7 +17,7 @@ from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
 from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
-from stringline.sim.tasks.success import REST_SPEED, ContactGroups, ContactState
+from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
@@ -104,6 +104,7 @@ class TabletopTask(composer.Task):
         self.table_height = 0.0
         self.stage = 0
         self.success = False
+        self._since = np.inf
         self.control_timestep = 1.0 / control_hz
 
     @property
@@ -166,6 +167,7 @@ class TabletopTask(composer.Task):
     ) -> None:
         """Places table, arms and props, and applies the shifts."""
         seed = _seed(random_state)
+        self._since = np.inf
         self.stage = 0
         self.success = False
         physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
@@ -207,6 +209,11 @@ class TabletopTask(composer.Task):
     def at_rest(self, physics: mjcf.Physics) -> bool:
         """Returns whether all points of all props are slower than 1 cm/s."""
         return all(self.speed(physics, prop) < REST_SPEED for prop in self.props.values())
+
+    def has_lasted(self, holds: bool, physics: mjcf.Physics) -> bool:
+        """Returns whether a condition, given after each period, has held for half a second."""
+        self._since = min(self._since, physics.time()) if holds else np.inf
+        return bool(physics.time() - self._since >= REST_SECONDS - 1e-9)
 
     def pose(self, physics: mjcf.Physics, prop: Prop) -> Matrix:
         """Returns a prop's pose (4, 4) in the base frame."""

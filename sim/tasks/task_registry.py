@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 class TaskEntry:
     """The classes of one task, each as `module:Class`.
 
-    Attributes:
-        task: Subclass of `TabletopTask`, in a module of `sim/tasks`.
-        expert: Expert whose motions vary, in a module of `sim/experts`.
-        plain_expert: Expert that acts in one way at one pace, if there is one.
+    The task is in a module of `sim/tasks`, the experts are in modules of `sim/experts`: one whose
+    motions vary, and for some tasks a plain one that acts in one way at one pace.
     """
 
     task: str
@@ -69,11 +67,7 @@ TASKS: Mapping[str, TaskEntry] = {
 
 
 def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
-    """Builds a task.
-
-    Args:
-        name: Name in `TASKS`, or `module:Class` of a user's task.
-        control_hz: Actions per second.
+    """Builds a task by its name in `TASKS`, or a user's task by `module:Class`.
 
     Raises:
         ValueError: There is no such task; the message contains the nearest names.

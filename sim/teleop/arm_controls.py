@@ -21,14 +21,9 @@ OPENINGS = {"open": 1.0, "close": 0.0}
 
 
 class ArmControls:
-    """Synchronises an arm's target, its handle and its numbers.
+    """Synchronises an arm's target, its handle and its numbers on a server of viser.
 
-    Args:
-        server: Server of viser.
-        steering: Steering of the arms.
-        arm: Name of the arm.
-        do: Executes a function in the thread that owns the world.
-        clock: Returns the time, seconds.
+    `do` executes a function in the thread that owns the world.
     """
 
     def __init__(
@@ -59,11 +54,7 @@ class ArmControls:
         return self._typed is not None and self._clock() >= self._typed[0] + SETTLED_S
 
     def settle(self) -> None:
-        """Applies the typed numbers to the arm's target.
-
-        Raises:
-            ValueError: The numbers are not a pose.
-        """
+        """Applies the typed numbers to the arm's target."""
         assert self._typed is not None, "check settled first"
         _, texts = self._typed
         self._typed = None
@@ -179,11 +170,7 @@ class ArmControls:
 
 
 def three_numbers(text: str) -> Vector:
-    """Parses three numbers (3,) with commas or spaces between them.
-
-    Raises:
-        ValueError: The text has another form.
-    """
+    """Parses three numbers (3,) with commas or spaces between them."""
     words = text.replace(",", " ").split()
     try:
         numbers = np.array([float(word) for word in words])

@@ -146,13 +146,8 @@ def after_events(sticks: GamepadState, events: bytes) -> GamepadState:
 class Gamepad:
     """A gamepad of this machine, which may be unplugged and plugged in again.
 
-    Args:
-        path: Device of the gamepad, such as /dev/input/js0.
-        layout: Numbers of its axes and buttons.
-        clock: Returns the time, seconds.
-
     Raises:
-        ValueError: The device does not exist or cannot be read.
+        ValueError: The device, such as /dev/input/js0, does not exist or cannot be read.
     """
 
     def __init__(

@@ -5,14 +5,7 @@ from stringline.sim.teleop.teleop_session import TeleopSession
 
 
 class GamepadControl:
-    """Executes the commands of a gamepad.
-
-    Args:
-        session: The session.
-
-    Attributes:
-        arm: The arm that follows the sticks.
-    """
+    """Executes the commands of a gamepad; `arm` follows the sticks."""
 
     def __init__(self, session: TeleopSession) -> None:
         self._session = session

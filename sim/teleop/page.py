@@ -43,12 +43,9 @@ def mosaic(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 
 def status_html(session: TeleopSession, speed: float, notes: Sequence[str]) -> str:
-    """Returns the status as HTML: instruction, progress, recording and notes.
+    """Returns the status as HTML: instruction, progress, recording and notes that are not empty.
 
-    Args:
-        session: The session.
-        speed: Speed of the world as a share of real time.
-        notes: Texts about errors and states; empty ones are omitted.
+    `speed` is that of the world as a share of real time.
     """
     task = session.world.task
     result = session.result
@@ -156,12 +153,7 @@ class Page:
             self.error = str(error)
 
     def show(self, speed: float = 1.0, note: str = "") -> None:
-        """Updates the page if an update is due and there are visitors.
-
-        Args:
-            speed: Speed of the world as a share of real time.
-            note: A further text for the status.
-        """
+        """Updates the page if an update is due and there are visitors; see `status_html`."""
         if self._clock() < self._next or not self.watched:
             return
         self._next = self._clock() + self._period

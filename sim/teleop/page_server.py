@@ -16,14 +16,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def open_server(host: str, port: int) -> Any:
-    """Starts a server of viser.
-
-    Args:
-        host: Address of this machine.
-        port: TCP port; 0 chooses a free one.
-
-    Returns:
-        The `viser.ViserServer`.
+    """Starts a `viser.ViserServer` at an address of this machine; port 0 chooses a free one.
 
     Raises:
         ValueError: The port is in use or not allowed, the address is not this machine's, or viser
@@ -33,7 +26,9 @@ def open_server(host: str, port: int) -> Any:
     port = _free_port(host, port)
     if host not in LOCAL:
         logger.warning(
-            "Everybody who can reach %s:%d can move the arms and write to the store.", host, port
+            "Anyone who can reach %s:%d can move the arms and write to the store.",
+            host,
+            port,
         )
     os.environ.pop("_VISER_PORT_OVERRIDE", None)  # It would override the port.
     with contextlib.redirect_stdout(io.StringIO()):  # The command prints the address.

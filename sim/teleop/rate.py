@@ -15,9 +15,6 @@ class Rate:
         hz: Periods per second.
         clock: Returns the time, seconds.
         sleep: Waits for a time, seconds.
-
-    Attributes:
-        speed: Mean rate of the last second or so as a share of `hz`; 1 if the machine keeps up.
     """
 
     def __init__(
@@ -34,7 +31,7 @@ class Rate:
 
     @property
     def speed(self) -> float:
-        """Speed of the world as a share of real time."""
+        """Mean rate of the last second or so as a share of `hz`; 1 if the machine keeps up."""
         return self._period / self._mean
 
     def wait(self) -> None:

@@ -13,12 +13,7 @@ MOVED = 1e-5  # Smallest change, in metres or parts of a quaternion, that is sen
 
 @dataclass
 class SceneView:
-    """Draws a model, and follows its data.
-
-    Attributes:
-        server: Server of viser.
-        model: The model.
-    """
+    """Draws a model with a server of viser, and follows its data."""
 
     server: Any
     model: mujoco.MjModel

@@ -76,15 +76,7 @@ def appearance(model: mujoco.MjModel) -> bytes:
 
 
 def triangles(kind: int, size: Vector) -> Triangles:
-    """Returns the surface of a shape in its own frame.
-
-    Args:
-        kind: MuJoCo's `mjtGeom`, other than a mesh.
-        size: (3,), MuJoCo's size of that kind.
-
-    Raises:
-        ValueError: The kind cannot be drawn.
-    """
+    """Returns the surface of a shape in its own frame, by MuJoCo's kind `mjtGeom` and size (3,)."""
     if kind not in _SHAPES:
         raise ValueError(
             f"Shapes of MuJoCo's kind {mujoco.mjtGeom(kind).name} cannot be drawn on the page."

@@ -71,11 +71,6 @@ class Steering:
     the target is out of reach, the arm stops at the nearest reachable pose on its way, and goes on
     once the target is in reach again.
 
-    Args:
-        embodiment: Description of the arms.
-        control_hz: Joint targets per second.
-        speeds: Speed limits of grippers and joints.
-
     Attributes:
         q: (J,), the last joint targets.
     """
@@ -115,11 +110,7 @@ class Steering:
         return self._openings
 
     def aim(self, arm: str, T_base_gripper: Matrix) -> None:
-        """Sets the target pose (4, 4) of a gripper in the base frame, reachable or not.
-
-        Raises:
-            ValueError: There is no such arm, or the pose is not a rigid transform.
-        """
+        """Sets the target pose (4, 4) of a gripper in the base frame, reachable or not."""
         self._check_arm(arm)
         if T_base_gripper.shape != (4, 4) or not np.isfinite(T_base_gripper).all():
             raise ValueError(
@@ -134,11 +125,7 @@ class Steering:
         self._targets[arm] = T_base_gripper.copy()
 
     def grip(self, arm: str, opening: float) -> None:
-        """Sets the target opening of a gripper, clipped to 0 to 1.
-
-        Raises:
-            ValueError: There is no such gripper, or the opening is not finite.
-        """
+        """Sets the target opening of a gripper, clipped to 0 to 1."""
         if arm not in self._openings:
             raise unknown_name("gripper", arm, self._openings)
         if not np.isfinite(opening):
@@ -152,9 +139,6 @@ class Steering:
             arm: Name of the arm.
             linear: (3,), shares of the speed limit along the axes of the base frame, -1 to 1.
             angular: (3,), shares of the speed limit about the gripper's axes, -1 to 1.
-
-        Raises:
-            ValueError: There is no such arm.
         """
         self._check_arm(arm)
         target = self._targets[arm]
@@ -168,20 +152,12 @@ class Steering:
         self._targets[arm] = between(self._poses[arm], target, leash)
 
     def recall(self, arm: str) -> None:
-        """Sets the target of an arm to its current pose.
-
-        Raises:
-            ValueError: There is no such arm.
-        """
+        """Sets the target of an arm to its current pose."""
         self._check_arm(arm)
         self._targets[arm] = self._poses[arm].copy()
 
     def reach(self, arm: str) -> Reach:
-        """Returns the distance of an arm from its target, and whether it has stopped.
-
-        Raises:
-            ValueError: There is no such arm.
-        """
+        """Returns the distance of an arm from its target, and whether it has stopped."""
         self._check_arm(arm)
         metres, radians = apart(self._poses[arm], self._targets[arm])
         held = _cost(metres, radians) > SHORT and self._progress[arm] < STALLED

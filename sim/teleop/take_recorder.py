@@ -17,16 +17,8 @@ SOURCE = "teleoperation"
 class TakeRecorder:
     """Records the takes of one session.
 
-    Args:
-        path: Folder of the store, which is made if it does not exist.
-        recipe: Settings of the world.
-        contract: Contract of the world.
-        instruction: Text that describes the task.
-        stages: Names of the task's stages.
-
-    Attributes:
-        store: The store.
-        kept: Names of the kept episodes.
+    The store at `path` is made if it does not exist; recipe, contract, instruction and stages are
+    those of the world. `kept` are the names of the kept episodes.
 
     Raises:
         ValueError: The folder is not a store, or cannot be written.
@@ -70,11 +62,7 @@ class TakeRecorder:
         return seed
 
     def begin(self, seed: int) -> None:
-        """Opens a take of a seed; an open take is discarded.
-
-        Raises:
-            NoSpaceError: The disk is full.
-        """
+        """Opens a take of a seed; an open take is discarded."""
         self.discard()
         self._writer = self.store.writer(self._attributes(seed))
         self._steps = 0

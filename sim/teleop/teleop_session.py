@@ -80,10 +80,9 @@ class TeleopSession:
         self._begin(self.recorder.free_seed(self._checked_seed(self.seed)))
 
     def tick(self, *, watched: bool = False) -> None:
-        """Advances the world by one control period.
+        """Advances the world by one control period; if `watched`, images are updated.
 
-        Args:
-            watched: Whether a visitor sees the cameras' images; takes always have them.
+        Takes always have images.
         """
         # In the type of the store, so that a replay is identical.
         action = self.steering.step().astype(np.float32)
@@ -102,12 +101,7 @@ class TeleopSession:
             self._end_when_due()
 
     def record(self, seed: int | None = None) -> None:
-        """Begins the episode of a seed, by default the same one again, and a take of it.
-
-        Raises:
-            ValueError: A take is open, or the seed is below 0.
-            NoSpaceError: The disk is full.
-        """
+        """Begins the episode of a seed, by default the same one again, and a take of it."""
         self._check_no_take("record another one")
         seed = self._checked_seed(seed)
         self.recorder.begin(seed)
@@ -133,22 +127,14 @@ class TeleopSession:
         return name
 
     def discard(self) -> None:
-        """Deletes the take, and begins its episode again.
-
-        Raises:
-            ValueError: There is no take.
-        """
+        """Deletes the take, and begins its episode again."""
         if not self.recorder.discard():
             raise ValueError("There is no take to discard: nothing is being recorded.")
         self._begin(self.seed)
         self.notice = "Discarded."
 
     def reset(self, seed: int | None = None) -> None:
-        """Begins the episode of a seed, by default of the same one.
-
-        Raises:
-            ValueError: A take is open, or the seed is below 0.
-        """
+        """Begins the episode of a seed, by default of the same one."""
         self._check_no_take("reset")
         self._begin(self._checked_seed(seed))
 

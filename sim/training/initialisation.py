@@ -35,11 +35,7 @@ class Initialisation:
     keep_ranges: bool = False
 
     def statistics(self, contract: Contract, measured: Statistics) -> Statistics:
-        """Returns the statistics of the new policy.
-
-        Args:
-            contract: Contract of the new data.
-            measured: Statistics of the new data.
+        """Returns the statistics of the new policy, given contract and statistics of the new data.
 
         Raises:
             ValueError: The ranges are to be kept, but joints or actions differ.
@@ -90,10 +86,7 @@ class Initialisation:
         where = find_checkpoint(self.checkpoint)
         plain = load_description(where)
         try:
-            return (
-                Contract.from_dict(plain["contract"]),
-                Statistics.from_dict(plain["statistics"]),
-            )
+            return Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
         except KeyError as error:
             raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,7 @@ def process_count() -> int:
 def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None:
     """Stores the fingerprint of a run, or compares it with that of the run to continue.
 
-    Args:
-        directory: Directory of the run.
-        fingerprint: All settings that decide the weights, plain data.
+    The fingerprint is all settings that decide the weights, plain data.
 
     Raises:
         ValueError: The directory holds a run with another fingerprint, or its file is damaged.
@@ -61,36 +60,25 @@ def _plain(value: Any) -> Any:
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
+@dataclass(frozen=True, eq=False)
 class RunCheckpoints:
     """Writes the checkpoints of a run, each replaced as a whole.
 
-    Args:
-        directory: Directory of the run.
-        policy: The policy in training.
-        model: Configuration of the policy.
-        record: Description of the training, plain data.
-        steps: Number of steps of the whole run.
+    `model` is the configuration of the policy, `record` a description of the training as plain
+    data, and `steps` the number of steps of the whole run.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        policy: ChunkPolicy,
-        model: Mapping[str, Any],
-        record: Mapping[str, Any],
-        steps: int,
-    ) -> None:
-        self._directory = directory
-        self._policy = policy
-        self._model = model
-        self._record = dict(record)
-        self._steps = steps
+    directory: Path
+    policy: ChunkPolicy
+    model: Mapping[str, Any]
+    record: Mapping[str, Any]
+    steps: int
 
     def keep(self, model: nn.Module, name: str, steps_done: int) -> None:
         """Writes `directory/name`; `model` is the policy."""
-        record = {**self._record, "steps": steps_done}
-        save_policy(self._directory / name, self._policy, self._model, record)
+        record = {**self.record, "steps": steps_done}
+        save_policy(self.directory / name, self.policy, self.model, record)
 
     def end(self, model: nn.Module) -> None:
         """Writes `directory/checkpoint`."""
-        self.keep(model, END, self._steps)
+        self.keep(model, END, self.steps)

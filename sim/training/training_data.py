@@ -37,9 +37,6 @@ class TrainingData:
     Attributes:
         training: Names of the training episodes of each store.
         held_out: Names of the held-out episodes of each store.
-
-    Raises:
-        ValueError: There is no store, or a store has no episodes.
     """
 
     def __init__(self, data: EpisodeStore | Sequence[Source], held_out: int) -> None:
@@ -82,51 +79,16 @@ class TrainingData:
         """Returns the statistics of the training episodes; every step counts once, for any weights.
 
         The instructions of held-out episodes are included, because policies are probed with them.
-
-        Args:
-            model: Configuration of the policy, whose actions are measured as it generates them.
+        Actions are measured as the policy of the configuration `model` generates them.
         """
         episodes = self._episodes(self.training)
         found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
         return add_action_statistics(found, model, self.contract, episodes)
 
-    def windows(
-        self,
-        names: Sequence[Sequence[str]],
-        chunk: int,
-        cameras: Sequence[str],
-        *,
-        past: Sequence[int] = (),
-        past_images: bool = True,
-    ) -> Windows | MixedWindows:
-        """Returns windows of the named episodes of each store; see `Windows`."""
-        if not self._mixed:
-            return Windows(
-                self._stores[0],
-                chunk=chunk,
-                cameras=cameras,
-                names=names[0],
-                past=past,
-                past_images=past_images,
-            )
-        return MixedWindows(
-            self._sources,
-            self._stores,
-            chunk=chunk,
-            cameras=cameras,
-            names=names,
-            past=past,
-            past_images=past_images,
-        )
-
     def windows_for(
         self, policy: ChunkPolicy, names: Sequence[Sequence[str]]
     ) -> Windows | MixedWindows:
-        """Returns windows with the cameras, the chunk and the history of a policy.
-
-        Args:
-            policy: The policy.
-            names: Names of episodes of each store.
+        """Returns windows of the named episodes of each store with the inputs of a policy.
 
         Raises:
             ValueError: The data lack an input of the policy, such as a camera.
@@ -135,13 +97,15 @@ class TrainingData:
             stores = ", ".join(str(source.path) for source in self._sources)
             raise ValueError(f"The data of {stores} do not fit the policy. {' '.join(reasons)}")
         history = policy.history
-        return self.windows(
-            names,
-            policy.chunk,
-            [camera.name for camera in policy.contract.cameras],
-            past=() if history is None else history.steps(policy.contract.control_hz),
-            past_images=history is not None and history.images,
-        )
+        inputs: dict[str, Any] = {
+            "chunk": policy.chunk,
+            "cameras": [camera.name for camera in policy.contract.cameras],
+            "past": () if history is None else history.steps(policy.contract.control_hz),
+            "past_images": history is not None and history.images,
+        }
+        if not self._mixed:
+            return Windows(self._stores[0], names=names[0], **inputs)
+        return MixedWindows(self._sources, self._stores, names=names, **inputs)
 
     def _episodes(self, names: Sequence[Sequence[str]]) -> list[StoredEpisode]:
         return [
@@ -217,12 +181,7 @@ Indices = NDArray[np.int64]
 class WindowBatches:
     """Batches of windows as tensors; a continued run gets the same batch at each step.
 
-    Args:
-        windows: The data.
-        batch_size: Windows per step.
-        seed: Seed of the order.
-        early_s: Seconds from the start of an episode that count as early.
-        early_factor: Factor on the probability of an early window.
+    Windows in the first `early_s` seconds of an episode are `early_factor` times as probable.
     """
 
     def __init__(
@@ -266,13 +225,7 @@ class WindowBatches:
 
 
 class HeldOutBatches:
-    """Batches of evenly spaced held-out windows, the same in each call.
-
-    Args:
-        windows: Windows of held-out episodes.
-        batch_size: Windows per batch.
-        count: Largest number of windows.
-    """
+    """Batches of up to `count` evenly spaced held-out windows, the same in each call."""
 
     def __init__(self, windows: Windows | MixedWindows, batch_size: int, count: int) -> None:
         self._windows = windows

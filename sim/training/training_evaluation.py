@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
@@ -30,15 +30,8 @@ class TrainingEvaluation:
     Args:
         checkpoint: Folder of the checkpoint at the time of the call.
         folder: Folder of all evaluations of the run.
-        task: The task.
-        seeds: Number of seeds.
-        first_seed: First seed.
         execute_steps: Control periods between two plans; None: whole chunks.
-        workers: Number of parallel worlds.
-        robot_model: Meshes of the arms.
-
-    Raises:
-        ValueError: A number is out of range, or the model of the arms is unknown.
+        workers: Number of parallel worlds; 0 takes one per processor.
     """
 
     def __init__(
@@ -62,13 +55,16 @@ class TrainingEvaluation:
         )
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         check_robot_model(robot_model)
-        self._checkpoint = checkpoint
         self._folder = folder
         self._task = task
         self._seeds = evaluation_seeds(seeds, first_seed)
-        self._execute_steps = execute_steps
-        self._workers = workers
-        self._robot_model: RobotModel = robot_model
+        self._settings = RunSettings(
+            checkpoint=checkpoint,
+            execute_steps=execute_steps,
+            workers=workers,
+            videos=False,
+            robot_model=robot_model,
+        )
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, its Wilson 95 % interval `low` to `high`, `successes` and `trials`."""
@@ -83,13 +79,7 @@ class TrainingEvaluation:
         return {"success": rate.value, **rate.to_dict()}
 
     def _summary(self, folder: Path) -> Summary:
-        evaluation = CheckpointEvaluation(
-            self._checkpoint,
-            execute_steps=self._execute_steps,
-            workers=self._workers,
-            videos=False,
-            robot_model=self._robot_model,
-        )
+        evaluation = CheckpointEvaluation(self._settings)
         try:
             results = evaluation.run(self._task, self._seeds, folder)
         # The run may have reached this step before with other weights, such as on another machine.
@@ -108,15 +98,7 @@ def training_evaluation(
 ) -> TrainingEvaluation | None:
     """Reads the evaluation from the settings of `configs/train.yaml`; None without a task.
 
-    Args:
-        directory: Directory of the run.
-        checkpoint: Checkpoint to evaluate.
-        task: A choice of `configs/task`.
-        settings: `seeds`, `first_seed`, `execute_steps` and `workers`.
-        robot_model: Meshes of the arms.
-
-    Raises:
-        ValueError: A setting is unknown or out of range.
+    The task is a choice of `configs/task`; the settings are those of `SETTINGS`.
     """
     for name in settings:
         if name not in SETTINGS:

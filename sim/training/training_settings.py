@@ -48,11 +48,7 @@ class TrainingSettings:
         POSITIVE.check(early_factor=self.early_factor)
 
     def build_augmentation(self) -> Augmentation | None:
-        """Builds the augmentation; None if it has no transforms.
-
-        Raises:
-            ValueError: The configuration is not that of an augmentation.
-        """
+        """Builds the augmentation; None if it has no transforms."""
         if self.augmentation is None:
             return None
         built = build(dict(self.augmentation), torch.nn.Module)

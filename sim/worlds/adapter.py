@@ -11,12 +11,7 @@ from stringline.datasets.embodiments.transforms import Matrix
 
 @dataclass(frozen=True)
 class CameraView:
-    """A camera of a third-party model.
-
-    Attributes:
-        camera: Name of the camera in the model.
-        fovy_deg: Vertical field of view.
-    """
+    """A camera of a third-party model, with its vertical field of view."""
 
     camera: str
     fovy_deg: float
@@ -27,13 +22,10 @@ class TaskDescription:
     """The constants of a third-party task.
 
     Attributes:
-        name: Name in the configuration.
-        instruction: Instruction in natural language.
         stages: Names, one more than the steps of the reward; the last one is success.
         embodiment: The embodiment, whose joints are those of the contract.
         views: Cameras by their names in the contract.
         T_base_world: (4, 4), from the frame of the environment to the base of the embodiment.
-        control_hz: Actions per second.
         image_delay_s: Age of the observed images.
         joint_delay_s: Age of the observed joints.
     """
@@ -98,11 +90,7 @@ class Adapter(Protocol):
 def check_version(package: str, module: str, version: str, how: str) -> None:
     """Checks the version of a third-party package; a module without metadata is accepted.
 
-    Args:
-        package: Name of the package.
-        module: Name of its module.
-        version: Required version.
-        how: A sentence on the installation.
+    `how` is a sentence on the installation.
 
     Raises:
         ValueError: The package is not installed or has another version.

@@ -64,16 +64,11 @@ KEYS = ("undelayed_joints_pos", "undelayed_joints_vel")
 
 
 class AlohaSim:
-    """A task of aloha_sim.
+    """A task of aloha_sim; see `Adapter`.
 
     Args:
         name: `aloha_sim_` and the task in snake case, such as `aloha_sim_hand_over_banana` for
             HandOverBanana.
-
-    Attributes:
-        about: The constants of the task.
-        stage: 1 if the current reward is 1, else 0.
-        unstable: Whether the physics became unstable.
 
     Raises:
         ValueError: aloha_sim is not installed or has another version, or the task is unknown.

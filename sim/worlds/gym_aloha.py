@@ -49,10 +49,8 @@ class TaskModel:
     """A task of gym-aloha.
 
     Attributes:
-        file: File of the model.
         task: Name of the class.
         sample: Name of the function that samples the initial poses of objects.
-        instruction: Instruction in natural language.
         stages: Names of the rewards 0 to 4.
     """
 
@@ -82,13 +80,7 @@ TASK_MODELS: Mapping[str, TaskModel] = {
 
 
 class GymAloha:
-    """A task of gym-aloha.
-
-    Attributes:
-        about: The constants of the task.
-        physics: The dm_control physics.
-        stage: The current reward, 0 to 4.
-        unstable: Whether the physics became unstable.
+    """A task of gym-aloha; see `Adapter`.
 
     Raises:
         ValueError: gym-aloha is not installed or has another version.

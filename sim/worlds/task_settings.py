@@ -9,14 +9,10 @@ from stringline.datasets.contract.argument_checks import unknown_name
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """The settings of a task, as in `configs/task`.
+    """The settings of a task, as in `configs/task`; see `TaskEnvironment`.
 
     Attributes:
-        name: Name of the task.
         cameras: Cameras of the observations; None: all cameras of the world.
-        image_size: Rows and columns of the images.
-        control_hz: Actions per second.
-        frame_hz: Images per second.
         time_limit_s: Longest episode, seconds.
         options: Changes of the world, such as `table_height`.
     """

@@ -8,22 +8,23 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
-from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.sim.rendering.rendering import FAR_M, NEAR_M, Renderer, intrinsics
+from stringline.datasets.embodiments.transforms import Matrix
+from stringline.sim.environment.world_cameras import camera_pose
+from stringline.sim.rendering.rendering import (
+    FAR_M,
+    LARGEST_IMAGE,
+    NEAR_M,
+    Renderer,
+    intrinsics,
+)
 from stringline.sim.worlds.adapter import CameraView
-
-LARGEST_IMAGE = 1024
 
 
 class ThirdPartyCameras:
-    """Renders cameras of a third-party environment.
+    """Renders cameras of a third-party environment, by their names in the contract.
 
-    Args:
-        names: Names of the cameras to render.
-        views: All cameras of the environment, by their names in the contract.
-        size: Rows and columns of the images.
-        T_base_world: (4, 4), from the frame of the environment to the base of the embodiment.
+    `size` has rows and columns of the images. `T_base_world` (4, 4) maps the frame of the
+    environment to the base of the embodiment.
 
     Raises:
         ValueError: A camera is unknown, or the size of the images is out of range.
@@ -87,13 +88,8 @@ class ThirdPartyCameras:
             found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.image(number)
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
-            T_world_camera = (
-                pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3))
-                @ CAMERA_FLIP
-            )
-            found[f"T_base_camera/{name}"] = (self._T_base_world @ T_world_camera).astype(
-                np.float32
-            )
+            T_base_camera = self._T_base_world @ camera_pose(physics.data, number)
+            found[f"T_base_camera/{name}"] = T_base_camera.astype(np.float32)
         return found
 
     def close(self) -> None:

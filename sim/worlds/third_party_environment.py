@@ -34,17 +34,9 @@ class ThirdPartyTask:
 class ThirdPartyEnvironment:
     """A third-party environment with cameras, a clock and a contract.
 
-    An episode is a function of its seed and its actions.
-
-    Args:
-        adapter: The environment; it is closed with this object.
-        cameras: Cameras of the observations; None: all cameras of the environment.
-        image_size: Rows and columns of the images: one number for both, or two.
-        control_hz: Actions per second; must be that of the environment.
-        frame_hz: Images per second.
-        time_limit_s: Longest episode, seconds.
-        robot_model: Must be `primitives`, the default; third-party environments have arms of their
-            own.
+    An episode is a function of its seed and its actions. For the arguments see `TaskEnvironment`.
+    The rate of actions must be that of the environment, and the robot model `primitives`, because
+    the environment has arms of its own. The adapter is closed with this object.
 
     Raises:
         ValueError: An argument is unknown or out of range.
@@ -99,7 +91,7 @@ class ThirdPartyEnvironment:
         return self._schedule.time
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuses all options, because third-party environments have none."""
+        """Refuses all options: third-party environments do not have options."""
         check_no_options(self.task.name, options)
 
     def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -134,11 +126,7 @@ class ThirdPartyEnvironment:
         return StepResult(self._success, self.task.stage, self.time, expired, adapter.unstable)
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns the observation, with the delays of the environment; do not modify its arrays.
-
-        Args:
-            cameras: Whether to include images and their geometry.
-        """
+        """Returns the observation, with the delays of the environment; do not modify its arrays."""
         return self._schedule.observe(cameras)
 
     def pose(self, body: str) -> Matrix:
@@ -176,7 +164,7 @@ def _check_fixed(about: TaskDescription, control_hz: float, robot_model: str) ->
 
 
 def check_no_options(task: str, options: Mapping[str, Any]) -> None:
-    """Checks that a third-party task gets no options, because it has none.
+    """Checks that a third-party task gets no options.
 
     Raises:
         ValueError: An option is given.

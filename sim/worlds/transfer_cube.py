@@ -38,11 +38,7 @@ STEEPER_DEG = (62.0, 70.0, 80.0)  # For cubes close to the right arm.
 class TransferCubeExpert:
     """The right gripper lifts the cube; the left one, rotated by 90 degrees, takes it over.
 
-    Args:
-        paces: Range of the factor on the durations of an episode, drawn uniformly.
-
-    Attributes:
-        task: Name of the task.
+    The factor on the durations of an episode is drawn uniformly from the range `paces`.
     """
 
     task: ClassVar[str] = "gym_aloha_transfer_cube"

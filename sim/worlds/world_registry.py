@@ -25,11 +25,7 @@ def is_third_party(task: str) -> bool:
 
 
 def open_third_party(task: str, **settings: Any) -> ThirdPartyEnvironment:
-    """Builds a third-party environment.
-
-    Args:
-        task: Name of the task; `is_third_party` holds for it.
-        settings: The other arguments of `ThirdPartyEnvironment`.
+    """Builds a third-party environment; for the settings see `ThirdPartyEnvironment`.
 
     Raises:
         ValueError: The package is not installed or has another version, the task is unknown, or a
@@ -48,8 +44,8 @@ def open_world(task: str, **settings: Any) -> World:
 
     Args:
         task: Name of a task, or `module:Class` of the user's own.
-        settings: The other arguments of `make_environment`: cameras, image_size, control_hz,
-            frame_hz, time_limit_s and robot_model.
+        settings: Arguments of `TaskEnvironment`, for third-party tasks only cameras, image_size,
+            control_hz, frame_hz, time_limit_s and robot_model.
 
     Raises:
         ValueError: The task is unknown, a setting is out of range, or a package is not installed.
@@ -62,11 +58,9 @@ def open_world(task: str, **settings: Any) -> World:
 
 
 def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
-    """Builds the expert of a task.
+    """Builds the expert of a task, see `make_expert`.
 
-    Args:
-        task: Name of the task, as for `open_world`.
-        varied: See `make_expert`; third-party experts without variation keep one pace.
+    Third-party experts without variation keep one pace.
 
     Raises:
         ValueError: The task has no expert.

@@ -1,12 +1,9 @@
 """The data benchmark runs, its readers agree, and its clear results hold at a tiny size."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.scripts import results
+
 NAMES = {
     *(f"windows/{name}" for name in ("ours", "memmap", "zarr", "diffusion_policy", "lerobot")),
     *(f"size/{name}" for name in ("ours", "archive", "diffusion_policy", "lerobot")),
@@ -15,34 +12,19 @@ NAMES = {
 
 
 def test_data_benchmark(tmp_path: Path) -> None:
-    """Every name once, in the agreed form."""
-    command = [
-        sys.executable,
-        "benchmarks/data.py",
-        "--json",
-        str(tmp_path / "data.json"),
-        "--folder",
-        str(tmp_path),
-    ]
-    command += [
-        "--episodes",
-        "2",
-        "--batch",
-        "16",
-        "--seconds",
-        "0",
-        "--steps",
-        "2",
+    """Each name occurs once, with the common keys."""
+    sizes = {"episodes": 2, "batch": 16, "seconds": 0, "steps": 2}
+    rows = results(
+        "data",
+        tmp_path,
+        f"--folder={tmp_path}",
+        *(f"--{name}={size}" for name, size in sizes.items()),
         "trainer.batch_size=2",
-    ]
-    malloc = {
-        "MALLOC_MMAP_THRESHOLD_": "33554432",
-        "MALLOC_TRIM_THRESHOLD_": "1073741824",
-        "SVT_LOG": "1",
-    }  # Saves a new start.
-    environment = os.environ | malloc | {"PYTHONPATH": str(ROOT / ".src")}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    rows = json.loads((tmp_path / "data.json").read_text())
+        # Without these variables the process would restart itself.
+        MALLOC_MMAP_THRESHOLD_="33554432",
+        MALLOC_TRIM_THRESHOLD_="1073741824",
+        SVT_LOG="1",
+    )
     assert sorted(row["name"] for row in rows) == sorted(NAMES)
     values = {row["name"]: row["value"] for row in rows}
     for row in rows:

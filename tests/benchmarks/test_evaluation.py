@@ -1,31 +1,14 @@
-"""The benchmark of evaluation runs, and says what the documents promise."""
+"""The benchmark of evaluation runs and writes the results that the documents list."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.scripts import results
 
 
 def test_evaluation_benchmark(tmp_path: Path) -> None:
-    """Every name once, in the agreed form; Ray is left out, for its start takes long."""
-    command = [
-        sys.executable,
-        "benchmarks/evaluation.py",
-        "--json",
-        str(tmp_path / "evaluation.json"),
-    ]
-    command += ["--episodes", "1", "--seconds", "0.5", "--workers", "1", "--ray"]
-    subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT / ".src")},
-        check=True,
-        capture_output=True,
-    )
-    rows = {row["name"]: row for row in json.loads((tmp_path / "evaluation.json").read_text())}
+    """Each name occurs once, with the common keys; Ray is omitted, since its start is slow."""
+    small = ["--episodes=1", "--seconds=0.5", "--workers=1", "--ray"]
+    rows = {row["name"]: row for row in results("evaluation", tmp_path, *small)}
     assert list(rows) == [
         "runner_overhead",
         "runner_overhead/cpu",
@@ -35,7 +18,7 @@ def test_evaluation_benchmark(tmp_path: Path) -> None:
     assert all(set(row) == {"name", "value", "unit", "peer", "ratio"} for row in rows.values())
     assert rows["runner_overhead"]["ratio"] is None
     assert -0.9 < rows["runner_overhead"]["value"] < 20, (
-        "half a second on a busy machine says little"
+        "half a second on a busy machine is not precise"
     )
     rate = rows["episodes_per_minute/1"]
     assert rate["value"] > 0

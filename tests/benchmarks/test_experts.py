@@ -1,8 +1,8 @@
-"""What the experts' benchmark keeps: a count that is continued is the count of all."""
+"""The benchmark of experts continues its counts."""
 
 import json
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -17,14 +17,7 @@ SETTINGS = {"first_seed": 0, "options": {"table_height": 0.1}}
 
 @pytest.fixture(scope="module")
 def experts() -> ModuleType:
-    specification = spec_from_file_location("experts", FILE)
-    assert specification is not None
-    assert specification.loader is not None
-    module = module_from_spec(specification)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        specification.loader.exec_module(module)
-    return module
+    return import_module("experts")
 
 
 def test_a_continued_count_is_the_count_of_all(experts: ModuleType) -> None:
@@ -47,7 +40,7 @@ def test_a_continued_count_is_the_count_of_all(experts: ModuleType) -> None:
         assert (entry["name"], entry["settings"]) == ("experts/kuka_pick", SETTINGS)
 
 
-def test_who_never_succeeds_has_no_length(experts: ModuleType) -> None:
+def test_without_successes_there_is_no_length(experts: ModuleType) -> None:
     entry = experts.Tally.of([experts.Attempt(0, False, "start", 60.0, "Out of reach.")]).entry(
         "fmb_1", SETTINGS
     )
@@ -77,12 +70,9 @@ def test_a_file_of_other_settings_is_not_continued(
     )
     with pytest.raises(SystemExit):
         experts.main()
-    told = capsys.readouterr().err
-    assert (
-        "some.json was measured with {'first_seed': 0, 'options': {'table_height': 0.1}}, and"
-        in told
-    )
-    assert "'options': {'distractors': 1.0}} is asked for; choose another file." in told
+    printed = capsys.readouterr().err
+    assert "measured with {'first_seed': 0, 'options': {'table_height': 0.1}}; the" in printed
+    assert "'options': {'distractors': 1.0}}. Choose another file." in printed
     monkeypatch.setattr(sys, "argv", ["experts.py", "--only", "kuka_pik"])
     with pytest.raises(SystemExit):
         experts.main()
@@ -92,7 +82,7 @@ def test_a_file_of_other_settings_is_not_continued(
 @pytest.mark.parametrize(
     "file", sorted(FILE.parents[1].glob("docs/experts*.json")), ids=lambda file: str(file.name)
 )
-def test_what_was_measured_can_be_continued(experts: ModuleType, file: Path) -> None:
+def test_published_results_can_be_continued(experts: ModuleType, file: Path) -> None:
     for task, entry in experts.read(file, SETTINGS | entry_settings(file)).items():
         again = experts.Tally.read(entry).entry(task, entry.get("settings", SETTINGS))
         assert again["rate"] == entry["rate"]
@@ -101,7 +91,7 @@ def test_what_was_measured_can_be_continued(experts: ModuleType, file: Path) -> 
 
 
 def entry_settings(file: Path) -> dict[str, object]:
-    """Returns the settings that a file says, if any of its entries does."""
+    """Returns the settings in the entries of a file, if any."""
     return next(
         (dict(entry["settings"]) for entry in json.loads(file.read_text()) if "settings" in entry),
         {},

@@ -1,9 +1,7 @@
 """The peers of benchmarks/encodings.py compute what ours compute, at the same parameters."""
 
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,20 +13,7 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString
 
-
-def _benchmark(name: str) -> ModuleType:
-    """Loads a benchmark without its folder on the path: its `encodings.py` would hide Python's."""
-    specification = spec_from_file_location(
-        name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-published = _benchmark("published_encodings")
+published = import_module("published_encodings")
 
 
 def _circulant(peer: nn.Module) -> PositionEncoding:

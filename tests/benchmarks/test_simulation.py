@@ -38,7 +38,7 @@ def test_it_writes_a_line_for_each_task_and_the_worst(tmp_path: Path) -> None:
 def test_an_unknown_task_is_answered_with_the_nearest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: another one would cost two seconds for a line."""
+    """In this process, since the start of another one takes two seconds."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", ["simulation.py", "--tasks", "hand_over_bannana"])
     with pytest.raises(SystemExit, match="2"):

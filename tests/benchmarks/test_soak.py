@@ -1,11 +1,11 @@
-"""The soak runs, ends by itself or by Ctrl-C, and says what it saw."""
+"""The soak benchmark ends by itself or by Ctrl-C, and prints its results."""
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.stress
-def test_it_says_what_it_saw_when_it_is_stopped() -> None:
+def test_it_prints_its_results_after_ctrl_c() -> None:
     stopped = start("--minutes", "5", "seconds=0.5")
     assert stopped.stdout is not None
     first = stopped.stdout.readline()
@@ -38,12 +38,12 @@ def test_it_says_what_it_saw_when_it_is_stopped() -> None:
     printed, errors = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, errors
     assert "0 outside limits" in first
-    assert "NOT AS IT SHOULD BE: it stopped after" in printed
+    assert "FAILED: stopped after" in printed
     assert all(name in printed for name in PROCESSES)
 
 
-def test_a_recording_that_came_to_nothing_is_not_as_it_should_be() -> None:
-    soak = runpy.run_path(str(ROOT / "benchmarks" / "soak.py"))["Soak"]({}, 1.0, 1.0)
+def test_a_failed_recording_is_a_failure() -> None:
+    soak = import_module("soak").Soak({}, 1.0, 1.0)
     soak.recorded = Recorded("an episode", 10)
     assert soak.verdict() == []
     soak.recorded = Recorded(problem="the recorder died")
@@ -62,7 +62,7 @@ KUKA_OVER_LCM = ("robot=kuka_lcm_emulated", *KUKA[1:])
     ],
     ids=["aloha", "kuka", "kuka_over_lcm"],
 )
-def test_it_ends_and_says_what_it_saw(
+def test_it_ends_and_prints_its_results(
     tmp_path: Path, robot: tuple[str, ...], patience: str
 ) -> None:
     whole = start(
@@ -70,8 +70,8 @@ def test_it_ends_and_says_what_it_saw(
     )
     printed, errors = whole.communicate(timeout=60)
     assert whole.returncode == 0, errors
-    assert printed.endswith("As it should be.\n")
-    assert "(short)" in printed  # Of growth that is not judged.
+    assert printed.endswith("Passed.\n")
+    assert "(short)" in printed  # For growth that is not judged.
     found = json.loads((tmp_path / "soak.json").read_text())
     assert list(found["processes"]) == PROCESSES
     for process in found["processes"].values():
@@ -86,7 +86,8 @@ def test_it_ends_and_says_what_it_saw(
     for arm in ("left", "right"):
         assert found["wire"][arm]["violations"] == 0
         assert found["wire"][arm]["goals"] > 100
-        assert 0.5 < found["wire"][arm]["velocity"] <= 1.0 + 1e-9  # Swinging faster than it may.
+        # Some joints swing beyond their speed limit.
+        assert 0.5 < found["wire"][arm]["velocity"] <= 1.0 + 1e-9
     assert found["loop"]["cycle"]["count"] > 100
     assert found["loop"]["command_age"]["q50_ms"] > 0
     assert found["loop"]["lost"] == 0

@@ -18,7 +18,7 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.task_registry import make_task
 
-# Shared machines stall now and then; an example may take its time.
+# Shared machines stall now and then, so examples have no deadline.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -30,7 +30,7 @@ TASK = "hand_over_banana"
 
 @pytest.fixture
 def contract() -> Contract:
-    """One arm of two joints; `front` has depth and a fixed place, `wrist` moves and has none."""
+    """One arm of two joints; `front` has depth and a fixed pose, `wrist` moves and has no depth."""
     return Contract(
         embodiment="small",
         base_frame="table",
@@ -46,7 +46,7 @@ def contract() -> Contract:
 
 
 def random_episode(steps: int = 20, seed: int = 0, every: tuple[int, int] = (4, 3)) -> Arrays:
-    """Returns an episode whose cameras bring an image every `every` steps."""
+    """Returns an episode with a new image of each camera every `every` steps."""
     rng = np.random.default_rng(seed)
     time = np.arange(steps) * 0.02
     arrays: Arrays = {
@@ -71,8 +71,22 @@ def random_episode(steps: int = 20, seed: int = 0, every: tuple[int, int] = (4, 
 
 @pytest.fixture
 def make_episode() -> MakeEpisode:
-    """Returns the maker of random episodes."""
+    """Returns the function that makes random episodes."""
     return random_episode
+
+
+@pytest.fixture
+def six_episodes(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
+    """Six episodes of 40 steps of 0.02 s; the even ones succeeded, the last has no result."""
+    store = EpisodeStore.create(tmp_path / "store")
+    for seed in range(6):
+        success = None if seed == 5 else seed % 2 == 0
+        arrays = make_episode(steps=40, seed=seed) | {"reward": np.arange(40, dtype=np.float32)}
+        source = "expert" if seed < 3 else "teleoperation"
+        store.write(
+            arrays, EpisodeAttributes(contract, "reach", seed, success, source, extra={"scale": 2})
+        )
+    return store
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +109,7 @@ def episode(store: EpisodeStore) -> StoredEpisode:
 
 @pytest.fixture
 def knocked(episode: StoredEpisode, tmp_path: Path) -> Knock:
-    """Returns a maker of the episode with wrong extrinsics of a camera, off by a transform.
+    """Returns a function that stores the episode with the pose of a camera off by a transform.
 
     Depth gets the noise of a real camera, a standard deviation of 1 mm at 1 m that grows with the
     square of depth.

@@ -27,7 +27,7 @@ def test_help_is_the_overview(
 
 
 @pytest.mark.parametrize("verb", TASKS)
-def test_each_verb_is_a_function_with_a_help_of_its_own(
+def test_each_verb_has_a_function_and_a_help_text(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(pkgutil.resolve_name(TASKS[verb]))

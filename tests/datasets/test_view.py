@@ -1,4 +1,4 @@
-"""The command `stringline-view`, as a user meets it."""
+"""The command `stringline-view`: recordings, clouds, checks, and user errors."""
 
 import json
 import sys
@@ -93,7 +93,7 @@ def test_a_mistake_is_answered_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_an_extra_that_is_missing_is_named(
+def test_a_missing_extra_is_named(
     store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for library, arguments in (("open3d", ["check=true"]), ("rerun", ["save=a.rrd"])):

@@ -1,4 +1,4 @@
-"""Every position encoding, made small, for tests of what holds for all of them."""
+"""Small instances of every position encoding, for tests of their common properties."""
 
 from collections.abc import Callable
 from functools import partial
@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[], PositionEncoding]] = {
     ),
 }
 RELATIVE = [kind for kind in KINDS if kind.startswith(("none", "tensor")) or kind in ROTARY]
-# One of each way of turning, mixing and sharing, over three axes.
+# One of each kind of rotation, mixing and sharing, over three axes.
 SPATIAL = [
     "none",
     "rope",
@@ -171,7 +171,7 @@ def encoding(request: pytest.FixtureRequest) -> PositionEncoding:
 
 @pytest.fixture(params=RELATIVE)
 def relative_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
-    """Every encoding that sees places by their differences only."""
+    """Every encoding that depends on differences of places only."""
     return make(request.param)
 
 
@@ -183,24 +183,24 @@ def rotary_encoding(request: pytest.FixtureRequest) -> Rotary:
 
 @pytest.fixture(params=ROTARY)
 def starting_rotary(request: pytest.FixtureRequest) -> Rotary:
-    """Every encoding by frequencies and a basis, as its constructor leaves it."""
+    """Every encoding by frequencies and a basis, with its initial parameters."""
     return rotary(request.param, at_start=True)
 
 
 @pytest.fixture(params=SPATIAL)
 def spatial_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
-    """Encodings of three axes that see places by their differences, one of each kind."""
+    """Relative encodings of three axes, one of each kind."""
     return make(request.param)
 
 
 @pytest.fixture(params=KINDS)
 def starting_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
-    """Every encoding, as its constructor leaves it."""
+    """Every encoding, with its initial parameters."""
     return make(request.param, at_start=True)
 
 
 @pytest.fixture
 def draw() -> Callable[..., torch.Tensor]:
-    """Returns normal float64 numbers of the shape that is asked for, the same in every run."""
+    """Returns normal float64 numbers of a shape, the same in every run."""
     generator = torch.Generator().manual_seed(0)
     return lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)

@@ -1,4 +1,4 @@
-"""The snippet of docs/encodings.md runs, and does what the page says."""
+"""The snippet of docs/encodings.md runs and has the described effect."""
 
 import re
 from pathlib import Path

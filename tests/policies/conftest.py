@@ -108,8 +108,7 @@ def make_policy(contract: Contract, statistics: Statistics) -> Callable[..., Chu
     def make(*overrides: str) -> ChunkPolicy:
         torch.manual_seed(0)
         built = build_policy(model_configuration(*overrides), contract, statistics)
-        # The last layers start at zero; a policy that has learned nothing would hide every
-        # difference.
+        # The last layers start at zero; an untrained policy would hide every difference.
         with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -142,14 +141,14 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
 
 @pytest.fixture(scope="session")
 def measured(demonstrations: EpisodeStore) -> Statistics:
-    return Statistics.of_store(demonstrations)
+    return Statistics.of_episodes(demonstrations.episodes())
 
 
 @pytest.fixture
 def of_demonstrations(
     demonstrations: EpisodeStore, measured: Statistics
 ) -> Callable[..., ChunkPolicy]:
-    """Builds a policy for the demonstrations, with weights that let every input matter."""
+    """Builds a policy for the demonstrations, with weights for which all inputs have an effect."""
 
     def make(*overrides: str) -> ChunkPolicy:
         model = model_configuration(*overrides)

@@ -1,4 +1,4 @@
-"""A small store of smooth motions of ALOHA, with what was asked for, and windows to train on."""
+"""A small store of smooth motions of ALOHA, with instructions, and training windows."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def episode(seed: int) -> dict[str, Array]:
 
 
 def make_store(path: Path, episodes: int = 4, texts: tuple[str, ...] = TEXTS) -> EpisodeStore:
-    """Writes a store whose episodes ask for the texts in turn."""
+    """Writes a store whose episodes have the texts as instructions in turn."""
     store = EpisodeStore.create(path)
     for seed in range(episodes):
         attributes = EpisodeAttributes(
@@ -68,7 +68,7 @@ def make_store(path: Path, episodes: int = 4, texts: tuple[str, ...] = TEXTS) ->
 
 
 def observation_at(arrays: dict[str, Array], step: int) -> dict[str, Array]:
-    """Returns what was seen at a step of an episode, as a session is given it."""
+    """Returns the observation of a step of an episode, as for a session."""
     seen = {
         key: arrays[key][step]
         for key in ("time", "joints/position", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))

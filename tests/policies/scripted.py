@@ -18,7 +18,7 @@ RELATIVE = replace(CONTRACT, action=(ActionDimension("x", "one", "joint", "relat
 
 
 def seen(step: int) -> dict[str, Array]:
-    """What is observed so many control periods after the beginning."""
+    """Returns the observation of a control period."""
     return {"time": np.asarray(5.0 + step / HZ), "joints/position": np.zeros(1, np.float32)}
 
 
@@ -33,40 +33,38 @@ class Scripted:
 
 
 class ScriptedSession:
-    """Plans at random; keeps what it said."""
+    """Plans at random; stores its plans."""
 
     def __init__(self, length: int, seed: int) -> None:
-        self.length, self.random, self.said = (
-            length,
-            np.random.default_rng(seed),
-            list[ActionChunk](),
-        )
+        self.length = length
+        self.random = np.random.default_rng(seed)
+        self.plans = list[ActionChunk]()
 
     def plan(self, observation: Observation) -> ActionChunk:
-        self.said.append(ActionChunk(due(observation, self.length), draw(self.random, self.length)))
-        return self.said[-1]
+        self.plans.append(
+            ActionChunk(due(observation, self.length), draw(self.random, self.length))
+        )
+        return self.plans[-1]
 
 
 class Keeping(Scripted):
-    """The same plans, but moved to what is decided by its weight."""
+    """The same plans, moved to the prefix by its weights."""
 
     def session(self, seed: int) -> "KeepingSession":
         return KeepingSession(self.length, seed)
 
 
 class KeepingSession:
-    """Keeps what it was asked to keep to."""
+    """Stores the prefixes."""
 
     def __init__(self, length: int, seed: int) -> None:
         self.accepts_prefix = True
-        self.length, self.random, self.asked = (
-            length,
-            np.random.default_rng(seed),
-            list[ActionPrefix | None](),
-        )
+        self.length = length
+        self.random = np.random.default_rng(seed)
+        self.prefixes = list[ActionPrefix | None]()
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        self.asked.append(prefix)
+        self.prefixes.append(prefix)
         time, free = due(observation, self.length), draw(self.random, self.length)
         if prefix is None:
             return ActionChunk(time, free)

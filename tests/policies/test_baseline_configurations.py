@@ -122,7 +122,7 @@ def test_the_defaults_are_the_published_settings(build: Build) -> None:
     ) == (32, 64, False)
 
 
-def test_command_lines_that_name_the_default_memory_stay_valid(build: Build) -> None:
+def test_command_lines_that_name_the_default_encoder_stay_valid(build: Build) -> None:
     made = build(
         "+policy=diffusion",
         "policy.observation_encoder.dim=32",
@@ -133,7 +133,7 @@ def test_command_lines_that_name_the_default_memory_stay_valid(build: Build) -> 
     assert made.observation_encoder.dim == 32
 
 
-def test_kinds_are_what_their_names_say(build: Build) -> None:
+def test_configurations_build_the_named_classes(build: Build) -> None:
     assert isinstance(
         build("+policy=act", *SMALL_POLICY["act"], *SMALL_ENCODERS["resnet18"]), ActPolicy
     )

@@ -1,4 +1,4 @@
-"""Every choice of the configuration files builds a policy that can be trained and asked."""
+"""Every choice of the configuration files builds a policy that trains and plans."""
 
 from collections.abc import Callable
 from functools import partial
@@ -52,8 +52,8 @@ def test_every_encoder_with_every_kind_of_place(
         for name, parameter in policy.named_parameters()
         if parameter.grad is None
     }
-    # Nobody asks for places without an encoding, so the learned map from depth to a place stays as
-    # it is.
+    # Places are not read without an encoding, so the learned map from depth to a place stays
+    # unchanged.
     assert without == (
         {"slope", "offset"} if (encoder, coordinates) == ("none", "patch_depth") else set()
     )
@@ -83,7 +83,7 @@ def test_every_use_of_depth_with_every_kind_of_place(
 
 
 @pytest.mark.parametrize("policy", ["diffusion", "flow", "energy"])
-def test_what_a_policy_does_not_know_is_named(
+def test_unknown_arguments_are_named(
     configuration: Callable[..., dict[str, object]],
     contract: Contract,
     statistics: Statistics,
@@ -115,10 +115,10 @@ def test_what_a_policy_does_not_know_is_named(
         build_policy(model, contract, statistics)
 
 
-def test_an_encoder_names_its_missing_arguments_when_it_is_chosen(
+def test_missing_arguments_of_an_encoder_are_named_in_its_configuration(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:
-    """Not only when the data are there."""
+    """Without any data."""
     model = configuration()
     encoder = model["observation_encoder"]
     assert isinstance(encoder, dict)
@@ -130,12 +130,12 @@ def test_an_encoder_names_its_missing_arguments_when_it_is_chosen(
         build_policy(model, contract, statistics)
 
 
-def test_settings_are_the_same_by_hand(
+def test_settings_in_python_equal_those_of_the_configuration(
     contract: Contract, statistics: Statistics, make_policy: Callable[..., ChunkPolicy]
 ) -> None:
     """A policy built of settings in Python has the weights of that of the configuration."""
     torch.manual_seed(0)
-    looks = ObservationSettings(
+    encoder_settings = ObservationSettings(
         cameras=("overhead", "wrist_left", "wrist_right"),
         encoding=partial(CayleyString, share_heads=True, wavelengths=(0.04, 2.0)),
         coordinates=MetricPlaces(),
@@ -145,7 +145,7 @@ def test_settings_are_the_same_by_hand(
         joint_dropout=0.5,
     )
     settings = DiffusionSettings(
-        observation_encoder=partial(ObservationEncoder, looks),
+        observation_encoder=partial(ObservationEncoder, encoder_settings),
         chunk=8,
         dim=32,
         depth=1,

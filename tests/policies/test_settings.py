@@ -1,4 +1,4 @@
-"""No setting of a policy or of an encoder takes NaN or an infinity, and the message names it."""
+"""Settings of policies and encoders reject NaN and infinity; the message names the setting."""
 
 import importlib
 import inspect
@@ -52,7 +52,7 @@ PLANES = {"sets": 1, "axes": 2, "planes": 8}
 
 
 def kinds(base: type) -> Iterator[type]:
-    """Yields a class and all that are derived from it."""
+    """Yields a class and all classes derived from it."""
     yield base
     for derived in base.__subclasses__():
         yield from kinds(derived)
@@ -60,7 +60,7 @@ def kinds(base: type) -> Iterator[type]:
 
 def settings() -> list[Callable[..., object]]:
     """Returns the settings of all policies and observation encoders, with required arguments."""
-    for module in pkgutil.iter_modules(stringline.policies.__path__, "stringline.policies."):
+    for module in pkgutil.walk_packages(stringline.policies.__path__, "stringline.policies."):
         importlib.import_module(module.name)
     found = {*kinds(PolicySettings), *kinds(EncoderSettings), *kinds(UnetSettings)}
     given = {"observation_encoder": None, "encoding": None, "coordinates": None}
@@ -131,7 +131,7 @@ def spoiled(annotation: object, bad: float) -> object:
 
 
 def refuses(maker: Callable[..., object], name: str, value: object) -> None:
-    """Asserts that a value is refused by name, with what is allowed."""
+    """Asserts that a value is rejected with the name of the setting and the allowed values."""
     if name in STARTS and isinstance(maker, partial):
         given = {key: kept for key, kept in maker.keywords.items() if key not in STARTS}
         maker = partial(maker.func, *maker.args, **given)
@@ -157,8 +157,8 @@ def test_counts_are_whole_numbers(maker: Callable[..., object]) -> None:
                 maker(**{name: 2.5})
 
 
-def test_all_kinds_are_looked_at() -> None:
-    """Those that the configurations choose, at least, with the numbers that once got through."""
+def test_all_kinds_are_tested() -> None:
+    """At least those of the configurations, with numbers that were once accepted."""
     looked_at = {name_of(maker): inspect.signature(maker).parameters for maker in settings()}
     assert {
         "ActSettings",

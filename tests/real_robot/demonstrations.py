@@ -14,6 +14,14 @@ CONTROL_HZ = 50.0
 CHUNK = 48
 
 
+def largest_difference(
+    one: list[NDArray[np.float64]], other: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Returns the largest difference (J,) of two series of joints over their common length."""
+    pairs = list(zip(one, other, strict=False))
+    return np.asarray(np.max([np.abs(a - b) for a, b in pairs], axis=0))
+
+
 class Replay:
     """A session that plans recorded actions, and stores its requests."""
 

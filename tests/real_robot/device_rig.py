@@ -96,11 +96,11 @@ class DeviceRig:
         self.send(plan(target, self.now, count))
 
     def writes(self) -> dict[str, int]:
-        """Returns how many commands the emulator has to have got, by arm, before it goes on."""
+        """Returns the number of commands by arm that the emulator needs before it advances."""
         return dict(zip(self._driver.arms, self._driver.writes.tolist(), strict=True))
 
     def cycle(self, count: int = 1) -> DeviceState:
-        """Goes on by so many periods and returns what the device process would tell."""
+        """Advances by so many periods and returns the state of the device process."""
         for _ in range(count):
             self.loop.observe(self.clock)
             self.loop.act(self.now)
@@ -125,7 +125,7 @@ class DeviceRig:
         )
 
     def words(self) -> str:
-        """Says why the filter does what it does."""
+        """Returns the reasons of the filter's reaction."""
         state = self.state
         return " ".join(
             describe(

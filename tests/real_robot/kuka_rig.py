@@ -10,8 +10,8 @@ from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
-# Whatever is told was told before the emulator said that it went on, but a busy kernel may deliver
-# it some milliseconds later.
+# Messages are sent before the emulator reports that it has advanced, but a busy kernel may deliver
+# them some milliseconds later.
 ANSWER_TIMEOUT_S = 0.05
 
 
@@ -55,7 +55,7 @@ class KukaRig(DeviceRig):
                 return
 
     def moving(self, joint: int = 0, by: float = 0.8) -> float:
-        """Begins a motion of one joint, waits until it is under way, and returns where it goes."""
+        """Begins a motion of one joint, waits until it moves, and returns its goal."""
         goal = self.state.arms.position.copy()
         goal[joint] += by
         self.want(goal)

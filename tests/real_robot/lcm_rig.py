@@ -10,8 +10,9 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.emulators.lcm.command_check import commands_in
+from stringline.real_robot.emulators.lcm.command_check import command_row
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.program.capture_file import captured_in
 from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
 from stringline.real_robot.safety.limits import SafetyLimits
 
@@ -56,9 +57,9 @@ class LcmRig(KukaRig):
         data = (self._folder / f"{prefix}.bin").read_bytes()
         # Some are damaged by script.
         return [
-            (one.period, one.passed_on, np.array(row))
-            for one in commands_in(data)
-            if (row := one.row())
+            (one.period, one.active, np.array(row))
+            for one in captured_in(data)
+            if (row := command_row(one.data))
         ]
 
     def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:

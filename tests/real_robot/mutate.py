@@ -72,7 +72,7 @@ Vector = NDArray[np.float64]
 
 
 class Unlimited(StatelessStage):
-    """What is left of the limits of motion when they are taken out: the arms jump."""
+    """The stage without the limits of motion: the arms jump."""
 
     def act(self, cycle: Cycle) -> None:
         """Goes to the target in one period."""
@@ -96,14 +96,14 @@ def without_rule(index: int) -> None:
 
 
 def without_space(index: int) -> None:
-    """Lets the arms go where they should keep off."""
+    """Removes an obstacle."""
     surroundings.SPACES = tuple(
         space for at, space in enumerate(surroundings.SPACES) if at != index
     )
 
 
 def without_room(self: MotionLimiter, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bounds of the speed that know nothing of positions."""
+    """Returns bounds of the speed that do not depend on positions."""
     step, largest = scale * self._acceleration * self._period_s, scale * self._velocity
     return np.clip(self.speed - step, -largest, largest), np.clip(
         self.speed + step, -largest, largest
@@ -111,7 +111,7 @@ def without_room(self: MotionLimiter, scale: float) -> tuple[np.ndarray, np.ndar
 
 
 def without_bound(name: str) -> None:
-    """Takes one of the limiter's bounds out."""
+    """Removes one of the limiter's bounds."""
     if name == "room to stop":
         MotionLimiter._bounds = without_room  # type: ignore[method-assign]
         return
@@ -129,12 +129,12 @@ def without_bound(name: str) -> None:
 
 
 def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
-    """Returns a way to stop of which only the next pose and the one at rest are told."""
+    """Returns a stopping path with only the next pose and the one at rest."""
     return lambda *given: stopping(*given)[[0, -1]]
 
 
 def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
-    """Returns where an arm comes to rest whose hinges do not wait for each other."""
+    """Returns the rest pose of an arm whose hinges do not wait for each other."""
     return np.where(
         self._own[place],
         cycle.limiter.stopping(cycle.speed, cycle.scale)[-1],
@@ -153,17 +153,17 @@ def without_waiting() -> None:
 
 
 def without_rule_of(owner: Any, name: str, index: int) -> None:
-    """Takes an entry out of a tuple of rules."""
+    """Removes an entry of a tuple of rules."""
     setattr(owner, name, tuple(rule for at, rule in enumerate(getattr(owner, name)) if at != index))
 
 
 def without_method(owner: Any, name: str, instead: Any) -> None:
-    """Puts something that guards nothing in the place of what does."""
+    """Replaces a guard by something without effect."""
     setattr(owner, name, instead)
 
 
 def without_notice(forgotten: Callable[[Interlock], bool]) -> None:
-    """Lets an arm forget events."""
+    """Drops events of an arm."""
     notice = FriArm._notice
 
     def selective(self: FriArm, event: Interlock) -> None:
@@ -174,7 +174,7 @@ def without_notice(forgotten: Callable[[Interlock], bool]) -> None:
 
 
 def without_reading_only(owner: Any) -> None:
-    """Lets an arm that is only to be read be moved."""
+    """Moves arms that are read-only."""
     build = owner.__init__
 
     def init(self: Any, *given: Any, **more: Any) -> None:
@@ -184,7 +184,7 @@ def without_reading_only(owner: Any) -> None:
 
 
 def fri_mutants() -> dict[str, Callable[[], None]]:
-    """Returns what can be taken out of the driver over FRI, by name."""
+    """Returns the mutants of the driver over FRI by name."""
     found: dict[str, Callable[[], None]] = {}
     for owner, rules in ((fri_session, "RULES"), (fri_inbox, "CHECKS")):
         for index, rule in enumerate(getattr(owner, rules)):
@@ -217,7 +217,7 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
 
 
 def lcm_mutants() -> dict[str, Callable[[], None]]:
-    """Returns what can be taken out of the driver over LCM, by name."""
+    """Returns the mutants of the driver over LCM by name."""
     instead: dict[str, tuple[Any, str, Any]] = {
         "order of messages": (StatusInbox, "_is_old", lambda *_: False),
         "order of times": (StatusInbox, "_is_back", lambda *_: False),
@@ -243,7 +243,7 @@ def lcm_mutants() -> dict[str, Callable[[], None]]:
 
 
 def mutants() -> dict[str, Callable[[], None]]:
-    """Returns what can be taken out, by name."""
+    """Returns all mutants by name."""
     found: dict[str, Callable[[], None]] = {}
     for index, rule in enumerate(safety.CHUNK_RULES):
         found[f"rule {rule.__name__}"] = functools.partial(without_rule, index)
@@ -277,7 +277,7 @@ def mutants() -> dict[str, Callable[[], None]]:
 
 
 def suite_of(name: str) -> str:
-    """Returns which tests a mutant is for."""
+    """Returns the suite of tests of a mutant."""
     return next((suite for suite in (SERVOS, FRI, LCM, GRIPPER) if name.startswith(suite)), "")
 
 
@@ -288,7 +288,7 @@ class FirstFailure:
         self.test = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Looks at a result."""
+        """Stores the first failure."""
         if report.failed and not self.test:
             file, _, test = report.nodeid.partition("::")
             self.test = f"{Path(file).name}::{test}"
@@ -300,7 +300,7 @@ def run_without(name: str) -> int:
         mutants()[name]()
     seen = FirstFailure()
     files = [str(Path(__file__).parent / file) for file in SUITES[suite_of(name)]]
-    # What a failed test leaves open would end pytest with a trace in place of an answer.
+    # Resources that a failed test leaves open would end pytest with a trace instead of an answer.
     options = [
         "-q",
         "-x",

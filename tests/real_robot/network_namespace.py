@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of Linux.
-# LCM's own library asks for a route, and the loopback interface of a new namespace is down.
+# LCM's own library needs a route, and the loopback interface of a new namespace is down.
 _SETTINGS = ("link set lo up", "link set lo multicast on", "route add 224.0.0.0/4 dev lo")
 
 

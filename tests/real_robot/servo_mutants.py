@@ -39,7 +39,7 @@ SETTINGS = (
 
 
 def without_setting(register: Register) -> None:
-    """Takes a servo whatever that register holds."""
+    """Accepts any value of that register."""
     compare = DynamixelArm._compare
 
     def lenient(self: DynamixelArm, servo: Servo, asked: Register, expected: int) -> str:
@@ -49,7 +49,7 @@ def without_setting(register: Register) -> None:
 
 
 def without_writes(register: Register, wanted: Callable[[int], bool]) -> None:
-    """Leaves out what is written to a register of all servos, if the value is such."""
+    """Drops writes of such values to a register of all servos."""
     write = AlohaDriver._write_all
 
     def partial(self: AlohaDriver, written: Register, value: int) -> None:
@@ -60,7 +60,7 @@ def without_writes(register: Register, wanted: Callable[[int], bool]) -> None:
 
 
 def with_watchdog_rounded_down() -> None:
-    """Turns a watchdog that is shorter than its unit into none."""
+    """Switches a watchdog off that is shorter than its unit."""
     build = AlohaDriver.__init__
 
     def init(self: AlohaDriver, *given: Any, bus_watchdog_s: float = 0.1, **more: Any) -> None:
@@ -71,7 +71,7 @@ def with_watchdog_rounded_down() -> None:
 
 
 def without_reading_only() -> None:
-    """Lets arms that are only to be read be moved."""
+    """Moves arms that are read-only."""
     build = AlohaDriver.__init__
 
     def init(self: AlohaDriver, *given: Any, **more: Any) -> None:
@@ -81,7 +81,7 @@ def without_reading_only() -> None:
 
 
 def without_misses() -> None:
-    """Forgets which servos kept silent."""
+    """Resets the misses of servos."""
     take = DynamixelArm.take
 
     def forgetful(self: DynamixelArm, answers: dict[int, Packet], *, torque_expected: bool) -> None:
@@ -92,7 +92,7 @@ def without_misses() -> None:
 
 
 def without_age() -> None:
-    """Takes for new what is known of an arm that says nothing."""
+    """Stamps the state of a silent arm as new."""
     read = ArmPair.read
 
     def always_new(self: ArmPair, clock: Callable[[], float], *, torque_expected: bool) -> ArmState:
@@ -102,7 +102,7 @@ def without_age() -> None:
 
 
 def without_second_answers(garbled_too: bool) -> None:
-    """Hears one answer where there are two, or takes noise for silence."""
+    """Returns one answer of two, or treats noise as silence."""
     everything = Bus.everything
 
     def deaf(self: Bus, packet: bytes, **more: float) -> tuple[list[Packet], bool]:
@@ -113,19 +113,19 @@ def without_second_answers(garbled_too: bool) -> None:
 
 
 def without_next_header(self: Parser) -> int:
-    """Returns where the packet at the front would end if none was ever cut short."""
+    """Returns the end of the packet at the front as if packets were never truncated."""
     end = 7 + int.from_bytes(self._buffer[5:7], "little")
     return end if 10 <= end <= 7 + protocol.LONGEST_LEN else 0
 
 
 def from_anybody(line: Bus, _: Collection[int], answers: dict[int, Packet]) -> None:
-    """Collects the answers of servos that nobody asked as well."""
+    """Collects the answers of other servos as well."""
     with contextlib.suppress(LinkLostError):
         answers |= {packet.ident: packet for packet in line.receive()}
 
 
 def with_echoes(self: Bus) -> list[Packet]:
-    """Receives whatever is a packet."""
+    """Receives any packets."""
     try:
         return self._parser.feed(self._read())
     except BlockingIOError:
@@ -135,14 +135,14 @@ def with_echoes(self: Bus) -> list[Packet]:
 def answers_of_any_size(
     idents: Any, address: int, size: int, timeout_s: float
 ) -> dict[Bus, dict[int, Packet]]:
-    """Reads registers and takes answers without them."""
+    """Reads registers and accepts answers without them."""
     for line, asked in idents.items():
         line.send(protocol.sync_read(address, size, asked))
     return bus.gather(idents, timeout_s)
 
 
 def servo_mutants() -> dict[str, Callable[[], None]]:
-    """Returns what can be taken out, by name."""
+    """Returns the mutants by name."""
     instead: dict[str, tuple[Any, str, Any]] = {
         "seal": (aloha_driver, "checked", lambda command: command),
         "ports by arm": (aloha_driver, "check_ports", lambda _: None),

@@ -146,22 +146,20 @@ def test_files_are_written_where_their_names_are_no_ports() -> None:
     assert uses(ROOM, writes_a_file) == {
         "calibration/calibration_session.py",
         "device/dry_run.py",
-        "emulators/dynamixel/servo_server.py",
-        "emulators/fri/fri_server.py",
-        "emulators/lcm/driver_program.py",
         "emulators/plants/hand_plant.py",
+        "emulators/program/capture_file.py",
         "incidents/incident_files.py",
         "deployment/live_view.py",
     }
 
 
-def test_only_links_and_their_far_ends_speak_udp() -> None:
+def test_only_links_and_their_emulators_use_udp() -> None:
     wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
     assert uses(ROOM, lambda node: calls(node, *wanted)) == {
         "drivers/fri/fri_link.py",
         "drivers/lcm/lcm_link.py",
         "emulators/fri/fri_server.py",
-        "emulators/program/free_ports.py",
+        "emulators/program/control.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.fri_link"))
     assert users == {
@@ -175,7 +173,7 @@ def test_only_links_and_their_far_ends_speak_udp() -> None:
     )
 
 
-def test_a_device_process_knows_one_clock_that_nobody_sets() -> None:
+def test_a_device_process_uses_only_the_monotonic_clock() -> None:
     wall = ("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "time.localtime")
     users = uses(
         ROOM,

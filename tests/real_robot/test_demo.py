@@ -60,9 +60,7 @@ def chain(output: Path, *changes: str) -> DemoChain:
     return DemoChain(settings(output, *changes))
 
 
-def test_the_chain_is_stopped_and_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "demo"
     first = start(output)
     deadline = time.monotonic() + 120
@@ -101,7 +99,7 @@ def test_the_chain_is_stopped_and_goes_on(
         name: (output / name).read_bytes()
         for name in ("direct.jsonl", "wire.jsonl", "training/checkpoint/weights.safetensors")
     }
-    # That the command does this was seen above; a process of its own would cost seconds to start.
+    # The test above runs the command; another process would cost seconds to start.
     chain(output).run()
     assert capsys.readouterr().out.endswith(f"{(output / 'report.html').as_uri()}\n")
     assert {name: (output / name).read_bytes() for name in kept} == kept
@@ -125,7 +123,7 @@ def test_the_chain_is_stopped_and_goes_on(
     [
         (
             "execution.delay_s=measured",
-            "In lock-step the world waits for the policy, so there is no delay to measure",
+            "In lock-step the world waits for the policy, so a delay cannot be measured",
         ),
         ("robot.model=menagery", "There is no robot.model 'menagery'. Did you mean 'menagerie'"),
         ("workers=0", "workers is 0; allowed: whole numbers 1 and above"),
@@ -134,7 +132,7 @@ def test_the_chain_is_stopped_and_goes_on(
         ("early_s=-1", "early_s is -1; allowed: 0 and above"),
     ],
 )
-def test_what_some_phase_would_refuse_is_refused_at_once(
+def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(
     tmp_path: Path, change: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -143,7 +141,7 @@ def test_what_some_phase_would_refuse_is_refused_at_once(
 
 
 def test_arms_with_meshes_are_recorded_and_named_in_commands(tmp_path: Path) -> None:
-    """The same model in the recipe of the demonstrations and in the commands that do it again."""
+    """The same model in the recipe of the demonstrations and in the commands that repeat them."""
     both = [settings(tmp_path / "demo"), settings(tmp_path / "demo", "robot.model=menagerie")]
     recipes = [DemoChain(one).recipe() for one in both]
     assert [recipe.robot_model for recipe in recipes] == ["primitives", "menagerie"]

@@ -1,4 +1,4 @@
-"""Clouds for reports."""
+"""Point clouds for tests of reports."""
 
 import numpy as np
 

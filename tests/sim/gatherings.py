@@ -1,12 +1,13 @@
-"""What tests of gathering tasks share: everything in place, and arms that stay where they are."""
+"""Shared helpers of the tests of gathering tasks: objects in place, and arms at rest."""
 
 import numpy as np
+from tests.sim.episodes import place_at
 
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.grasps import downwards
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, StorageBin
@@ -31,9 +32,7 @@ def stowed(task: GatheringTask) -> dict[str, Matrix]:
 
 def put(world: TaskEnvironment, task: GatheringTask, prop: Prop, T_container_prop: Matrix) -> None:
     """Puts a prop somewhere relative to the container."""
-    T_table_prop = task.pose(world.physics, task.container.prop) @ T_container_prop
-    T_table_prop[2, 3] -= task.table_height
-    task.place(world.physics, prop, T_table_prop)
+    place_at(world, prop, task.container.prop, T_container_prop)
 
 
 def stow(world: TaskEnvironment, task: GatheringTask, but: str = "") -> None:
@@ -41,15 +40,6 @@ def stow(world: TaskEnvironment, task: GatheringTask, but: str = "") -> None:
     for name, at in stowed(task).items():
         if name != but:
             put(world, task, task.props[name], at)
-
-
-def stay(world: TaskEnvironment, targets: Vector = START_POSE, seconds: float = 1.2) -> StepResult:
-    """Keeps the arms at targets (14,), and returns the last result; success on the way counts."""
-    result = world.advance(targets)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(targets)
-    return result
 
 
 def grasp_with_left(

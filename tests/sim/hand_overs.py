@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tests.sim.episodes import follow, place_at, stay
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
@@ -16,13 +17,10 @@ from stringline.sim.tasks.hand_over_tasks import HandOverTask
 
 @dataclass(frozen=True)
 class HandOvers:
-    """The world of such a task.
+    """The open world of a hand-over task, and the class of its expert.
 
     Attributes:
-        world: Open.
-        task: Its task.
-        expert: Makes an expert, of the given paces or of any.
-        rest: (J,) where the arms are when nobody needs them.
+        rest: (J,), joints at which the arms do not touch the props.
     """
 
     world: TaskEnvironment
@@ -31,27 +29,17 @@ class HandOvers:
     rest: Vector
 
     def run(self, seed: int, until: Callable[[StepResult], bool]) -> None:
-        """Runs the expert until something holds."""
-        expert = self.expert(paces=(0.75, 0.75))
-        self.world.begin(seed)
-        expert.reset(self.world, np.random.default_rng(seed))
-        while not until(result := self.world.advance(expert.act(self.world))):
-            assert not result.expired
+        """Runs the expert until a condition holds."""
+        results, _ = follow(self.world, self.expert(paces=(0.75, 0.75)), seed, until)
+        assert until(results[-1])
 
     def put(self, T_container_item: Matrix, seconds: float = 1.2) -> StepResult:
         """Puts the item relative to the container, with the arms at rest, and waits for success."""
-        world, task = self.world, self.task
-        task.place(
-            world.physics, task.item, task.pose(world.physics, task.container) @ T_container_item
-        )
-        result = world.advance(self.rest)
-        for _ in range(round(seconds * 50) - 1):
-            if not result.success:
-                result = world.advance(self.rest)
-        return result
+        place_at(self.world, self.task.item, self.task.container, T_container_item)
+        return stay(self.world, self.rest, seconds)
 
     def poses(self) -> tuple[Matrix, Matrix]:
-        """Returns where item and container are, (4, 4) each."""
+        """Returns the poses (4, 4) of item and container."""
         physics = self.world.physics
         return self.task.pose(physics, self.task.item), self.task.pose(physics, self.task.container)
 
@@ -64,18 +52,16 @@ class HandOvers:
         assert not self.task.inside(tipped @ T_container_item, tipped)
 
     def assert_nothing_without_a_hand_over(self, T_container_item: Matrix) -> None:
-        """Asserts that an item that was put inside is no success."""
+        """Asserts that an item in the container does not count without a hand-over."""
         self.world.begin(0)
         result = self.put(T_container_item)
         assert self.task.inside(*self.poses())
         assert (result.success, result.stage) == (False, 0)
 
     def assert_only_the_container_counts(self, inside: Matrix, beside: Matrix) -> None:
-        """Asserts that after the hand-over an item succeeds inside, unless it was put beside first.
+        """Asserts that after the hand-over an item counts inside, unless it was beside before.
 
-        Args:
-            inside: Pose (4, 4) in the container.
-            beside: On the table.
+        The poses (4, 4) are in the container's frame.
         """
         self.run(1, lambda result: result.stage == 2)
         state = self.world.physics.get_state()
@@ -90,13 +76,7 @@ class HandOvers:
     def assert_starts(
         self, lowest: ArrayLike, highest: ArrayLike, of: Callable[[Matrix, Matrix], list[float]]
     ) -> None:
-        """Asserts that starts fill a range, and that everything rests there.
-
-        Args:
-            lowest: What `of` returns at least.
-            highest: And at most.
-            of: Of the poses of item and container.
-        """
+        """Asserts that values of the poses of item and container at starts fill their range."""
         low, high = np.asarray(lowest), np.asarray(highest)
         found = []
         for seed in range(60):

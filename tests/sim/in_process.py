@@ -1,14 +1,15 @@
 """Worlds in the process of a test, for tests of results; other tests have real processes.
 
-A process costs two seconds before its first step. Here a host is the same, and what it is told and
-says goes through pickle as through a pipe; and a world that was built stays for the next evaluation
-that asks for the same.
+A process takes two seconds until its first step. Here the host is the same, commands and messages
+are pickled as for a pipe, and a world stays for the next evaluation with the same recipe.
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+from stringline.datasets.contract.contract import Array
 from stringline.sim.rollout.messages import (
     Command,
     MakeWorld,
@@ -16,7 +17,23 @@ from stringline.sim.rollout.messages import (
     RemoteTracebackError,
     WorkerFailed,
 )
+from stringline.sim.rollout.rollout import Answer, Rollout, run_episode
 from stringline.sim.rollout.world_host import WorldHost
+from stringline.sim.rollout.world_interface import Simulation
+
+
+def roll_out(
+    world: Simulation, plan: Callable[[Mapping[str, Array]], Answer], seed: int, **settings: Any
+) -> Rollout:
+    """Runs one episode with `run_episode`; `plan` answers its observations."""
+    episode = run_episode(world, seed, **settings)
+    observation = next(episode)
+    while True:
+        try:
+            observation = episode.send(plan(observation))
+        except StopIteration as end:
+            rollout: Rollout = end.value
+            return rollout
 
 
 class InProcess:
@@ -27,7 +44,7 @@ class InProcess:
 
     @contextmanager
     def open(self, make: MakeWorld, workers: int, most: int) -> Iterator["OneWorld"]:
-        """As `LocalCluster.open`, with one world however many are asked for."""
+        """As `LocalCluster.open`, with one world for any number of workers."""
         recipe = pickle.dumps(make)
         if recipe not in self._hosts:
             host = WorldHost(pickle.loads(recipe))
@@ -43,14 +60,14 @@ class OneWorld:
     """A pool and its only worker."""
 
     def __init__(self, host: WorldHost, ready: Message) -> None:
-        self._host, self._message, self._told = host, ready, list[Command]()
+        self._host, self._message, self._sent = host, ready, list[Command]()
 
     def send(self, command: Command) -> None:
-        self._told.append(pickle.loads(pickle.dumps(command)))
+        self._sent.append(pickle.loads(pickle.dumps(command)))
 
     def messages(self) -> Iterator[tuple["OneWorld", Message]]:
         while True:
             if isinstance(self._message, WorkerFailed):
                 raise self._message.error from RemoteTracebackError(self._message.trace)
             yield self, pickle.loads(pickle.dumps(self._message))
-            self._message = self._host.handle(self._told.pop())
+            self._message = self._host.handle(self._sent.pop())

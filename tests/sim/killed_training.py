@@ -25,7 +25,7 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 
 def killing(kill: str) -> None:
-    """Sees to it that this process is killed."""
+    """Makes sure that this process is killed."""
     kind, _, number = kill.partition(":")
     count = 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 Corner = tuple[float, float, float]
 
-ALOHA_PARTS = {  # In millimetres, as the collection's own files are but for those of the gripper.
+ALOHA_PARTS = {  # In millimetres, as the collection's own files, except for those of the gripper.
     "base": ((-150, -75, 0), (100, 75, 79)),
     "shoulder": ((-60, -50, -3), (60, 60, 61)),
     "upper_arm": ((-16, -50, 0), (73, 52, 321)),

@@ -1,4 +1,4 @@
-"""Collected episodes depend on their seeds alone, and collection goes on where it was stopped."""
+"""Collected episodes depend on their seeds alone, and a stopped collection continues."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ HOPELESS = replace(SMALL, time_limit_s=0.1)
 
 @dataclass(frozen=True)
 class LoadedModules:
-    """Asks a worker what it has imported."""
+    """Returns the modules that a worker has imported."""
 
     def run(self, world: Simulation) -> list[str]:
         return sorted(name for name in sys.modules if "." not in name)
@@ -98,7 +98,7 @@ def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
 
 
 def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
-    """Whatever order they are made in, and wherever they are interrupted."""
+    """For any order of attempts and any interruption."""
 
     def attempts(path: Path, together: int) -> list[int]:
         store = EpisodeStore.create(path)
@@ -116,7 +116,7 @@ def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
     )
 
 
-def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
+def test_a_recording_is_an_episode_with_the_undisturbed_targets() -> None:
     world, expert = open_recipe_world(SMALL), make_any_expert(SMALL.task, varied=False)
     plain = record_episode(world, expert, 2)
     assert isinstance(world, TaskEnvironment)
@@ -142,7 +142,7 @@ def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
     assert np.abs(difference).max() > 0.005
 
 
-def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers() -> None:
+def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() -> None:
     hinges = np.array([joint.kind == "hinge" for joint in ALOHA.joints])
     rng = np.random.default_rng(0)
     share = np.random.default_rng(0).uniform()
@@ -174,7 +174,7 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers()
         (SMALL, 0, "episodes is 0; allowed: whole numbers 1 and above"),
     ],
 )
-def test_mistakes_are_answered_before_anything_is_written(
+def test_errors_appear_before_the_first_write(
     tmp_path: Path, recipe: Recipe, episodes: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -31,7 +31,11 @@ from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
 from stringline.sim.evaluate import evaluate_checkpoint, evaluation_settings
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, EvaluationSettings
+from stringline.sim.evaluation.checkpoint_evaluation import (
+    CheckpointEvaluation,
+    EvaluationSettings,
+    RunSettings,
+)
 from stringline.sim.rollout.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +52,7 @@ QUICK = ["seeds=2", "task.time_limit_s=0.4", "execute_steps=8", "workers=1"]
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained policy that looks at small images."""
+    """An untrained policy with small images."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
         chosen += ["policy.observation_encoder.cameras=[overhead]"]
@@ -165,17 +169,19 @@ def test_from_the_command_line(
         evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "out"))
 
 
-def test_other_arms_than_it_was_trained_on_are_told(
+def test_a_warning_names_arms_that_differ_from_the_training(
     checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trained = shutil.copytree(checkpoint, tmp_path / "trained")
     description = yaml.safe_load((trained / "checkpoint.yaml").read_text())
     description["training"]["robot_models"] = ["menagerie"]
     (trained / "checkpoint.yaml").write_text(yaml.safe_dump(description))
-    CheckpointEvaluation(trained, execute_steps=8, robot_model="menagerie")
-    CheckpointEvaluation(checkpoint, execute_steps=8, robot_model="menagerie")  # It does not say.
+    for known in (trained, checkpoint):  # The latter does not name the arms of its training.
+        CheckpointEvaluation(
+            RunSettings(checkpoint=known, execute_steps=8, robot_model="menagerie")
+        )
     assert not caplog.records
-    CheckpointEvaluation(trained, execute_steps=8)
+    CheckpointEvaluation(RunSettings(checkpoint=trained, execute_steps=8))
     assert (
         f"{trained} was trained on images with robot.model=menagerie; it is evaluated with "
         f"primitives."
@@ -348,10 +354,10 @@ def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -
     assert outcomes[0] == outcomes[1]
 
 
-def test_what_is_wrong_with_a_suite_is_said_at_once(
+def test_errors_of_a_suite_appear_at_once(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
-    """Before anything is loaded or written."""
+    """Before the first file is read or written."""
     for arguments, answer in (
         (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'"),
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
@@ -412,8 +418,8 @@ def test_compares_an_evaluation_and_a_checkpoint(
         assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
-def test_names_of_what_is_compared() -> None:
-    """What tells the paths apart, and arguments of flags are no paths."""
+def test_names_of_compared_paths() -> None:
+    """The different parts of paths; arguments of flags are not paths."""
     assert compare.short_names(["runs/a/checkpoint", "./runs/b/checkpoint/"]) == ["a", "b"]
     assert compare.short_names(["runs/a", "runs/a/again"]) == ["a", "a/again"]
     assert compare.short_names(["hand_over_banana", "runs/x"]) == ["hand_over_banana", "runs/x"]
@@ -431,7 +437,7 @@ def test_names_of_what_is_compared() -> None:
     ]
 
 
-def test_a_policy_on_a_server_does_as_the_checkpoint_does(
+def test_a_policy_on_a_server_acts_as_its_checkpoint(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
     code = "from stringline.policies.serve import main; main()"

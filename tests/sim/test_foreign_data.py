@@ -29,7 +29,7 @@ SMALL = (
 def stringline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., str]]:
-    """Calls a command within this process, in a folder of its own, and returns what it said."""
+    """Calls a command within this process, in a folder of its own, and returns its output."""
     monkeypatch.chdir(tmp_path)
     worlds = InProcess()
     monkeypatch.setattr(LocalCluster, "open", worlds.open)

@@ -1,4 +1,4 @@
-"""A run that is killed and started again equals one that was left alone, to the bit."""
+"""A run that is killed and started again equals an undisturbed one, to the bit."""
 
 import os
 import random

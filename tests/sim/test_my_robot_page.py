@@ -54,7 +54,7 @@ def run(line: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder in which Python and the commands find what is written there."""
+    """An empty folder on the path of Python and of the commands."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
@@ -104,7 +104,7 @@ TASK = (
         ),
     ],
 )
-def test_a_task_that_cannot_be_imported_is_answered(
+def test_errors_of_tasks_that_cannot_be_imported(
     folder: Path, text: str, name: str, message: str
 ) -> None:
     (folder / "mine.py").write_text(text)
@@ -115,7 +115,7 @@ def test_a_task_that_cannot_be_imported_is_answered(
         sys.modules.pop("mine", None)
 
 
-def test_a_task_without_an_expert_says_how_to_give_it_one(folder: Path) -> None:
+def test_the_error_of_a_task_without_an_expert_names_the_remedy(folder: Path) -> None:
     (folder / "mine.py").write_text(f"{TASK}name = 'mine:Mine'\n")
     try:
         with pytest.raises(

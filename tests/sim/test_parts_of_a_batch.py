@@ -146,7 +146,7 @@ def test_unequal_parts_equal_the_whole(store: EpisodeStore, batch: Batch, kind: 
     policy = build_policy(
         {"_target_": f"stringline.{kind.rpartition('.')[2]}", **KINDS[kind]},
         CONTRACT,
-        Statistics.of_store(store),
+        Statistics.of_episodes(store.episodes()),
     )
     with torch.no_grad():  # The last layers start at zero, and would let no gradient through.
         for parameter in policy.parameters():

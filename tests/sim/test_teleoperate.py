@@ -84,7 +84,7 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
 
 
 def wait_for(browser: webdriver.Chrome, text: str) -> None:
-    """Waits until the page says something, in words or as a pattern."""
+    """Waits until the page has a text or matches a pattern."""
     WebDriverWait(browser, PATIENCE_S, 0.1).until(
         lambda _: re.search(text, browser.find_element(By.TAG_NAME, "body").text),
         f"the page never said {text!r}",
@@ -122,7 +122,7 @@ def drag_down(browser: webdriver.Chrome) -> None:
     mouse.move_by_offset(0, 15).move_by_offset(0, 15).release().perform()
 
 
-def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
+def test_a_visitor_moves_a_gripper_records_and_keeps(
     browser: webdriver.Chrome, command: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     """The episode is in the store, can be replayed and trained on; Ctrl-C loses the open take."""
@@ -174,7 +174,7 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
 
 
 def check(episode: StoredEpisode, height: float) -> None:
-    """The arms went where they were dragged and sent, and go the same way again."""
+    """The arms moved to their targets, and a replay is identical."""
     assert (episode.attributes.source, episode.attributes.success) == ("teleoperation", False)
     left, right = (episode.arrays[f"T_base_gripper/{arm}"] for arm in ALOHA.arms)
     assert height < HOME["left"][2, 3] - 0.02
@@ -206,7 +206,7 @@ def check(episode: StoredEpisode, height: float) -> None:
         ),
     ],
 )
-def test_mistakes_are_answered_in_one_line(
+def test_errors_are_one_line(
     arguments: list[str],
     answer: str,
     tmp_path: Path,

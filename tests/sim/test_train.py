@@ -18,13 +18,13 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
-    """Twenty episodes in which the brightness of a thing says where the hinge must go."""
+    """Twenty episodes in which the brightness of an object is the target of the hinge."""
     store = EpisodeStore.create(tmp_path_factory.mktemp("bars") / "store")
     fill(store, range(20))
     return store
 
 
-def test_it_learns_to_look(store: EpisodeStore, tmp_path: Path) -> None:
+def test_it_learns_from_images(store: EpisodeStore, tmp_path: Path) -> None:
     trainer = Trainer(
         steps=120,
         batch_size=16,
@@ -50,7 +50,9 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
         train_policy(MODEL, store, Trainer(**other), tmp_path)
 
 
-def test_a_run_does_not_go_on_in_another_arithmetic(store: EpisodeStore, tmp_path: Path) -> None:
+def test_a_run_does_not_continue_with_another_precision(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
     train_policy(MODEL, store, Trainer(**settings, precision="no"), tmp_path)
     with pytest.raises(ValueError, match=r"other settings \(trainer\)"):

@@ -36,10 +36,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     return store
 
 
-def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(
+def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
     store: EpisodeStore, tmp_path: Path
 ) -> None:
-    """SIGTERM is what a cluster sends before it takes a machine away."""
+    """A cluster sends SIGTERM before it takes a machine away."""
     output = tmp_path / "run"
     arguments = [
         f"dataset.path={store.path}",

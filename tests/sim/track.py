@@ -14,7 +14,7 @@ from stringline.datasets.contract.contract import Array
 
 @dataclass
 class Outcome:
-    """What a step led to."""
+    """The outcome of a step."""
 
     time: float
     expired: bool
@@ -32,7 +32,7 @@ class Task:
 
 @dataclass
 class Track:
-    """A point on a line, for so many control periods."""
+    """A point on a line, for a number of control periods."""
 
     steps: int = 30
     contract = CONTRACT
@@ -50,11 +50,11 @@ class Track:
         return Outcome(self.step / self.contract.control_hz, self.step >= self.steps)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 class SlowTrack(Track):
-    """The same, but so slow that somebody can come in between."""
+    """The same, but slow enough for an interruption."""
 
     def advance(self, action: NDArray[np.float64]) -> Outcome:
         time.sleep(0.01)
@@ -62,7 +62,7 @@ class SlowTrack(Track):
 
 
 class MortalTrack(Track):
-    """The same, but some episodes end the process; which, is said by `deaths`."""
+    """The same, but the episodes in `deaths` end the process."""
 
     deaths: Deaths
 

@@ -23,7 +23,7 @@ class MortalWorld(TaskEnvironment):
 
 
 def mortal_world(deaths: Deaths) -> MortalWorld:
-    """A small one."""
+    """A small world."""
     task = make_task("hand_over_banana", 50.0)
     world = MortalWorld(task, cameras=("overhead",), image_size=32, time_limit_s=0.6)
     world.deaths = deaths
@@ -31,7 +31,7 @@ def mortal_world(deaths: Deaths) -> MortalWorld:
 
 
 def world_after_meeting(folder: Path, count: int) -> TaskEnvironment:
-    """Waits for others that are being built, so that all of them have work to do."""
+    """Waits for the other worlds, so that all workers get episodes."""
     world = make_environment(
         "hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6
     )

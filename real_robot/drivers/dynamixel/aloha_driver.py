@@ -26,7 +26,6 @@ class AlohaDriver:
 
     Args:
         ports: Serial port by arm.
-        baud_rate: Baud rate of both lines.
         gripper: Relation between the gripper's servo angle and its opening.
         bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
         answer_timeout_s: Longest wait for the answers of one cycle.
@@ -82,11 +81,7 @@ class AlohaDriver:
             arm.bus.listener = listener
 
     def connect(self) -> None:
-        """Opens both ports, and checks models and settings of all servos.
-
-        Raises:
-            RobotNotReadyError: An arm has problems; it lists those of both.
-        """
+        """Opens both ports, and checks models and settings of all servos."""
         self._pair.connect()
 
     def arm(self) -> None:
@@ -121,19 +116,11 @@ class AlohaDriver:
         return []
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Reads both arms at once and returns the last known state.
-
-        Args:
-            clock: Stamps the end of the read, in seconds.
-        """
+        """Reads both arms at once and returns the last known state; `clock` stamps the end."""
         return self._pair.read(clock, torque_expected=self._torque)
 
     def write(self, command: SafeCommand) -> None:
-        """Sends targets to each arm whose port is open, unless the driver only reads.
-
-        Raises:
-            TypeError: The command was not made by the safety filter.
-        """
+        """Sends targets to each arm whose port is open, unless the driver only reads."""
         position = checked(command).position
         if self._read_only:
             return

@@ -87,10 +87,9 @@ class ArmPair:
     def read(self, clock: Callable[[], float], *, torque_expected: bool) -> ArmState:
         """Reads all arms at once and returns the last known state.
 
-        Args:
-            clock: Stamps the end of the read, in seconds. An arm without any answer keeps its
-                earlier stamp, and the state has the earliest one, so that its age is known.
-            torque_expected: Whether an arm without torque is in error.
+        `clock` stamps the end of the read, in seconds. An arm without any answer keeps its earlier
+        stamp, and the state has the earliest one, so that its age is known. If `torque_expected`,
+        an arm without torque is in error.
         """
         self._cycle(self._timeout_s, torque_expected=torque_expected)
         now = clock()

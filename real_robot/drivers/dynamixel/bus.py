@@ -24,6 +24,7 @@ BAUD_RATES = {
 }
 # Longest wait while nothing moves, enough for a busy computer; the loop has its own deadlines.
 PATIENCE_S = 0.25
+_QUIET_S = 0.005  # Without a byte for that long, all answers have arrived.
 _READ_SIZE = 4096
 # Flag of serial_struct in linux/serial.h: USB adapters do not wait for 16 ms.
 _ASYNC_LOW_LATENCY = 1 << 13
@@ -46,7 +47,6 @@ class Bus:
         baud_rate: Bits per second, one of `BAUD_RATES`.
 
     Attributes:
-        port: As given.
         lost: Whether the port is gone since it was opened.
         listener: Receives a copy of all bytes, or None.
     """
@@ -151,54 +151,47 @@ class Bus:
         self.lost = True
         return LinkLostError(errno.EIO, f"The port {self.port} is lost: {reason}")
 
-    def ask(self, ident: int, packet: bytes, timeout_s: float = PATIENCE_S) -> Packet | None:
+    def ask(self, ident: int, packet: bytes) -> Packet | None:
         """Sends a packet to a servo and returns its answer, or None without one."""
         self.send(packet)
-        answers = gather({self: (ident,)}, timeout_s)[self]
+        answers = gather({self: (ident,)}, PATIENCE_S)[self]
         if self.lost:
             raise LinkLostError(errno.EIO, f"The port {self.port} is lost")
         return answers.get(ident)
 
-    def everything(
-        self, packet: bytes, timeout_s: float = PATIENCE_S, quiet_s: float = 0.005
-    ) -> tuple[list[Packet], bool]:
-        """Sends a packet and receives all answers, until the line is quiet for `quiet_s`.
+    def everything(self, packet: bytes) -> tuple[list[Packet], bool]:
+        """Sends a packet and receives all answers, until the line is quiet.
 
-        Returns:
-            The complete answers, and whether bytes arrived without any.
+        Returns the complete answers, and whether bytes arrived without any.
         """
         self.send(packet)
         answers: list[Packet] = []
         received = 0
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + PATIENCE_S
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([self._fd], [], [], left)[0]:
                 break
             data = self._read()
             received += len(data)
             answers += _statuses(self._parser.feed(data))
-            deadline = min(deadline, time.monotonic() + quiet_s)
+            deadline = min(deadline, time.monotonic() + _QUIET_S)
         return answers, bool(received and not answers)
 
-    def read_register(
-        self, ident: int, register: Register, timeout_s: float = PATIENCE_S
-    ) -> int | None:
+    def read_register(self, ident: int, register: Register) -> int | None:
         """Returns the value of a register, or None without an answer."""
-        answer = self.ask(ident, protocol.read(ident, register.address, register.size), timeout_s)
+        answer = self.ask(ident, protocol.read(ident, register.address, register.size))
         if answer is None or len(answer.data) != register.size:
             return None
         return register.unpack(answer.data)
 
-    def write_register(
-        self, ident: int, register: Register, value: int, timeout_s: float = PATIENCE_S
-    ) -> None:
+    def write_register(self, ident: int, register: Register, value: int) -> None:
         """Writes a register and waits for the acknowledgement.
 
         Raises:
             ValueError: The servo does not answer, or refuses.
         """
         packet = protocol.write(ident, register.address, register.pack(value))
-        answer = self.ask(ident, packet, timeout_s)
+        answer = self.ask(ident, packet)
         about = f"Servo {ident} on {self.port}"
         if answer is None:
             raise ValueError(f"{about} does not answer a write of {register.name}.")
@@ -210,14 +203,9 @@ class Bus:
 def gather(
     expected: Mapping[Bus, Collection[int]], timeout_s: float
 ) -> dict[Bus, dict[int, Packet]]:
-    """Waits for answers on several buses at once.
+    """Waits for answers on several buses at once, at most `timeout_s` for all of them.
 
-    Args:
-        expected: Servos that should answer, by bus.
-        timeout_s: Longest wait for all answers together.
-
-    Returns:
-        The answers by bus and servo; a bus whose port is gone is marked `lost`.
+    Returns the answers by bus and servo; a bus whose port is gone is marked `lost`.
     """
     deadline = time.monotonic() + timeout_s
     answers: dict[Bus, dict[int, Packet]] = {bus: {} for bus in expected}
@@ -247,8 +235,7 @@ def sync_read(
 ) -> dict[Bus, dict[int, Packet]]:
     """Reads registers of several servos on several buses, after sending all requests.
 
-    Returns:
-        The answers with `size` bytes, by bus and servo.
+    Returns the answers with `size` bytes, by bus and servo.
     """
     for bus, servos in idents.items():
         with contextlib.suppress(LinkLostError):

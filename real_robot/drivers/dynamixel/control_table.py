@@ -23,14 +23,7 @@ FIRST_WITH_WATCHDOG = 38  # Version of the firmware.
 
 @dataclass(frozen=True)
 class Register:
-    """A register of a servo.
-
-    Attributes:
-        name: Name in the vendor's manual.
-        address: Address of its first byte.
-        size: Size in bytes.
-        signed: Whether it is in two's complement.
-    """
+    """A register of a servo, with its name in the vendor's manual and its size in bytes."""
 
     name: str
     address: int
@@ -38,11 +31,7 @@ class Register:
     signed: bool = False
 
     def pack(self, value: int) -> bytes:
-        """Returns the bytes of a value.
-
-        Raises:
-            OverflowError: The value is out of range.
-        """
+        """Returns the bytes of a value."""
         return value.to_bytes(self.size, "little", signed=self.signed)
 
     def unpack(self, data: bytes) -> int:
@@ -108,7 +97,6 @@ class ServoModel:
     """A kind of servo.
 
     Attributes:
-        name: Name of the model.
         number: Value of `MODEL_NUMBER`.
         torque_constant: Nm/A at the output: stall torque over stall current of the data sheet.
     """

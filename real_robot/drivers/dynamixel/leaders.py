@@ -19,7 +19,6 @@ class AlohaLeaders:
 
     Args:
         ports: Serial port by arm.
-        baud_rate: Baud rate of both lines.
         gripper: Relation between the gripper's servo angle and its opening.
         answer_timeout_s: Longest wait for the answers of one cycle.
     """

@@ -99,10 +99,7 @@ def crc16(data: bytes) -> int:
 def encode(ident: int, instruction: int, parameters: bytes = b"") -> bytes:
     """Returns the bytes of one packet.
 
-    Args:
-        ident: 0 to 252, or `BROADCAST`.
-        instruction: One of `Instruction`.
-        parameters: Parameters before stuffing; for a status packet, the error byte first.
+    Parameters are those before stuffing; in a status packet, the error byte is the first.
 
     Raises:
         ValueError: The id is out of range.
@@ -126,11 +123,6 @@ def ping(ident: int) -> bytes:
     return encode(ident, Instruction.PING)
 
 
-def reboot(ident: int) -> bytes:
-    """Returns a reboot, which clears the hardware error and turns torque off."""
-    return encode(ident, Instruction.REBOOT)
-
-
 def read(ident: int, address: int, size: int) -> bytes:
     """Returns a read of `size` bytes from `address` on."""
     return encode(
@@ -150,12 +142,7 @@ def sync_read(address: int, size: int, idents: Sequence[int]) -> bytes:
 
 
 def sync_write(address: int, values: Mapping[int, bytes]) -> bytes:
-    """Returns a write to several servos, without answers.
-
-    Args:
-        address: Address of the register.
-        values: Values of equal lengths by servo.
-    """
+    """Returns a write of values of equal lengths to several servos, without answers."""
     size = len(next(iter(values.values())))
     head = address.to_bytes(2, "little") + size.to_bytes(2, "little")
     return encode(

@@ -18,13 +18,7 @@ class Servo:
     """One servo of an arm.
 
     Attributes:
-        ident: Id on the line.
         joint: Name of its joint, without the arm.
-        model: Kind of servo.
-        drive_mode: Value of that register.
-        lower_tick: Minimum position limit.
-        upper_tick: Maximum position limit.
-        operating_mode: Value of that register.
         current_limit: Value of that register in units of 2.69 mA, or None for any value.
         master: The servo whose commands it follows by its secondary id, or None.
         alternatives: Other kinds that are accepted.

@@ -9,11 +9,9 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-
-Vector = NDArray[np.float64]
 
 _KEPT = 64
 _ROUND = 1 << 32
@@ -35,24 +33,13 @@ class Answers:
         self._usual = math.inf
 
     def begin(self, sequence: int, position: Vector) -> None:
-        """Forgets earlier answers.
-
-        Args:
-            sequence: Number of the message with which a motion begins.
-            position: Position at which the controller holds its arm.
-        """
+        """Forgets earlier answers: a motion begins with the message `sequence`, at `position`."""
         self._sent.clear()
         self._taken = _Answer(-1, sequence, position)
         self._answered = sequence
 
     def note(self, number: int, sequence: int, position: Vector) -> None:
-        """Notes an answer.
-
-        Args:
-            number: Number of the answer.
-            sequence: Number of the message that it answers.
-            position: Commanded position.
-        """
+        """Notes answer `number` to message `sequence`, and its commanded position."""
         self._sent.append(_Answer(number, sequence, position))
         self._answered = sequence
 

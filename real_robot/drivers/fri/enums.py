@@ -8,8 +8,8 @@ class SessionState(IntEnum):
 
     IDLE = 0
     MONITORING_WAIT = 1  # The connection is not good enough for commands.
-    MONITORING_READY = 2  # It is, but the application has not begun a motion with an overlay.
-    COMMANDING_WAIT = 3  # It has; the client repeats the position that the controller commands.
+    MONITORING_READY = 2  # The application has not begun a motion with an overlay.
+    COMMANDING_WAIT = 3  # The client repeats the position that the controller commands.
     COMMANDING_ACTIVE = 4  # The client's commands move the arm.
 
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.gripper import Gripper, NoGripper
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYED_RAD, Interlock
 from stringline.real_robot.drivers.fri.answers import Answers
@@ -26,8 +26,6 @@ from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
 
-Vector = NDArray[np.float64]
-
 # A controller that has been silent for that many periods has ended its session, whatever the cause.
 _LOST_AFTER = 10
 
@@ -36,12 +34,9 @@ class FriArm(KukaArm):
     """A session with one controller.
 
     Args:
-        name: Name of the arm.
         link: Its port, not open yet.
-        version: Version of FRI.
         period_s: Seconds between two answers.
         operation_modes: Modes in which it may be moved.
-        gripper: Gripper beside it, or None.
         read_only: Whether commands are discarded.
         own_clock: Whether it is answered at other times than commands are made.
 
@@ -51,7 +46,6 @@ class FriArm(KukaArm):
         fresh: Whether a message has arrived since the last read; the driver resets it.
         misses: Consecutive reads without a message; the driver counts them.
         velocity: (7,) rad/s.
-        gripper: As given, or one that does nothing.
     """
 
     def __init__(
@@ -173,13 +167,13 @@ class FriArm(KukaArm):
             )
         if self._version.echoes and not message.commanded:
             return (
-                f"{about} its messages lack the commanded position, which FRI {name} has. Is it "
-                f"2.x? Set version."
+                f"{about} its messages lack the commanded position, which FRI {name} contains. Is "
+                f"the controller's version 2.x? Set version."
             )
         if message.commanded and not self._version.echoes:
             return (
-                f"{about} its messages have the commanded position, which FRI {name} has not. Is "
-                f"it 1.x? Set version."
+                f"{about} its messages contain the commanded position, which FRI {name} lacks. Is "
+                f"the controller's version 1.x? Set version."
             )
         return ""
 
@@ -223,11 +217,9 @@ class FriArm(KukaArm):
         )
 
     def offer(self, position: Vector, opening: float) -> None:
-        """Takes the filter's command of this cycle; a command far from the last is refused.
+        """Takes the filter's command of this cycle, (7,) rad and an opening.
 
-        Args:
-            position: (7,) rad.
-            opening: Opening of the gripper.
+        A command far from the last one is refused.
         """
         if self._read_only or not _active(self.message) or not self.accepts:
             return

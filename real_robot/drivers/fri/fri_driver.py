@@ -28,7 +28,6 @@ class FriDriver(KukaDriver):
 
     Args:
         ports: `address:number` of this computer by arm, in the order of the embodiment's arms.
-        version: Version of FRI.
         controllers: Addresses of the controllers by arm; without one, that of the first message.
         operation_modes: Names of the modes in which the arms may be moved.
         **options: Arguments of `KukaDriver`. `period_s` must be the controllers' send period times
@@ -138,11 +137,7 @@ class FriDriver(KukaDriver):
         return deadline
 
     def write(self, command: SafeCommand) -> None:
-        """Answers the arms that share the clock; the others are answered in their own cycles.
-
-        Raises:
-            TypeError: The command was not made by the safety filter.
-        """
+        """Answers the arms that share the clock; the others are answered in their own cycles."""
         for arm, target in zip(self._arms, self._targets(command), strict=True):
             arm.offer(target[:JOINTS], float(target[JOINTS]))
         for arm in self._arms if self._together else self._arms[:1]:

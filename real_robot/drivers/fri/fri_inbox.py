@@ -18,7 +18,6 @@ class Inbox:
     """Decodes, checks and orders messages.
 
     Attributes:
-        broken: Number of unusable datagrams.
         stale: Number of messages that were older than one before, or duplicates.
         complaint: Error of the last unusable one.
     """

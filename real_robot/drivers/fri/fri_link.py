@@ -1,6 +1,5 @@
 """The UDP port to which one controller sends, and from which it is answered."""
 
-import contextlib
 import logging
 import socket
 
@@ -34,7 +33,6 @@ class FriLink:
         controller: Address of the controller; None: the source of the first datagram.
 
     Attributes:
-        port: As given.
         lost: Whether the network interface is gone.
         strangers: Number of datagrams from other addresses, which are dropped.
         listener: Receives a copy of all bytes, or None.
@@ -59,7 +57,7 @@ class FriLink:
         """Binds the port.
 
         Raises:
-            ValueError: It is in use, or this computer has not that address.
+            ValueError: It is in use, or this computer lacks that address.
         """
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -84,23 +82,22 @@ class FriLink:
         """Returns the controller's datagrams that have arrived, oldest first, without waiting."""
         found: list[bytes] = []
         assert self._socket is not None
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(_MOST_AT_ONCE):
-                try:
-                    data, source = self._socket.recvfrom(LONGEST_MESSAGE + 1)
-                except BlockingIOError:
-                    raise
-                except OSError as error:
-                    self._lose(error)
-                    break
-                if not self._is_controller(source[0]):
-                    self.strangers += 1
-                    continue
-                self._source = source
-                self.lost = False
-                if self.listener is not None:
-                    self.listener.received(data)
-                found.append(data)
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                data, source = self._socket.recvfrom(LONGEST_MESSAGE + 1)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._lose(error)
+                break
+            if not self._is_controller(source[0]):
+                self.strangers += 1
+                continue
+            self._source = source
+            self.lost = False
+            if self.listener is not None:
+                self.listener.received(data)
+            found.append(data)
         return found
 
     def _is_controller(self, address: str) -> bool:

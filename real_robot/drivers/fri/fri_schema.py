@@ -39,7 +39,6 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        wire_type: Wire type of the field.
         read: Decodes the content of a field.
         write: Encodes a value, without tag and length.
     """
@@ -54,9 +53,7 @@ class Field:
     """A field of a message.
 
     Attributes:
-        number: Number on the wire.
         name: Key in the dict.
-        kind: Kind of its values.
         most: Largest number of values; above one the field is a list.
         required: Whether a message without it is refused.
         packed: Whether several numbers are written under one tag; they are read either way.

@@ -12,7 +12,6 @@ class IoValue:
 
     Attributes:
         name: Name in the controller's project.
-        kind: Type of the value.
         direction: As the controller sees it: clients write outputs.
         value: A number, or 0 and 1.
     """

@@ -37,17 +37,7 @@ class Monitoring:
     Attributes:
         sequence: Number of the message in its session.
         reflected: Sequence number of the last command that reached the controller.
-        session: State of the session.
-        quality: Quality of the connection.
-        send_period_ms: Milliseconds between two messages.
         receive_multiplier: Messages for each answer.
-        joints: Number of joints of the arm.
-        safety: State of the safety controller.
-        drives: State of the drive of each joint.
-        operation: Selected operation mode.
-        control: Control mode.
-        measured: Measured positions.
-        torque: Measured torques.
         commanded: Positions that the controller follows; until 1.16.
         commanded_torque: Torques of the client's overlay.
         external_torque: Torques without those of the arm's own weight and motion.

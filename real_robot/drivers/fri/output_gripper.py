@@ -33,7 +33,7 @@ class IoGripper:
         ValueError: The settings do not fit together.
     """
 
-    output: str
+    output: str = ""
     kind: IoType = IoType.ANALOG
     feedback: str | None = None
     close_output: str | None = None
@@ -92,13 +92,7 @@ class IoGripper:
 
 
 class OutputGripper:
-    """A gripper at outputs of its arm's controller, which transports them in its messages.
-
-    Args:
-        settings: Settings of the gripper.
-        arm: Name of the arm.
-        read_only: Whether nothing may be sent.
-    """
+    """A gripper at outputs of its arm's controller, which transports them in its messages."""
 
     def __init__(self, settings: IoGripper, arm: str, *, read_only: bool) -> None:
         self._settings = settings

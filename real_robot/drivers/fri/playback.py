@@ -53,7 +53,7 @@ class Playback:
         return np.asarray(self._points[0] + self._share * (self._points[1] - self._points[0]))
 
     def give(self, position: Vector) -> None:
-        """Appends a point; during a rest, points that nobody plays are not accumulated."""
+        """Appends a point; during a rest, points that are not played are dropped."""
         if self.backlog > _FAR_BEHIND and all(
             np.array_equal(position, point) for point in list(self._points)[-2:]
         ):

@@ -54,10 +54,6 @@ def gripper_settings(
 
 def _fri_output(settings: Mapping[str, Any]) -> IoGripper:
     chosen = _known(IoGripper, FRI_OUTPUT, settings)
-    if not chosen.get("output"):
-        raise ValueError(
-            "A gripper needs the name of the controller's output that moves it: output."
-        )
     kind = str(chosen.pop("kind", IoType.ANALOG.name))
     if kind not in IoType.__members__:
         raise unknown_name("kind of output", kind, IoType.__members__)

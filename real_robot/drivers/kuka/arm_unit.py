@@ -68,10 +68,7 @@ class ArmUnit(NamedTuple):
 def state_of(units: Sequence[ArmUnit], time: float, interlocks: Collection[Interlock]) -> ArmState:
     """Returns the state of arms: controllers, then grippers that measure, count as servos.
 
-    Args:
-        units: The arms.
-        time: Arrival of the last message, seconds on the clock of the device process.
-        interlocks: Interlock of each arm.
+    `time` is the arrival of the last message, seconds on the clock of the device process.
     """
     rows = []
     for unit in units:

@@ -3,11 +3,9 @@
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.interlocks import Interlock
-
-Vector = NDArray[np.float64]
 
 JOINTS = 7
 # No axis of an LBR is faster than 180 degrees/s.
@@ -19,11 +17,9 @@ class KukaArm(ABC):
     """One arm, whose commands must be near each other. Positions are (7,) rad.
 
     Args:
-        name: Name of the arm.
         period_s: Seconds between two commands.
 
     Attributes:
-        name: As given.
         sent: Number of commands sent.
     """
 

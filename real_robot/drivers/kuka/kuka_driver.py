@@ -46,7 +46,6 @@ class KukaDriver(ABC):
         by_arm: Further settings by arm, whose names are checked.
         default_period_s: Period of the protocol.
         period_s: Seconds between two commands; None: the default.
-        grippers: Settings of grippers by arm.
         answer_timeout_s: Longest wait for a message; None: one and a half periods.
         connect_timeout_s: Longest wait for the first messages.
         arm_timeout_s: Longest wait until all arms accept commands.
@@ -247,8 +246,7 @@ class KukaDriver(ABC):
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Waits for the message that begins a cycle, or in vain, and returns the last known state.
 
-        Args:
-            clock: Stamps the end of the read, in seconds.
+        `clock` stamps the end of the read, in seconds.
         """
         clocking = self._controllers if self._together else self._controllers[:1]
         deadline = self._cycle_deadline(clocking, time.monotonic())

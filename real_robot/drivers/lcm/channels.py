@@ -52,10 +52,6 @@ def program_groups(
 ) -> dict[tuple[str, Channels], list[str]]:
     """Returns the arms of each program by its address and channels, all in the order of the arms.
 
-    Args:
-        ports: `group:port` of LCM by arm.
-        channels: Channels by arm.
-
     Raises:
         ValueError: Two programs of one group share a channel.
     """

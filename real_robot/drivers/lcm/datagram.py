@@ -28,8 +28,6 @@ class Whole(NamedTuple):
 
     Attributes:
         sequence: Number of the message at its publisher, modulo 2^32.
-        channel: Name of the channel.
-        message: Bytes of the message.
     """
 
     sequence: int
@@ -45,7 +43,6 @@ class Fragment(NamedTuple):
         size: Bytes of the whole message.
         offset: Offset of the fragment in the message.
         number: Number of the fragment, from 0.
-        total: Number of fragments.
         channel: Name of the channel, only in the first fragment.
         piece: Bytes of the fragment.
     """

@@ -56,4 +56,3 @@ SCHUNK_STATUS = LcmType(
         Member("actual_speed_mm_per_s", "double"),
     ),
 )
-TYPES = (IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY, SCHUNK_COMMAND, SCHUNK_STATUS)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.channels import Channels
@@ -21,8 +21,6 @@ from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink, LcmMessage
 from stringline.real_robot.drivers.lcm.reassembly import Source
 from stringline.real_robot.drivers.lcm.status import UNKNOWN_TIME, IiwaStatus
-
-Vector = NDArray[np.float64]
 
 _LOST_AFTER = 10  # Periods of silence.
 _GUARD_US = 300_000  # The program's own guard is 250 ms.
@@ -36,14 +34,12 @@ class DrakeProgram:
     Args:
         arms: Names of the arms, in the order of the program's robots.
         link: Link to its group, not open yet.
-        channels: Channels of the program.
         period_s: Seconds between two commands; must be that of its first robot's messages.
         transit_s: A status that arrives so soon after a command is not answered, since it may be of
             a step before it: two commands for one step would be a jump.
         read_only: Whether commands are discarded.
 
     Attributes:
-        arms: The arms.
         inbox: Its messages, decoded and ordered.
         status: The newest, or None before the first.
         pending: Whether the first robot has made a step since the last command.
@@ -103,7 +99,7 @@ class DrakeProgram:
                 arm.enter()
             elif self._foreign or not self.ready:
                 arm.let_go()
-        # Until the program knows the time, each of its messages counts as a step.
+        # Until its clock is synchronised, each message of the program counts as a step.
         if first or status.utime != last or status.utime == UNKNOWN_TIME:
             self.fresh = True
             self.pending |= not self._too_soon
@@ -129,7 +125,7 @@ class DrakeProgram:
 
     @property
     def ready(self) -> bool:
-        """Whether it has known the time for longer than its guard lasts."""
+        """Whether its clock has been synchronised for longer than its guard lasts."""
         known_since = self.inbox.ready_at
         return known_since is not None and self._utime - known_since >= _GUARD_US
 
@@ -161,15 +157,10 @@ class DrakeProgram:
         return dict.fromkeys(found, Interlock.NONE) if self._read_only else found
 
     def command(self, positions: Mapping[str, Vector]) -> list[str]:
-        """Sends the filter's command of this cycle, unless that would be unsafe.
+        """Sends the filter's command of this cycle, (7,) rad by arm, unless that would be unsafe.
 
-        The program gets one command for each of its steps, so that none runs ahead of it.
-
-        Args:
-            positions: (7,) rad, by arm.
-
-        Returns:
-            Names of the arms that were sent their command.
+        The program gets one command for each of its steps, so that none runs ahead of it. Returns
+        the names of the arms that were sent their command.
         """
         awaited = self.pending
         self.pending = False

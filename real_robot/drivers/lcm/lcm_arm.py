@@ -8,13 +8,11 @@ be among those sent lately.
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD, Interlock
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
 from stringline.real_robot.drivers.lcm.status import ArmReport
-
-Vector = NDArray[np.float64]
 
 # The controller commands a sent position within that time. drake-iiwa-driver keeps a degree from
 # the ends of the axes.
@@ -24,10 +22,6 @@ _FOLLOWED_RAD = 0.02
 
 class LcmArm(KukaArm):
     """An arm of a driver program.
-
-    Args:
-        name: Name of the arm.
-        period_s: Seconds between two commands.
 
     Attributes:
         report: The newest, or None before the first.
@@ -115,13 +109,9 @@ class LcmArm(KukaArm):
         return Interlock.STRAYED if self._strayed else Interlock.NONE
 
     def offer(self, position: Vector) -> bool:
-        """Takes the filter's command of this cycle; a command far from the last is refused.
+        """Takes the filter's command of this cycle, (7,) rad; returns whether it was accepted.
 
-        Args:
-            position: (7,) rad.
-
-        Returns:
-            Whether it was accepted; if not, the last one stays.
+        A command far from the last one is refused, and the last one stays.
         """
         if not self.in_motion or not self._is_near(position):
             return False

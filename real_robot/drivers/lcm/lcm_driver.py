@@ -153,11 +153,7 @@ class LcmDriver(KukaDriver):
         ]
 
     def write(self, command: SafeCommand) -> None:
-        """Sends targets; a gripper gets its own if its arm did.
-
-        Raises:
-            TypeError: The command was not made by the safety filter.
-        """
+        """Sends targets; a gripper gets its own if its arm did."""
         targets = dict(zip(self._ports, self._targets(command), strict=True))
         sent = [
             name

@@ -43,7 +43,7 @@ class StatusInbox:
         frozen: Number of new messages with the time of the one before.
         complaint: Error of the last unusable one.
         event: The gravest event of the program; the caller resets it.
-        ready_at: Its time when it first knew the time, microseconds, or None.
+        ready_at: First known time of its clock, microseconds, or None.
     """
 
     def __init__(self, arms: int) -> None:
@@ -84,10 +84,8 @@ class StatusInbox:
     def take(self, message: LcmMessage, *, lost: bool) -> IiwaStatus | None:
         """Returns the status in a message, or None if it is not usable.
 
-        Args:
-            message: The message.
-            lost: Whether the program was silent for so long that another source is accepted: it may
-                have been restarted.
+        If the program was `lost`, silent for so long that it may have been restarted, another
+        source is accepted.
         """
         try:
             status = IiwaStatus.of(message.payload, self._arms)

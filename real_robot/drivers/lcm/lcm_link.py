@@ -37,7 +37,6 @@ class LcmMessage(NamedTuple):
     """A received message.
 
     Attributes:
-        channel: Name of the channel.
         payload: Bytes of an encoded `LcmType`.
         source: Address and port of the publisher; `LcmLink.own` for messages of this link.
         sequence: Number of the message, counted by the publisher over all its channels, mod 2^32.
@@ -82,7 +81,6 @@ class LcmLink:
         channels: Channels to receive; None: all.
 
     Attributes:
-        address: As given.
         lost: Whether the network interface is gone.
         broken: Number of datagrams that are not LCM's.
         listener: Receives a copy of all datagrams of the channels and of those published, or None.
@@ -136,7 +134,7 @@ class LcmLink:
         """Joins the group.
 
         Raises:
-            ValueError: This computer has not that interface, or another program has the port.
+            ValueError: This computer lacks that interface, or another program has the port.
         """
         self.close()
         receiving, sending = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
@@ -218,11 +216,7 @@ class LcmLink:
         return self._channels is None or channel in self._channels
 
     def publish(self, channel: str, payload: bytes) -> bool:
-        """Sends a message to the group; returns whether it was sent.
-
-        Raises:
-            ValueError: The channel's name or the message is too long.
-        """
+        """Sends a message to the group; returns whether it was sent."""
         return all(self._send(data) for data in self._packed(channel, payload))
 
     def _packed(self, channel: str, payload: bytes) -> list[bytes]:

@@ -33,7 +33,6 @@ class Member:
     """A member of a type.
 
     Attributes:
-        name: Name in the type.
         kind: `int32_t`, `int64_t` or `double`.
         size: Name of an earlier member with the length of a row; empty for a number.
     """

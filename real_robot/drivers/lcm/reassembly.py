@@ -52,12 +52,7 @@ class Reassembly:
         self.given_up = 0
 
     def take(self, source: Source, fragment: Fragment) -> tuple[str, bytes] | None:
-        """Takes a fragment; returns channel and message if it was the last missing one.
-
-        Args:
-            source: Source of the publisher that counts the sequence.
-            fragment: The fragment.
-        """
+        """Takes a publisher's fragment; returns channel and message after the last missing one."""
         if fragment.size > self._longest:
             self.refused += 1
             return None

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
-
-Vector = NDArray[np.float64]
 
 UNKNOWN_TIME = -1
 # A position so far outside the stroke has another unit, or is of another gripper.
@@ -60,7 +58,7 @@ class ArmReport:
 
     @property
     def tells_command(self) -> bool:
-        """Whether its command is known: zeros tell nothing, unless the arm is at zero."""
+        """Whether its command is known: zeros count only if the arm is at zero."""
         return bool(self.commanded.any() or not self.measured.any())
 
 
@@ -104,9 +102,7 @@ class IiwaStatus:
 def gripper_status(payload: bytes, longest_mm: float) -> dict[str, float]:
     """Decodes a status of drake-schunk-driver.
 
-    Args:
-        payload: The encoded message.
-        longest_mm: Largest position by the settings of the gripper.
+    `longest_mm` is the largest position by the settings of the gripper.
 
     Raises:
         LcmDecodeError: It is not a status, or a value is not finite or out of range.

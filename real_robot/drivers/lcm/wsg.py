@@ -2,9 +2,8 @@
 
 That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) takes the newest command and
 publishes a status every 50 ms. It holds the last command for ever, passes NaN on, limits a target
-from above only, and repeats the last position when the gripper itself has fallen silent. At its
-start it moves the fingers to their ends and forgets their target. The checks that it lacks are
-here.
+from above only, and repeats the last position when the gripper itself does not answer. At its start
+it moves the fingers to their ends and discards their target. The checks that it lacks are here.
 """
 
 import logging
@@ -118,14 +117,7 @@ class SchunkWsg:
     Time is counted in reads, one per period, so that a world in lock-step may stand still in
     between.
 
-    Args:
-        settings: Settings of the gripper.
-        arm: Name of the arm.
-        period_s: Seconds between two reads.
-        read_only: Whether nothing may be sent.
-
     Attributes:
-        link: Link to its driver.
         broken: Number of unusable messages.
         stale: Number of messages that were older than one before, or duplicates.
         strangers: Number of messages of other publishers on its channel, which are dropped.

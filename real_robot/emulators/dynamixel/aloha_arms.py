@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX, Servo
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
 from stringline.real_robot.emulators.plants.plant import Plant
-
-Vector = NDArray[np.float64]
 
 # Effort of a servo whose joint is blocked, Nm/rad or N per opening; as of a waist in MuJoCo
 # Menagerie.
@@ -26,9 +25,7 @@ class EmulatedArms:
     """Translates between registers and the plant.
 
     Args:
-        plant: World of the servos.
         gripper: Relation between the gripper's servo angle and its opening.
-        servos: Servos of each arm.
 
     Attributes:
         lines: Serial line by arm.

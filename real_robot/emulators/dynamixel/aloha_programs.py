@@ -14,18 +14,12 @@ from stringline.real_robot.emulators.plants.plant import Plant
 from stringline.real_robot.emulators.plants.test_pattern import TestPattern
 from stringline.real_robot.emulators.program.emulated_worlds import first_order_world, task_world
 from stringline.real_robot.emulators.program.emulator_settings import AlohaSettings, LeaderSettings
-from stringline.real_robot.emulators.program.image_feed import ImageFeed
 
 
 def aloha_server(
     settings: AlohaSettings, control: socket.socket, images: socket.socket
 ) -> ServoServer:
-    """Returns the emulator of the followers.
-
-    Raises:
-        ValueError: A setting is not possible.
-        RuntimeError: OpenGL is missing.
-    """
+    """Returns the emulator of the followers."""
     plant = _world(settings, images)
     # A MuJoCo world has a process that draws; the first-order plant shows a test pattern itself.
     shown = not settings.lock_step and settings.plant != "mujoco"
@@ -35,7 +29,7 @@ def aloha_server(
         control,
         real_time=not settings.lock_step,
         capture=settings.capture,
-        feed=ImageFeed(plant, ImageServer(images)) if shown else None,
+        images=ImageServer(images) if shown else None,
     )
 
 
@@ -43,16 +37,13 @@ def leader_server(settings: LeaderSettings, control: socket.socket) -> ServoServ
     """Returns the emulator of the leaders: nine servos without torque per arm.
 
     The hand rests at the beginning of its path until an episode begins.
-
-    Raises:
-        ValueError: The file of the hand is not usable.
     """
     time, path = (
         (np.zeros(1), ALOHA.home[None])
         if settings.hand is None
         else load_hand(settings.hand, len(ALOHA.joints))
     )
-    plant = HandPlant(ALOHA, time, path, period_s=1.0 / settings.device_hz)
+    plant = HandPlant(time, path, period_s=1.0 / settings.device_hz)
     arms = EmulatedArms(plant, GRIPPER_SERVOS["interbotix_leader"], WIDOWX)
     return ServoServer(plant, arms, control, real_time=True)
 

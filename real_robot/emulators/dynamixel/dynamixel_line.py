@@ -1,6 +1,7 @@
 """A line of emulated servos with its faults."""
 
 import operator
+import struct
 from collections.abc import Iterable
 
 from stringline.datasets.contract.argument_checks import unknown_name
@@ -29,6 +30,7 @@ FAULTS = (
     "twin",
     "collide",
 )
+_RANGE = struct.Struct("<HH")  # Address and size.
 
 
 class EmulatedLine:
@@ -59,13 +61,10 @@ class EmulatedLine:
     def fault(self, kind: str, ident: int = 0) -> None:
         """Begins or ends a fault.
 
-        Args:
-            kind: `mute` and `unmute`: a servo; `corrupt` and `mend`: its checksums; `block` and
-                `free`: its joint, as an obstacle does; `hang` and `resume`: the line; `overload`:
-                a servo; `drop`: the port. A `twin` is an equal servo with the same id at a slightly
-                different position, which answers after it; twins that `collide` answer at the same
-                time.
-            ident: Id of the servo.
+        `mute` and `unmute`: the servo; `corrupt` and `mend`: its checksums; `block` and `free`: its
+        joint, as an obstacle does; `hang` and `resume`: the line; `overload`: the servo; `drop`:
+        the port. A `twin` is an equal servo with the same id at a slightly different position,
+        which answers after it; twins that `collide` answer at the same time.
 
         Raises:
             ValueError: The fault or the servo is unknown.
@@ -109,7 +108,7 @@ class EmulatedLine:
         parameters = packet.parameters
         match packet.instruction:
             case Instruction.SYNC_READ if len(parameters) >= 4:
-                address, size = (int.from_bytes(parameters[at : at + 2], "little") for at in (0, 2))
+                address, size = _RANGE.unpack_from(parameters)
                 return b"".join(self._answer_read(ident, address, size) for ident in parameters[4:])
             case Instruction.SYNC_WRITE if len(parameters) >= 4:
                 self._sync_write(parameters)
@@ -137,23 +136,14 @@ class EmulatedLine:
         parameters = packet.parameters
         match packet.instruction:
             case Instruction.PING:
-                return self._answer(
-                    ident,
-                    StatusError.NONE,
-                    servo.read(table.MODEL_NUMBER.address, 2) or b"",
-                    table.FIRMWARE,
-                )
+                known = (table.MODEL_NUMBER, table.FIRMWARE)
+                data = b"".join(register.pack(servo.get(register)) for register in known)
+                return self._answer(ident, StatusError.NONE, data)
             case Instruction.READ if len(parameters) == 4:
-                return self._answer_read(
-                    ident,
-                    int.from_bytes(parameters[:2], "little"),
-                    int.from_bytes(parameters[2:], "little"),
-                )
+                return self._answer_read(ident, *_RANGE.unpack(parameters))
             case Instruction.WRITE if len(parameters) > 2:
-                return self._answer(
-                    ident,
-                    self._write(ident, int.from_bytes(parameters[:2], "little"), parameters[2:]),
-                )
+                address = int.from_bytes(parameters[:2], "little")
+                return self._answer(ident, self._write(ident, address, parameters[2:]))
             case Instruction.REBOOT:
                 servo.reboot()
                 return self._answer(ident, StatusError.NONE)
@@ -164,20 +154,14 @@ class EmulatedLine:
         if ident not in self.servos:
             return b""
         data = self.servos[ident].read(address, size)
-        return (
-            self._answer(ident, StatusError.DATA_RANGE)
-            if data is None
-            else self._answer(ident, StatusError.NONE, data)
-        )
+        if data is None:
+            return self._answer(ident, StatusError.DATA_RANGE)
+        return self._answer(ident, StatusError.NONE, data)
 
-    def _answer(
-        self, ident: int, error: StatusError, data: bytes = b"", also: table.Register | None = None
-    ) -> bytes:
+    def _answer(self, ident: int, error: StatusError, data: bytes = b"") -> bytes:
         if ident in self._mute:
             return b""
         servo = self.servos[ident]
-        if also is not None:
-            data += also.pack(servo.get(also))
         packet = protocol.status(ident, error | (protocol.ALERT if servo.alert else 0), data)
         return packet[:-1] + bytes([packet[-1] ^ 0x55]) if ident in self._corrupt else packet
 
@@ -190,7 +174,7 @@ class EmulatedLine:
         return self.servos[ident].write(address, data)
 
     def _sync_write(self, parameters: bytes) -> None:
-        address, size = (int.from_bytes(parameters[at : at + 2], "little") for at in (0, 2))
+        address, size = _RANGE.unpack_from(parameters)
         entries = parameters[4:]
         for at in range(0, len(entries) - size, size + 1):
             if entries[at] in self.servos:

@@ -46,7 +46,6 @@ class EmulatedServo:
     """One servo with its registers, as configured for its place in an arm.
 
     Args:
-        kind: Its model and settings.
         angle: Angle of its joint when it is switched on, rad.
     """
 
@@ -111,13 +110,7 @@ class EmulatedServo:
         return table.ticks_of_angle(self._direction() * angle) + self.get(table.HOMING_OFFSET)
 
     def sense(self, angle: float, velocity: float, current: float) -> None:
-        """Measures the joint.
-
-        Args:
-            angle: rad.
-            velocity: rad/s.
-            current: A; clipped to the range of the register.
-        """
+        """Measures the joint: rad, rad/s, and A, which is clipped to the range of the register."""
         sign = self._direction()
         self.set(table.PRESENT_POSITION, self._ticks(angle))
         self.set(table.PRESENT_VELOCITY, round(sign * velocity / table.VELOCITY_UNIT_RAD_S))

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.contract import Array
 from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
+from stringline.real_robot.emulators.plants.emulated_images import ImageServer
 from stringline.real_robot.emulators.plants.plant import Plant
+from stringline.real_robot.emulators.program.capture_file import CaptureFile
 from stringline.real_robot.emulators.program.control import Served
 from stringline.real_robot.emulators.program.emulator_server import EmulatorServer
-from stringline.real_robot.emulators.program.image_feed import ImageFeed
 
 _READ_SIZE = 4096
 # A late emulator makes up for that much and skips the rest, as a real world would have gone on.
@@ -26,7 +28,6 @@ class Terminal:
     """A pseudo-terminal whose far end is a line of servos.
 
     Args:
-        line: Servos that listen.
         capture: File that records every byte of a driver, or None.
     """
 
@@ -36,7 +37,7 @@ class Terminal:
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
         self.name = os.ttyname(self._slave)
-        self._capture = None if capture is None else capture.open("wb", buffering=0)
+        self._capture = CaptureFile(capture)
 
     def fileno(self) -> int:
         """Descriptor to wait on while it is open."""
@@ -46,8 +47,7 @@ class Terminal:
         """Answers the packets that have arrived."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.master, _READ_SIZE)
-            if self._capture is not None:
-                self._capture.write(data)
+            self._capture.write(data)
             answer = self.line.receive(data)
             if answer:
                 os.write(self.master, answer)
@@ -63,21 +63,16 @@ class Terminal:
             os.close(self.master)
             os.close(self._slave)
             self.master = -1
-        if self._capture is not None:
-            self._capture.close()
-            self._capture = None
+        self._capture.close()
 
 
 class ServoServer(EmulatorServer):
     """Serves one client and any driver of Dynamixel servos.
 
     Args:
-        plant: World of the servos.
-        arms: Servos of both arms.
-        listener: Socket where the client connects.
         real_time: Whether the world advances by itself, or one period per `advance` message.
         capture: Folder for the bytes that drivers send, a file per arm, or None.
-        feed: Publishes the images of the plant; None: another process does, or nobody.
+        images: Server for the images of a plant that draws them itself, or None.
     """
 
     WRITE: ClassVar[str] = "goal"
@@ -90,11 +85,12 @@ class ServoServer(EmulatorServer):
         *,
         real_time: bool,
         capture: Path | None = None,
-        feed: ImageFeed | None = None,
+        images: ImageServer | None = None,
     ) -> None:
         self._arms = arms
         self._real_time = real_time
-        self._feed = feed
+        self._images = images
+        self._shown: dict[str, Array] = {}
         self._due = time.monotonic()
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin")
@@ -129,8 +125,9 @@ class ServoServer(EmulatorServer):
 
     def _step(self) -> None:
         self._arms.advance()
-        if self._feed is not None:
-            self._feed.look()
+        if self._images is not None and (frames := self._plant.frames()) is not self._shown:
+            self._shown = frames
+            self._images.show(frames, time.monotonic())
 
     def _begin(self, seed: int, options: Mapping[str, float]) -> None:
         self._arms.begin(seed, options)

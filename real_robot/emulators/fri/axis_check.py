@@ -9,8 +9,8 @@ from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
-from stringline.real_robot.emulators.fri.captured_datagrams import Captured, captured_in
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
+from stringline.real_robot.emulators.program.capture_file import Captured, CapturedRecords
 from stringline.real_robot.safety.limits import SafetyLimits
 
 
@@ -23,15 +23,13 @@ class FriLine:
 
     Args:
         file: File that the emulator captures; see its `--capture`.
-        version: Version of FRI.
         check: Limits of the arm's joints.
     """
 
     def __init__(self, file: Path, version: FriVersion, check: ArmCheck) -> None:
-        self._file = file
+        self._records = CapturedRecords(file)
         self._version = version
         self.check = check
-        self._at = 0
         self._period = 0
         self._run: list[tuple[float, ...]] = []
         self._begins = True
@@ -41,11 +39,7 @@ class FriLine:
 
     def take(self, sent: int) -> None:
         """Checks the commands that were added."""
-        with self._file.open("rb") as stream:
-            stream.seek(self._at)
-            data = stream.read()
-        for one in captured_in(data):
-            self._at += len(one.to_bytes())
+        for one in self._records.fresh():
             if not one.active:
                 self._check_run()
                 self._begins = True

@@ -1,9 +1,9 @@
 """One emulated controller: its messages, the commands that it accepts, and its safety stops."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -30,8 +30,6 @@ from stringline.real_robot.emulators.fri.emulated_session import ControllerSetti
 from stringline.real_robot.emulators.program.faulty_channel import KINDS, FaultyChannel
 from stringline.real_robot.ipc.array_messages import Json
 
-Vector = NDArray[np.float64]
-
 _OF_THE_ARM = ("stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load")
 EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
@@ -42,9 +40,6 @@ _EPOCH_S = 1_700_000_000
 
 class EmulatedController:
     """The controller of one arm.
-
-    Args:
-        settings: Settings of the controller.
 
     Attributes:
         target: (7,) target of the arm, rad.
@@ -111,8 +106,7 @@ class EmulatedController:
     def begin(self, position: Vector, opening: float) -> list[bytes]:
         """Moves the arm to a new world, which interrupts a motion and ends a safety stop.
 
-        Returns:
-            The messages about it, oldest first.
+        Returns the messages about it, oldest first.
         """
         was = self.state
         self._safety = SafetyState.NORMAL
@@ -131,8 +125,7 @@ class EmulatedController:
     def tick(self, *, judged: bool = True) -> list[bytes]:
         """Advances by a period and returns the datagrams that reach the client.
 
-        Args:
-            judged: Whether a missing answer counts against the connection.
+        Only if `judged`, a missing answer counts against the connection.
         """
         for data in self.back.pass_period():
             self._execute(data)
@@ -250,15 +243,12 @@ class EmulatedController:
     def fault(self, kind: str, count: int = 0) -> None:
         """Begins or ends a fault.
 
-        Args:
-            kind: A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for
-                the next messages, or with the prefix `answer_` for the next answers; `cut` and
-                `mend`: the connection; `stop` and `release`: the safety controller; `leave`: the
-                motion ends; `restart`: the application; `t1`, `t2`, `aut`: the operation mode;
-                `period`: the send period; `load`: a torque on the first axis; `neutral`: the
-                gripper's valve gets neither bit.
-            count: Number of datagrams, at least 1; milliseconds of the period, at least 1; Nm of
-                the load.
+        A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) applies to the
+        next `count` messages, or with the prefix `answer_` to the next answers. `cut` and `mend`:
+        the connection; `stop` and `release`: the safety controller; `leave`: the motion ends;
+        `restart`: the application; `t1`, `t2`, `aut`: the operation mode; `period`: the send period
+        becomes `count` ms; `load`: a torque of `count` Nm on the first axis; `neutral`: the
+        gripper's valve gets neither bit.
 
         Raises:
             ValueError: The fault is unknown.

@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
@@ -14,8 +11,6 @@ from stringline.real_robot.emulators.fri.emulated_session import ControllerSetti
 from stringline.real_robot.emulators.grippers.gripper_rig import GripperRig
 from stringline.real_robot.emulators.plants.plant import Plant
 
-Vector = NDArray[np.float64]
-
 
 class EmulatedCell:
     """Translates between controllers and the plant.
@@ -23,15 +18,10 @@ class EmulatedCell:
     Args:
         embodiment: Arms of seven revolute joints, each with or without a gripper.
         plant: World of the arms; its period must be the controllers'.
-        version: Version of FRI.
         receive_multiplier: Messages for each answer.
         restarts: Whether applications begin their motions again after an interruption.
-        rule: Rule for the quality of connections.
         gripper_rig: Grippers with a connection of their own; None: they are at the controllers'
             outputs.
-
-    Attributes:
-        controllers: By arm.
     """
 
     def __init__(

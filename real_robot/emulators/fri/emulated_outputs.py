@@ -24,9 +24,7 @@ NEUTRAL = (0.0, 0.0)
 def opening_of(outputs: Sequence[IoValue], before: float) -> float:
     """Returns the target opening, 0 to 1, by the outputs that a client has written.
 
-    Args:
-        outputs: The written outputs.
-        before: Target before; it stays without an output, or if a valve gets both bits or neither.
+    It stays at `before` without an output, or if a valve gets both bits or neither.
     """
     given = {one.name: one.value for one in outputs if math.isfinite(one.value)}
     if GRIPPER_OUTPUT in given:
@@ -49,13 +47,7 @@ def bits_of(outputs: Sequence[IoValue], before: tuple[float, ...]) -> tuple[floa
 
 
 def inputs_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[IoValue, ...]:
-    """Returns the inputs and outputs in each message of a controller.
-
-    Args:
-        measured: Opening of the gripper.
-        wanted: Target opening.
-        bits: State of the valve's bits.
-    """
+    """Returns the inputs and outputs in each message, by the measured and the wanted opening."""
     is_open = float(measured >= _AS_GOOD_AS_OPEN)
     as_wanted = float(wanted >= 0.5)
     opens, closes = bits or (as_wanted, 1.0 - as_wanted)

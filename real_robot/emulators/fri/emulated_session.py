@@ -1,15 +1,11 @@
 """The session of an emulated controller, and its application: a motion with a joint overlay."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.fri.enums import Quality, SessionState
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
-
-Vector = NDArray[np.float64]
 
 # An application waits before it begins its motion, and the controller before it follows a client.
 _READY_PERIODS = 5
@@ -21,39 +17,32 @@ class ControllerSettings:
     """Settings of a controller.
 
     Attributes:
-        version: Version of FRI.
         lower: (7,) lower axis limits, rad.
         upper: (7,) upper axis limits, rad.
         fastest: (7,) rad/s; a command that is farther from the last than this allows causes a
             safety stop.
         send_period_ms: Milliseconds between two messages.
-        receive_multiplier: Messages for each answer.
         restarts: Whether the application begins its motion again after an interruption.
-        rule: Rule for the connection's quality.
     """
 
     version: FriVersion
     lower: Vector
     upper: Vector
     fastest: Vector
-    send_period_ms: int = 10
-    receive_multiplier: int = 1
-    restarts: bool = True
-    rule: QualityRule = field(default_factory=QualityRule)
+    send_period_ms: int
+    receive_multiplier: int
+    restarts: bool
+    rule: QualityRule
 
 
 class EmulatedSession:
     """Changes its state as Sunrise does.
 
-    Args:
-        restarts: Whether the application begins its motion again after an interruption.
-
     Attributes:
-        state: State of the session.
         wants_motion: Whether the application is in its motion or about to begin it.
     """
 
-    def __init__(self, *, restarts: bool = True) -> None:
+    def __init__(self, *, restarts: bool) -> None:
         self._restarts = restarts
         self.wants_motion = True
         self.state = SessionState.MONITORING_WAIT
@@ -67,11 +56,8 @@ class EmulatedSession:
     def advance(self, quality: Quality, *, may_move: bool, follows: bool) -> None:
         """Advances by a period.
 
-        Args:
-            quality: Quality of the connection.
-            may_move: Whether the safety controller allows motion.
-            follows: Whether the client repeats the controller's position, as it must before it
-                may command.
+        `may_move`: the safety controller allows motion. `follows`: the client repeats the
+        controller's position, as it must before it may command.
         """
         self._periods += 1
         good = quality >= Quality.GOOD

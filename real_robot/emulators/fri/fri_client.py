@@ -8,7 +8,6 @@ from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripp
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.emulators.program.emulator_settings import EmulatorSettings, FriSettings
-from stringline.real_robot.ipc.array_messages import Json
 
 
 @dataclass(frozen=True)
@@ -19,36 +18,12 @@ class ControllerReport:
         periods: Messages sent.
         in_time: Number of these that were answered before the next.
         stops: Reasons for which it has stopped its arm, oldest first.
-        state: Name of the session's state.
     """
 
     periods: int
     in_time: int
     stops: tuple[str, ...]
     state: str
-
-    @staticmethod
-    def values_in(entry: Mapping[str, Json]) -> dict[str, Any]:
-        """Returns these values of an entry of a report."""
-        return {
-            "periods": int(str(entry["periods"])),
-            "in_time": int(str(entry["in_time"])),
-            "stops": _texts(entry["stops"]),
-            "state": str(entry["state"]),
-        }
-
-
-@dataclass(frozen=True)
-class GripperReport:
-    """Statistics of a gripper with a connection of its own.
-
-    Attributes:
-        heard: Messages that reached it on its channel of commands.
-        wrong: Errors in some of them.
-    """
-
-    heard: int
-    wrong: tuple[str, ...]
 
 
 class KukaEmulator(Emulator):
@@ -57,17 +32,15 @@ class KukaEmulator(Emulator):
     def reboot(self, *, patient: bool = False) -> None:
         """Switches all controllers off and on.
 
-        In lock-step sessions come up by themselves again, until the next episode.
-
-        Args:
-            patient: In lock-step over FRI, whether controllers advance only by `nudge`.
+        In lock-step sessions come up by themselves again, until the next episode; over FRI, if
+        `patient`, controllers advance only by `nudge`.
         """
         self._request({"operation": "reboot", "patient": patient})
 
-    def _reports(self, kind: str) -> dict[str, dict[str, Json]]:
-        found = self._request({"operation": "report"})[0][kind]
-        assert isinstance(found, dict)
-        return {arm: entry for arm, entry in found.items() if isinstance(entry, dict)}
+    def _reports(self) -> dict[str, dict[str, Any]]:
+        """Returns the fields of the report of each arm since it was switched on."""
+        found: Any = self._request({"operation": "report"})[0]["report"]
+        return {arm: {**entry, "stops": tuple(entry["stops"])} for arm, entry in found.items()}
 
 
 class FriEmulator(KukaEmulator):
@@ -103,18 +76,4 @@ class FriEmulator(KukaEmulator):
 
     def report(self) -> dict[str, ControllerReport]:
         """Returns the statistics of each controller since it was switched on, by arm."""
-        return {
-            arm: ControllerReport(**ControllerReport.values_in(entry))
-            for arm, entry in self._reports("report").items()
-        }
-
-    def gripper_report(self) -> dict[str, GripperReport]:
-        """Returns the statistics of each gripper with a connection of its own, by arm."""
-        return {
-            arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"]))
-            for arm, entry in self._reports("grippers").items()
-        }
-
-
-def _texts(found: Json) -> tuple[str, ...]:
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+        return {arm: ControllerReport(**entry) for arm, entry in self._reports().items()}

@@ -7,18 +7,13 @@ from stringline.real_robot.emulators.fri.connection_quality import QualityRule
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.fri.fri_server import FriServer
 from stringline.real_robot.emulators.grippers.gripper_rig import gripper_rig_of
+from stringline.real_robot.emulators.program.control import free_udp_ports
 from stringline.real_robot.emulators.program.emulated_worlds import kuka_world
 from stringline.real_robot.emulators.program.emulator_settings import FriSettings
-from stringline.real_robot.emulators.program.free_ports import free_udp_ports
 
 
 def fri_server(settings: FriSettings, control: socket.socket, images: socket.socket) -> FriServer:
-    """Returns the emulator.
-
-    Raises:
-        ValueError: A setting is not possible.
-        RuntimeError: OpenGL is missing.
-    """
+    """Returns the emulator."""
     embodiment, plant = kuka_world(settings, images)
     cell = EmulatedCell(
         embodiment,

@@ -10,10 +10,10 @@ from typing import ClassVar
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
-from stringline.real_robot.emulators.fri.captured_datagrams import Captured
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.fri.kuka_server import KukaServer
+from stringline.real_robot.emulators.program.capture_file import Captured, CaptureFile
 from stringline.real_robot.emulators.program.control import Served
 from stringline.real_robot.ipc.array_messages import Header
 
@@ -27,7 +27,6 @@ class Connection:
     """The connection of one controller to its client.
 
     Args:
-        controller: Controller that sends.
         port: UDP port of the client, on this computer.
         capture: File that records every datagram of the client, or None.
 
@@ -44,7 +43,7 @@ class Connection:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setblocking(False)
         self.socket.bind((_LOOPBACK, 0))
-        self._capture = None if capture is None else capture.open("wb", buffering=0)
+        self._capture = CaptureFile(capture)
         self._sent_at = 0.0
 
     def fileno(self) -> int:
@@ -56,9 +55,7 @@ class Connection:
         self.serve()
         self.controller = controller
         self.periods = 0
-        if self._capture is not None:
-            self._capture.seek(0)
-            self._capture.truncate()
+        self._capture.clear()
 
     def serve(self) -> None:
         """Receives the client's datagrams."""
@@ -67,8 +64,7 @@ class Connection:
                 data = self.socket.recv(LONGEST_MESSAGE + 1)
                 active = self.controller.state is SessionState.COMMANDING_ACTIVE
                 taken = self.controller.receive(data)
-                if self._capture is not None:
-                    self._capture.write(Captured(self.periods, active, taken, data).to_bytes())
+                self._capture.write(Captured(self.periods, active, data, taken).to_bytes())
 
     def tick(self, *, judged: bool = True) -> None:
         """Advances by a period."""
@@ -91,19 +87,14 @@ class Connection:
     def close(self) -> None:
         """Closes the socket."""
         self.socket.close()
-        if self._capture is not None:
-            self._capture.close()
+        self._capture.close()
 
 
 class FriServer(KukaServer):
     """Serves one client and the FRI clients of the controllers.
 
     Args:
-        cell: World with its controllers.
         ports: UDP ports of the drivers, by arm.
-        listener: Socket where the client connects.
-        real_time: As of `KukaServer`.
-        phase: As of `KukaServer`.
         capture: Folder for the datagrams of drivers, a file per arm, or None.
     """
 

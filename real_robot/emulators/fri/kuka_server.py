@@ -25,8 +25,6 @@ class KukaServer(EmulatorServer):
     """Serves one client and the drivers of controllers until the client leaves.
 
     Args:
-        cell: World with its controllers.
-        listener: Socket where the client connects.
         real_time: Whether time advances by itself. In lock-step, sessions come up by themselves,
             and from the first episode on there is one period per `advance` message.
         phase: Share of a period by which each controller is behind the one before it; they have no

@@ -22,6 +22,7 @@ EVENTS = ("cut", "mend", "jam", "free", "nan", "restart")
 FAULTS = (*KINDS, *EVENTS)
 
 _TASK_S = 0.05
+_STROKE_MM = 110.0  # From closed to open.
 _STRONGEST_N = 120.0
 _MOVING_MM_S = 5.0
 _EPOCH_US = 1_700_000_000_000_000
@@ -32,17 +33,12 @@ _WORLD_US = 10_000_000_000
 class EmulatedWsg:
     """One gripper with its driver.
 
-    Args:
-        period_s: Seconds between two ticks.
-        stroke_mm: Distance from closed to open.
-
     Attributes:
         out: Channel of its status.
         wrong: Number of impossible commands by their error.
     """
 
-    def __init__(self, *, period_s: float, stroke_mm: float = 110.0) -> None:
-        self._stroke_mm = stroke_mm
+    def __init__(self, *, period_s: float) -> None:
         self._period_s = period_s
         self._ticks_per_task = max(1, round(_TASK_S / period_s))
         self.out = FaultyChannel()
@@ -69,19 +65,13 @@ class EmulatedWsg:
         target_mm = (
             self._position_mm if self._jammed or math.isnan(self._target_mm) else self._target_mm
         )
-        return min(max(target_mm / self._stroke_mm, 0.0), 1.0)
+        return min(max(target_mm / _STROKE_MM, 0.0), 1.0)
 
     def sense(self, opening: float, speed: float, force: float) -> None:
-        """Measures the fingers.
-
-        Args:
-            opening: Opening of the fingers.
-            speed: Openings/s.
-            force: N.
-        """
+        """Measures the fingers: opening, openings/s and N."""
         # Unlike the stops of a gripper, those of the world yield to the weight of an arm.
-        self._position_mm = min(max(opening, 0.0), 1.0) * self._stroke_mm
-        self._speed_mm_s = speed * self._stroke_mm
+        self._position_mm = min(max(opening, 0.0), 1.0) * _STROKE_MM
+        self._speed_mm_s = speed * _STROKE_MM
         # The gripper estimates it from a current, which is small while the fingers move.
         self._force = 0.0 if abs(self._speed_mm_s) > _MOVING_MM_S else min(abs(force), _STRONGEST_N)
 
@@ -97,7 +87,7 @@ class EmulatedWsg:
             return
         self._command = (float(str(found["target_position_mm"])), abs(float(str(found["force"]))))
         position_mm, force = self._command
-        self.wrong["a position out of range"] += not 0 <= position_mm <= self._stroke_mm
+        self.wrong["a position out of range"] += not 0 <= position_mm <= _STROKE_MM
         self.wrong["a force out of range"] += not force <= _STRONGEST_N
 
     def tick(self) -> list[bytes]:
@@ -105,7 +95,7 @@ class EmulatedWsg:
         self._ticks += 1
         if self._homing:
             self._homing -= 1
-            self._target_mm = self._stroke_mm if self._homing else math.nan
+            self._target_mm = _STROKE_MM if self._homing else math.nan
             return []
         if self._ticks % self._ticks_per_task:
             return []
@@ -119,7 +109,7 @@ class EmulatedWsg:
 
     def _execute(self, position_mm: float, force: float) -> None:
         # NaN passes, as in C++'s `std::min`.
-        position_mm = self._stroke_mm if position_mm > self._stroke_mm else position_mm
+        position_mm = _STROKE_MM if position_mm > _STROKE_MM else position_mm
         force = _STRONGEST_N if force > _STRONGEST_N else force
         turned = (
             position_mm > self._position_mm > self._executing_mm
@@ -143,12 +133,10 @@ class EmulatedWsg:
     def fault(self, kind: str, count: int = 0) -> None:
         """Begins or ends a fault.
 
-        Args:
-            kind: A fault of the next statuses (`drop`, `late`, `duplicate`, `reorder`, `corrupt`,
-                `nan`); `cut` and `mend`: the connection; `jam` and `free`: the fingers; `restart`:
-                its driver, which is silent until it has opened the fingers, and then publishes
-                from another port.
-            count: Number of statuses, or of periods until it publishes again, at least 1.
+        `drop`, `late`, `duplicate`, `reorder`, `corrupt` and `nan` apply to the next `count`
+        statuses. `cut` and `mend`: the connection; `jam` and `free`: the fingers; `restart`: its
+        driver, which is silent for `count` periods, until it has opened the fingers, and then
+        publishes from another port.
 
         Raises:
             ValueError: The fault is unknown.
@@ -170,6 +158,6 @@ class EmulatedWsg:
                 raise unknown_name("fault of a gripper", kind, FAULTS)
 
     def report(self) -> dict[str, Json]:
-        """Returns the statistics of `GripperReport`."""
+        """Returns the number of commands that reached it, and the errors in some of them."""
         wrong: list[Json] = [f"{what} ({count})" for what, count in self.wrong.items() if count]
         return {"heard": self._heard, "wrong": wrong}

@@ -15,15 +15,7 @@ class GripperRig:
     """Grippers in one multicast group, beside emulated arms.
 
     Args:
-        arms: Names of the arms with a gripper.
         settings: Addresses and channels, as the drivers at the other end have them.
-        period_s: Seconds between two ticks.
-
-    Attributes:
-        grippers: By arm.
-
-    Raises:
-        ValueError: The group cannot be joined.
     """
 
     def __init__(self, arms: tuple[str, ...], settings: WsgGripper, *, period_s: float) -> None:
@@ -97,16 +89,7 @@ class GripperRig:
 def gripper_rig_of(
     settings: KukaSettings, arms: tuple[str, ...], period_s: float
 ) -> GripperRig | None:
-    """Returns the grippers of an emulator, connected; None if they belong to the controllers.
-
-    Args:
-        settings: Settings of the emulator.
-        arms: Names of the arms with a gripper.
-        period_s: Period of the world.
-
-    Raises:
-        ValueError: Such grippers are not possible.
-    """
+    """Returns the grippers of an emulator, connected; None if they belong to the controllers."""
     if settings.gripper != WSG_LCM:
         return None
     wsg = {

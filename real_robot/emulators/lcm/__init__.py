@@ -1,1 +1,1 @@
-"""Emulated KUKA arms behind an emulated drake-iiwa-driver, which speaks LCM."""
+"""Emulated KUKA arms behind an emulated drake-iiwa-driver, over LCM."""

@@ -1,7 +1,6 @@
 """One emulated drake-iiwa-driver in its multicast group, and other programs that interfere."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from stringline.datasets.contract.argument_checks import unknown_name
@@ -11,9 +10,10 @@ from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.emulators.fri.controller import EVENTS as CONTROLLER_EVENTS
 from stringline.real_robot.emulators.fri.controller import EmulatedController
-from stringline.real_robot.emulators.lcm.command_check import CapturedCommand
-from stringline.real_robot.emulators.lcm.emulated_program import EmulatedProgram, ProgramSettings
+from stringline.real_robot.emulators.lcm.emulated_program import EmulatedProgram
 from stringline.real_robot.emulators.lcm.status_faults import STATUS_FAULTS, StatusFaults
+from stringline.real_robot.emulators.program.capture_file import Captured, CaptureFile
+from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.emulators.program.faulty_channel import KINDS, FaultyChannel
 from stringline.real_robot.ipc.array_messages import Json
 
@@ -52,48 +52,31 @@ class FaultyLink(LcmLink):
             super()._send(data)
 
 
-@dataclass(frozen=True, eq=False)
-class Endpoint:
-    """Address of a driver program.
-
-    Attributes:
-        address: `group:port` of LCM.
-        channels: Channels of the program.
-        capture: File that records the commands that reach the program, or None.
-    """
-
-    address: str
-    channels: Channels
-    capture: Path | None = None
-
-
 class DriverProgramEmulator:
     """The program with its connections.
 
     Args:
         controllers: Controllers of its arms, in its order.
-        endpoint: Its address.
-        settings: Options of the program.
+        address: `group:port` of LCM.
+        capture: File that records the commands that reach the program, or None.
 
     Attributes:
-        arms: Names.
-        address: `group:port` of LCM.
-        program: The program.
         received: Commands of the client in this episode.
     """
 
     def __init__(
         self,
         controllers: Mapping[str, EmulatedController],
-        endpoint: Endpoint,
-        settings: ProgramSettings,
+        address: str,
+        channels: Channels,
+        settings: LcmSettings,
+        capture: Path | None,
     ) -> None:
         self.arms = tuple(controllers)
-        self.address = endpoint.address
-        self._channels = endpoint.channels
+        self.address = address
+        self._channels = channels
         self._settings = settings
-        capture = endpoint.capture
-        self._capture = None if capture is None else capture.open("wb", buffering=0)
+        self._capture = CaptureFile(capture)
         self._others = LcmLink(self.address, channels=frozenset())
         self._others.open()
         self._link = FaultyLink(self.address, channels=frozenset({self._channels.command}))
@@ -110,9 +93,7 @@ class DriverProgramEmulator:
         self.received = self._periods = self._asked = self._in_time = 0
         self._answered = False
         self._foreign = self._twin = 0
-        if self._capture is not None:
-            self._capture.seek(0)
-            self._capture.truncate()
+        self._capture.clear()
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
@@ -125,8 +106,8 @@ class DriverProgramEmulator:
         self.received = 0
         # The gap shows readers of the capture that commands begin again.
         self._periods += 2
-        if self._capture is not None and self._capture.tell():
-            self._capture.write(CapturedCommand(self._periods, False, b"").to_bytes())
+        if not self._capture.empty:
+            self._capture.write(Captured(self._periods, False, b"").to_bytes())
 
     def serve(self) -> None:
         """Receives the commands that have arrived."""
@@ -141,9 +122,8 @@ class DriverProgramEmulator:
 
     def _take(self, payload: bytes) -> None:
         """Passes a command on to the program."""
-        if self._capture is not None:
-            passed_on = any(self._passed_on(arm) for arm in self.arms)
-            self._capture.write(CapturedCommand(self._periods, passed_on, payload).to_bytes())
+        passed_on = any(self._passed_on(arm) for arm in self.arms)
+        self._capture.write(Captured(self._periods, passed_on, payload).to_bytes())
         self.program.receive(payload)
 
     def _passed_on(self, arm: str) -> bool:
@@ -153,10 +133,8 @@ class DriverProgramEmulator:
     def tick(self, arms: tuple[str, ...], host_us: int | None, *, counted: bool) -> None:
         """Advances by a period of some of its arms, and publishes the status.
 
-        Args:
-            arms: Arms whose controllers send their messages.
-            host_us: As in `EmulatedProgram.step`.
-            counted: Whether a period without a new command counts as not answered in time.
+        If `counted`, a period without a new command counts as not answered in time. `host_us` is
+        that of `EmulatedProgram.step`.
         """
         self.serve()
         for late in self._commands.pass_period():
@@ -201,16 +179,12 @@ class DriverProgramEmulator:
     def fault(self, arm: str, kind: str, count: int) -> None:
         """Begins or ends a fault.
 
-        Args:
-            arm: Name of the arm, for a fault of its controller.
-            kind: A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for
-                the next datagrams, or with the prefix `command_` for the next commands; `cut` and
-                `mend`: the connection; a fault of the next statuses (`freeze`, `backwards`, `nan`,
-                `joints`, `push`, `zeros`); for the next periods, `foreign` commands, or a `twin`
-                that publishes the same statuses; `crash` and `revive`: the program; or a fault of
-                an FRI controller: `stop`, `release`, `leave`, `restart`, `t1`, `t2`, `aut`,
-                `period`, `load`.
-            count: Number of datagrams, statuses or periods, at least 1; or as for a controller.
+        A fault of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) applies to the
+        next `count` datagrams, or with the prefix `command_` to the next commands; `freeze`,
+        `backwards`, `nan`, `joints`, `push` and `zeros` to the next statuses. For the next periods
+        there are `foreign` commands, or a `twin` that publishes the same statuses. `cut` and
+        `mend`: the connection; `crash` and `revive`: the program. Others are those of an FRI
+        controller.
 
         Raises:
             ValueError: The fault is unknown.
@@ -254,5 +228,4 @@ class DriverProgramEmulator:
         """Leaves the group."""
         self._link.close()
         self._others.close()
-        if self._capture is not None:
-            self._capture.close()
+        self._capture.close()

@@ -22,6 +22,7 @@ from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS_TELEMETRY
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.emulators.fri.controller import EmulatedController
+from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 
 VERSION = version_of("1.15")
 
@@ -41,21 +42,6 @@ _ROWS = (
     "joint_torque_commanded",
     "joint_torque_external",
 )
-
-
-@dataclass(frozen=True)
-class ProgramSettings:
-    """Options of a program.
-
-    Attributes:
-        clock_samples: Steps until it knows the time.
-        guard_s: Seconds after its first status in which no command may arrive.
-        restart_fri: Whether an arm whose motion begins a second time may be commanded.
-    """
-
-    clock_samples: int = 200
-    guard_s: float = 0.25
-    restart_fri: bool = False
 
 
 class ClockFilter:
@@ -107,14 +93,13 @@ class EmulatedProgram:
 
     Args:
         controllers: Controllers of its arms, in its order.
-        settings: Options of the program.
 
     Attributes:
         ended: Reason for which it has ended itself; empty while it runs.
     """
 
     def __init__(
-        self, controllers: Mapping[str, EmulatedController], settings: ProgramSettings
+        self, controllers: Mapping[str, EmulatedController], settings: LcmSettings
     ) -> None:
         self._settings = settings
         self._robots = {arm: _Robot(controller) for arm, controller in controllers.items()}
@@ -155,12 +140,9 @@ class EmulatedProgram:
             self._command = row
 
     def step(self, arm: str, data: bytes, host_us: int | None) -> None:
-        """Takes a message of an arm's controller, and answers it.
+        """Takes an encoded message of an arm's controller, and answers it.
 
-        Args:
-            arm: Name of the arm.
-            data: The encoded message.
-            host_us: Time of the host, microseconds; None: that of the controller.
+        `host_us` is the time of the host, microseconds; None: that of the controller.
         """
         if self.ended:
             return

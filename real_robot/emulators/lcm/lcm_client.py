@@ -50,11 +50,4 @@ class LcmEmulator(KukaEmulator):
 
     def report(self) -> dict[str, ProgramReport]:
         """Returns the statistics of each arm since it was switched on."""
-        return {
-            arm: ProgramReport(
-                **ControllerReport.values_in(entry),
-                ended=str(entry["ended"]),
-                inhibited=bool(entry["inhibited"]),
-            )
-            for arm, entry in self._reports("report").items()
-        }
+        return {arm: ProgramReport(**entry) for arm, entry in self._reports().items()}

@@ -7,21 +7,16 @@ from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, group_of
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.grippers.gripper_rig import gripper_rig_of
-from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator, Endpoint
-from stringline.real_robot.emulators.lcm.emulated_program import VERSION, ProgramSettings
+from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator
+from stringline.real_robot.emulators.lcm.emulated_program import VERSION
 from stringline.real_robot.emulators.lcm.lcm_server import LcmServer
+from stringline.real_robot.emulators.program.control import free_udp_ports
 from stringline.real_robot.emulators.program.emulated_worlds import kuka_world
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
-from stringline.real_robot.emulators.program.free_ports import free_udp_ports
 
 
 def lcm_server(settings: LcmSettings, control: socket.socket, images: socket.socket) -> LcmServer:
-    """Returns the emulator.
-
-    Raises:
-        ValueError: A setting is not possible.
-        RuntimeError: OpenGL is missing.
-    """
+    """Returns the emulator."""
     address = settings.address or f"{group_of(DEFAULT_ADDRESS)[0]}:{free_udp_ports(1)[0]}"
     group_of(address)
     embodiment, plant = kuka_world(settings, images)
@@ -56,13 +51,12 @@ def _programs(
             f"--prefixes {settings.prefixes!r} is not one for all of {', '.join(arms)}, or one "
             f"for each."
         )
-    options = ProgramSettings(settings.clock_samples, settings.guard_s, settings.restart_fri)
     found = []
     for index, prefix in enumerate(prefixes):
         own = arms if len(prefixes) == 1 else arms[index : index + 1]
         capture = None if settings.capture is None else settings.capture / f"{prefix}.bin"
-        endpoint = Endpoint(address, channels_of(prefix), capture)
+        controllers = {arm: cell.controllers[arm] for arm in own}
         found.append(
-            DriverProgramEmulator({arm: cell.controllers[arm] for arm in own}, endpoint, options)
+            DriverProgramEmulator(controllers, address, channels_of(prefix), settings, capture)
         )
     return found

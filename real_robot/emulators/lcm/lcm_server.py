@@ -20,11 +20,7 @@ class LcmServer(KukaServer):
     """Serves one client and the drivers.
 
     Args:
-        cell: World with its controllers.
         programs: Driver programs of the arms, each arm in one of them.
-        listener: Socket where the client connects.
-        real_time: As of `KukaServer`.
-        phase: As of `KukaServer`.
     """
 
     WRITE: ClassVar[str] = "command"

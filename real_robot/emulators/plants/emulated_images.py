@@ -33,11 +33,9 @@ class ImageServer:
         threading.Thread(target=self._accept, name="stringline images", daemon=True).start()
 
     def show(self, frames: Mapping[str, Array], captured: float) -> None:
-        """Takes the images of all cameras.
+        """Takes the images of all cameras, by the keys of the contract.
 
-        Args:
-            frames: Images by the keys of the contract.
-            captured: Time of the images, seconds of the host's monotonic clock.
+        `captured` is their time, seconds of the host's monotonic clock.
         """
         stamped = {
             key: np.asarray(captured) if key.startswith("time/") else value

@@ -19,12 +19,7 @@ def write_expert_hand(
 ) -> None:
     """Runs the expert of a task, which takes some seconds, and writes the path of its actions.
 
-    Args:
-        file: File of the path; see `save_hand`.
-        task: Name of the task.
-        seed: Seed of the world that the arms will meet.
-        options: Options of the task.
-        time_limit_s: Longest duration of the path.
+    The world of that seed is the one that the arms will meet. See `save_hand` for the file.
 
     Raises:
         ValueError: The task has no expert, or the expert fails in that world.

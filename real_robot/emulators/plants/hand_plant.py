@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.embodiment import Embodiment
-
-Vector = NDArray[np.float64]
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.real_robot.emulators.plants.plant import outcome_without_success
 
 
 def save_hand(path: Path, time: Vector, position: Vector) -> None:
@@ -43,20 +41,11 @@ class HandPlant:
     """Joints held by a hand: at the beginning of the path until an episode begins, then along it.
 
     Args:
-        embodiment: Embodiment of the joints.
         time: (T,) seconds of the path, from 0.
         position: (T, J) positions.
-        period_s: Seconds per step.
     """
 
-    def __init__(
-        self, embodiment: Embodiment, time: Vector, position: Vector, *, period_s: float = 0.01
-    ) -> None:
-        if position.shape != (len(time), len(embodiment.joints)):
-            raise ValueError(
-                f"A path of {len(time)} times and positions {position.shape} does not fit "
-                f"{embodiment.name}."
-            )
+    def __init__(self, time: Vector, position: Vector, *, period_s: float = 0.01) -> None:
         self._time = time
         self._path = position
         self.period_s = period_s
@@ -91,13 +80,7 @@ class HandPlant:
     def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns an outcome without success; the episode expires at the end of the path."""
         time = self._steps * self.period_s
-        return {
-            "success": False,
-            "stage": 0,
-            "stage_name": "start",
-            "time": time,
-            "expired": time >= float(self._time[-1]),
-        }
+        return outcome_without_success(time, expired=time >= float(self._time[-1]))
 
     def close(self) -> None:
         """Does nothing."""

@@ -68,12 +68,8 @@ class ImageProcess:
     def begin(self, seed: int, options: Mapping[str, float], state: NDArray[np.float64]) -> None:
         """Begins the episode of that seed, and waits for its first image.
 
-        So no camera sees the world before.
-
-        Args:
-            seed: Seed of the episode, which determines the appearance of the world.
-            options: Options of the task.
-            state: Initial state of the world; see `TaskEnvironment.snapshot`.
+        So no camera sees the world before. `state` is the initial one; see
+        `TaskEnvironment.snapshot`.
         """
         values: dict[str, Json] = dict(options)
         with self._unless_gone():
@@ -84,12 +80,7 @@ class ImageProcess:
             self._take_answer()
 
     def look(self, state: NDArray[np.float64], seconds: float) -> None:
-        """Draws the world, unless the image before is not finished.
-
-        Args:
-            state: State of the world.
-            seconds: Time in the episode.
-        """
+        """Draws the world at a time of the episode, unless the image before is not finished."""
         with self._unless_gone():
             if self._busy and select.select([self._socket], [], [], 0.0)[0]:
                 self._take_answer()

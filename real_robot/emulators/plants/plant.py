@@ -4,20 +4,23 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.emulators.plants.test_pattern import TestPattern
 
-Vector = NDArray[np.float64]
-
+_TIME_CONSTANT_S = 0.05  # In which a joint covers 63 % of the way.
 _FROM_CAMERAS = ("rgb/", "depth/", "intrinsics/", "time/")
 
 
 def from_cameras(seen: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the parts of an observation that real cameras measure; their poses are not."""
     return {key: value for key, value in seen.items() if key.startswith(_FROM_CAMERAS)}
+
+
+def outcome_without_success(time: float, *, expired: bool) -> dict[str, bool | int | float | str]:
+    """Returns the outcome of a world without a task; `time` in seconds."""
+    return {"success": False, "stage": 0, "stage_name": "start", "time": time, "expired": expired}
 
 
 class Plant(Protocol):
@@ -57,11 +60,7 @@ class FirstOrderPlant:
     """Joints that approach their targets exponentially, without contact and gravity.
 
     Args:
-        embodiment: Embodiment of the arms.
-        period_s: Seconds per step.
-        time_constant_s: Seconds in which a joint covers 63 % of the way.
         time_limit_s: Seconds until an episode expires.
-        pattern: Images of its cameras, or None.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class FirstOrderPlant:
         embodiment: Embodiment,
         *,
         period_s: float = 0.01,
-        time_constant_s: float = 0.05,
         time_limit_s: float = 15.0,
         pattern: TestPattern | None = None,
     ) -> None:
@@ -77,7 +75,7 @@ class FirstOrderPlant:
         self._home = embodiment.home
         self.period_s = period_s
         self._time_limit_s = time_limit_s
-        self._share = 1 - np.exp(-period_s / time_constant_s)
+        self._share = 1 - np.exp(-period_s / _TIME_CONSTANT_S)
         self._position = self._home.copy()
         self._velocity = np.zeros_like(self._home)
         self._steps = 0
@@ -108,13 +106,7 @@ class FirstOrderPlant:
     def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns an outcome without success."""
         time = self._steps * self.period_s
-        return {
-            "success": False,
-            "stage": 0,
-            "stage_name": "start",
-            "time": time,
-            "expired": time >= self._time_limit_s - 1e-9,
-        }
+        return outcome_without_success(time, expired=time >= self._time_limit_s - 1e-9)
 
     def close(self) -> None:
         """Does nothing."""

@@ -4,36 +4,21 @@ import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.emulators.plants.image_process import ImageProcess
 from stringline.real_robot.emulators.plants.plant import from_cameras
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
-
-Vector = NDArray[np.float64]
 
 
 class TaskPlant:
     """A MuJoCo world that is driven by servo goals instead of actions.
 
     Args:
-        task: Name of the task.
-        cameras: Names of the cameras.
         image_size: Rows and columns of the images.
-        device_hz: Periods per second.
-        frame_hz: Images per second.
-        time_limit_s: Seconds until an episode expires.
-        robot_model: Model that the arms are drawn with.
         images: Listening socket of camera processes, for which another process draws in real time;
             None: images are drawn as the world advances, and `frames` returns them.
-
-    Raises:
-        ValueError: The task, a camera or the robot model is unknown.
-        RuntimeError: OpenGL is missing.
     """
 
     def __init__(
@@ -70,8 +55,8 @@ class TaskPlant:
     @property
     def embodiment(self) -> Embodiment:
         """The embodiment of the task."""
-        body: Embodiment = self._world.task.robot.embodiment
-        return body
+        embodiment: Embodiment = self._world.task.robot.embodiment
+        return embodiment
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
         """Begins the episode of a seed, with options of the task."""

@@ -17,7 +17,6 @@ class TestPattern:
     blue.
 
     Args:
-        cameras: Names of the cameras.
         size: Rows and columns of the images.
         hz: Images per second.
     """

@@ -42,13 +42,11 @@ class ArmCheck:
         self.beyond = -np.inf
 
     def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
-        """Checks further goals.
+        """Checks further goals (T, n).
 
-        Args:
-            goals: (T, n).
-            begins: Whether an episode begins with them, at rest.
-            departed: Whether its first goal may already be a step away from its beginning. That
-                step is unknown, so the next change may be larger by one step.
+        `begins`: an episode begins with them, at rest. `departed`: its first goal may already be a
+        step away from its beginning. That step is unknown, so the next change may be larger by one
+        step.
         """
         if not len(goals):
             return

@@ -7,15 +7,13 @@ tick longer than velocity allows, and the change of steps two ticks larger than 
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
 from stringline.real_robot.safety.limits import SafetyLimits
-
-Vector = NDArray[np.float64]
 
 JOINTS = 7  # Joints of an arm, the gripper last.
 _OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
@@ -25,13 +23,8 @@ _HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.
 _ENTRY = 1 + table.GOAL_POSITION.size
 
 
-def goals_in(data: bytes) -> Vector:
-    """Returns the goals (T, 7) in bytes sent to an arm: rad, and the opening of the gripper."""
-    return goals_of(Parser().feed(data))
-
-
 def goals_of(packets: list[Packet]) -> Vector:
-    """Returns the goals (T, 7) in packets to an arm."""
+    """Returns the goals (T, 7) in packets to an arm: rad, and the opening of the gripper."""
     written = []
     for packet in packets:
         if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == _HEAD:

@@ -1,4 +1,4 @@
-"""The local sockets of an emulator: one for the client that controls it, and others."""
+"""The sockets of an emulator: one for the client that controls it, and others."""
 
 import json
 import logging
@@ -47,10 +47,8 @@ class ControlSocket:
     other kinds, such as a terminal, are ignored.
 
     Args:
-        listener: Socket where the client connects.
         answer: Executes the request of a header and returns the answer; the client receives the
             message of its ValueError, KeyError or TypeError.
-        owner: Descriptor of the program's input.
 
     Attributes:
         left: Whether the client has disconnected, or its process has ended before.
@@ -105,6 +103,19 @@ def is_pipe(descriptor: int) -> bool:
     with suppress(OSError):
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     return False
+
+
+def free_udp_ports(count: int) -> list[int]:
+    """Returns different ports of the loopback interface, which other programs may still open."""
+    with ExitStack() as stack:
+        # All are open at once, so that they differ.
+        taken = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(count)
+        ]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in taken]
 
 
 @contextmanager

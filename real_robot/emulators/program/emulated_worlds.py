@@ -16,14 +16,7 @@ def task_world(
 ) -> tuple[Embodiment, Plant]:
     """Returns the embodiment and the world of a task.
 
-    Args:
-        settings: Task, images, rates and time limit.
-        cameras: Names of the cameras.
-        images: Socket of camera processes, as `TaskPlant` takes it; ignored in lock-step.
-
-    Raises:
-        ValueError: The task, a camera or the robot model is unknown.
-        RuntimeError: OpenGL is missing.
+    `images` is a socket of camera processes, as `TaskPlant` takes it; ignored in lock-step.
     """
     # MuJoCo takes a second to load, and the first-order plant does without it.
     from stringline.real_robot.emulators.plants.task_plant import TaskPlant

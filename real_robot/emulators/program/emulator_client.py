@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import stringline
@@ -39,8 +38,6 @@ class Emulator:
         **settings: Fields of `SETTINGS`.
 
     Attributes:
-        SETTINGS: Settings of the protocol.
-        settings: Settings of this emulator.
         ports: Port that a driver opens, by arm, once it is started.
         images: Address where camera processes get their images, once it is started.
     """
@@ -58,12 +55,7 @@ class Emulator:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def start(self) -> None:
@@ -78,7 +70,7 @@ class Emulator:
             [str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         )
         # In a session of its own, so that a Ctrl-C reaches only the program that handles it.
-        # Nothing is written to its input; the end of that tells it that this process is gone.
+        # Nothing is written to its input, whose end shows that this process is gone.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -128,8 +120,7 @@ class Emulator:
     def advance(self, writes: Mapping[str, int]) -> Header:
         """Advances by one period of lock-step, and returns the outcome of the episode.
 
-        Args:
-            writes: Number of commands of this episode that must have reached each arm before.
+        Before that, each arm must have received its number of `writes` in this episode.
         """
         counts: dict[str, Json] = dict(writes)
         return self._request({"operation": "advance", "writes": counts})[0]

@@ -19,10 +19,6 @@ _COMMON = ("begin", "advance", "frames", "outcome", "fault")
 class EmulatorServer(ABC):
     """Serves one client and any driver until the client leaves.
 
-    Args:
-        plant: World of the arms.
-        listener: Socket where the client connects.
-
     Attributes:
         WRITE: Name of a driver's message that moves an arm, for error messages.
     """

@@ -26,11 +26,7 @@ def _option(default: Any, about: str, choices: tuple[str, ...] | None = None) ->
 
 @dataclass(frozen=True)
 class EmulatorSettings:
-    """Settings of the emulator of any protocol; `help` of each field describes it.
-
-    Attributes:
-        PROTOCOL: Name of the protocol.
-    """
+    """Settings of the emulator of any protocol; `help` of each field describes it."""
 
     PROTOCOL: ClassVar[str] = ""
 
@@ -57,7 +53,7 @@ class WorldSettings(EmulatorSettings):
 
 @dataclass(frozen=True)
 class AlohaSettings(WorldSettings):
-    """Settings of the followers of an ALOHA, whose servos speak Dynamixel's protocol 2.0."""
+    """Settings of the followers of an ALOHA, over Dynamixel's protocol 2.0."""
 
     PROTOCOL: ClassVar[str] = "dynamixel"
 
@@ -97,7 +93,7 @@ class KukaSettings(WorldSettings):
 
 @dataclass(frozen=True)
 class FriSettings(KukaSettings):
-    """Settings of KUKA arms whose controllers speak FRI over UDP."""
+    """Settings of KUKA arms, over FRI and UDP."""
 
     PROTOCOL: ClassVar[str] = "fri"
 
@@ -111,7 +107,7 @@ class FriSettings(KukaSettings):
 
 @dataclass(frozen=True)
 class LcmSettings(KukaSettings):
-    """Settings of KUKA arms behind drake-iiwa-driver, which speaks LCM."""
+    """Settings of KUKA arms behind drake-iiwa-driver, over LCM."""
 
     PROTOCOL: ClassVar[str] = "lcm"
 
@@ -125,7 +121,7 @@ class LcmSettings(KukaSettings):
     prefixes: str = _option(
         USUAL_PREFIX, "prefixes of the channels, comma-separated: one for all arms, or one per arm"
     )
-    clock_samples: int = _option(200, "messages until a driver program knows the time")
+    clock_samples: int = _option(200, "messages until the clock of a program is synchronised")
     guard_s: float = _option(0.25, "seconds after its start in which a program accepts no command")
     restart_fri: bool = _option(False, "arms may be commanded in a second motion")
 
@@ -161,12 +157,7 @@ def settings_of_document(document: str) -> EmulatorSettings:
 def settings_of_arguments(arguments: list[str] | None, description: str) -> EmulatorSettings:
     """Returns the settings of a command line: a protocol with options, or `--settings DOCUMENT`.
 
-    Args:
-        arguments: Arguments of the program; None: those of this process.
-        description: Text above the options in `--help`.
-
-    Raises:
-        ValueError: As of `settings_of_document`.
+    Without arguments, those of this process are read. `--help` begins with the description.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

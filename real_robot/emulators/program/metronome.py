@@ -13,7 +13,6 @@ class Metronome:
     never follow at once, since clients need time to answer, as a real controller allows.
 
     Args:
-        arms: Names of the arms.
         period_s: Seconds between two periods of an arm.
         phase: Share of a period by which each arm is behind the one before it.
         now: Time of the first period, seconds of the clock of `take`.

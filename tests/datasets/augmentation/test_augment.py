@@ -110,7 +110,7 @@ def test_light_that_does_not_change_changes_nothing() -> None:
     assert torch.equal(one(lighting, plane()).rgb, plane().rgb)
 
 
-def test_each_setting_of_the_light_does_what_it_says() -> None:
+def test_each_light_setting_has_its_documented_effect() -> None:
     """Limits of saturation, contrast, gain and hue; light falls off across the image."""
     rgb = torch.randint(60, 120, (2, 8, 8, 3), generator=torch.Generator().manual_seed(0)).to(
         torch.uint8
@@ -175,7 +175,7 @@ def test_noise_grows_with_the_square_of_depth(distance: float) -> None:
     assert seen.mean() == pytest.approx(distance, abs=5 * sigma / 140)
 
 
-def test_depth_is_stored_in_counts_and_nothing_stays_nothing() -> None:
+def test_depth_is_rounded_to_counts_and_zero_stays_zero() -> None:
     view = wall(1.0)
     assert view.depth is not None
     view.depth[:, :30] = 0
@@ -221,7 +221,7 @@ def test_a_slanted_surface_is_lost_by_its_angle(angle_deg: float, share: float) 
     assert (blind > 0).all(), "without intrinsics no angle is known"
 
 
-def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
+def test_an_augmentation_is_reproducible_and_keeps_the_other_keys() -> None:
     """The same generator gives the same batch; actions and the input stay unchanged."""
     augment = Augmentation([StereoDepth(), CropAndResize(), LightAugmentation()])
     batch, untouched = batch_of(plane()), batch_of(plane())
@@ -254,7 +254,7 @@ def test_settings_out_of_range_are_refused() -> None:
             make()
 
 
-def test_the_rest_of_datasets_does_without_torch() -> None:
+def test_the_rest_of_datasets_imports_without_torch() -> None:
     script = (
         "import sys, stringline.datasets.loading.windows, stringline.datasets.loading.statistics; "
         "assert 'torch' not in sys.modules"

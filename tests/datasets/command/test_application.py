@@ -1,4 +1,4 @@
-"""A command reports user errors in one line, explains itself, and leaves no files."""
+"""A command reports user errors in one line, prints its help, and leaves no files."""
 
 import concurrent.futures
 import errno
@@ -65,7 +65,7 @@ def nothing(settings: DictConfig) -> None:
     """A task that succeeds."""
 
 
-def test_the_task_gets_what_the_command_line_asks_for(attempt: Attempt) -> None:
+def test_the_task_receives_the_options_of_the_command_line(attempt: Attempt) -> None:
     seen: list[DictConfig] = []
     code, _, _ = attempt(seen.append, "flour=rye", "oven.minutes=50", "name=dinner")
     assert code == 0
@@ -77,7 +77,7 @@ def test_the_task_gets_what_the_command_line_asks_for(attempt: Attempt) -> None:
     )
 
 
-def test_nothing_is_left_behind(attempt: Attempt) -> None:
+def test_a_command_leaves_no_files(attempt: Attempt) -> None:
     folders: list[Path] = []
     attempt(lambda _: folders.append(Path.cwd()), "name=x")
     assert folders == [Path.cwd()]
@@ -87,7 +87,7 @@ def test_nothing_is_left_behind(attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")]
 )
-def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(
+def test_each_run_of_a_multirun_has_one_value_and_hydra_stores_the_configuration(
     attempt: Attempt, arguments: tuple[str, ...]
 ) -> None:
     seen: list[DictConfig] = []
@@ -147,7 +147,7 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(
         ),
     ],
 )
-def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
+def test_unknown_choices_and_options_are_answered_with_the_nearest_names(
     attempt: Attempt, argument: str, answers: list[str]
 ) -> None:
     code, _, error = attempt(lambda settings: settings.name, argument)
@@ -157,7 +157,7 @@ def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
     assert all(answer in error for answer in answers), error
 
 
-def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> None:
+def test_valid_values_of_other_types_are_accepted(attempt: Attempt) -> None:
     """null, lists, new options, interpolations, and numbers or true in place of a word."""
     seen: list[DictConfig] = []
     arguments = (
@@ -178,7 +178,7 @@ def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> Non
     assert (seen[1].flour.dark, seen[1].loaves, seen[1].name) == (False, 100.0, "7")
 
 
-def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> None:
+def test_an_error_of_this_package_is_one_line_without_a_traceback(attempt: Attempt) -> None:
     code, _, error = attempt(lambda _: Camera("a", 0, 1), "name=x")
     assert (code, error) == (
         2,
@@ -186,7 +186,7 @@ def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> N
     )
 
 
-def test_so_is_what_it_refuses_while_hydra_builds_it(attempt: Attempt) -> None:
+def test_an_error_during_instantiation_by_hydra_is_one_line(attempt: Attempt) -> None:
     camera = {"_target_": "stringline.Camera", "name": "a", "height": 0, "width": 1}
     code, _, error = attempt(lambda _: instantiate(camera), "name=x")
     assert (code, error) == (
@@ -195,7 +195,7 @@ def test_so_is_what_it_refuses_while_hydra_builds_it(attempt: Attempt) -> None:
     )
 
 
-def test_so_is_what_it_refuses_in_a_worker(attempt: Attempt) -> None:
+def test_an_error_in_a_worker_is_one_line(attempt: Attempt) -> None:
     def task(settings: DictConfig) -> None:
         with concurrent.futures.ProcessPoolExecutor(
             1, multiprocessing.get_context("spawn")
@@ -209,13 +209,13 @@ def test_so_is_what_it_refuses_in_a_worker(attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "bug", [lambda: np.zeros(3) + np.zeros(4), lambda: float("three"), lambda: {}["key"]]
 )
-def test_a_defect_shows_its_trace(attempt: Attempt, bug: Callable[[], object]) -> None:
+def test_a_program_error_shows_its_traceback(attempt: Attempt, bug: Callable[[], object]) -> None:
     code, _, error = attempt(lambda _: bug(), "name=x")
     assert code == 1
     assert "Traceback" in error
 
 
-def test_debug_shows_the_trace_of_a_mistake_too(attempt: Attempt) -> None:
+def test_debug_shows_the_traceback_of_a_user_error(attempt: Attempt) -> None:
     code, _, error = attempt(lambda settings: settings.name, "--debug")
     assert code == 2
     assert "Traceback" in error
@@ -236,7 +236,7 @@ def test_a_missing_file_is_named(attempt: Attempt) -> None:
     assert (code, error) == (2, "stringline-bake: No such file or directory: flour.bin.\n")
 
 
-def test_memory_that_runs_out_is_said(attempt: Attempt) -> None:
+def test_out_of_memory_is_one_line(attempt: Attempt) -> None:
     def task(settings: DictConfig) -> None:
         raise MemoryError
 
@@ -245,7 +245,7 @@ def test_memory_that_runs_out_is_said(attempt: Attempt) -> None:
     assert "Out of memory" in error
 
 
-def test_interruption_says_how_to_go_on(attempt: Attempt) -> None:
+def test_an_interruption_prints_how_to_continue(attempt: Attempt) -> None:
     def task(settings: DictConfig) -> None:
         raise KeyboardInterrupt
 
@@ -267,7 +267,7 @@ def test_help_is_the_opening_comment_the_choices_and_the_options(attempt: Attemp
         assert part in text
 
 
-def test_a_commands_environment_is_as_the_user_left_it(attempt: Attempt) -> None:
+def test_a_command_keeps_the_environment_of_the_user(attempt: Attempt) -> None:
     seen: list[str | None] = []
     attempt(lambda _: seen.append(os.environ.get("HYDRA_FULL_ERROR")), "name=x")
     assert seen == [None]

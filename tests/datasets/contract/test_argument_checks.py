@@ -1,4 +1,4 @@
-"""Ranges of numbers: what lies in them, and how a number outside of one is refused."""
+"""Ranges of numbers: membership, and the error for a number outside."""
 
 import math
 
@@ -32,13 +32,13 @@ EVERY = (
     "strange",
     [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), None, "1", True, 1j, [1]],
 )
-def test_nothing_strange_lies_in_a_range(strange: object) -> None:
+def test_ranges_contain_finite_numbers_only(strange: object) -> None:
     for allowed in EVERY:
         assert strange not in allowed
 
 
 @pytest.mark.parametrize("end", [-2.5, 0, 3])
-def test_ends_belong_to_it_or_not(end: float) -> None:
+def test_closed_and_open_ends(end: float) -> None:
     beneath, beyond = np.nextafter(end, -math.inf), np.nextafter(end, math.inf)
     assert [x in Range(least=end) for x in (beneath, end, beyond)] == [False, True, True]
     assert [x in Range(above=end) for x in (beneath, end, beyond)] == [False, False, True]
@@ -75,13 +75,13 @@ def test_whole_numbers() -> None:
         (Range(below=3, whole=True), "whole numbers below 3"),
     ],
 )
-def test_a_range_says_what_it_allows(allowed: Range, words: str) -> None:
+def test_a_range_is_described_in_words(allowed: Range, words: str) -> None:
     assert str(allowed) == words
     with pytest.raises(ValueError, match=rf"^depth\.unit is nan; allowed: {words}\.$"):
         allowed.check(**{"fine": 1 if 1 in allowed else 0, "depth.unit": math.nan, "worse": "x"})
 
 
-def test_what_is_inside_passes() -> None:
+def test_numbers_in_the_range_pass() -> None:
     SHARE.check(dropout=0.0, joint_dropout=0.999, other=0)
     with pytest.raises(
         ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"

@@ -1,4 +1,4 @@
-"""The contract: what it refuses, and what it says where two do not fit."""
+"""The contract: invalid contents, and descriptions of incompatibilities."""
 
 import json
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_plain_data_that_lacks_a_field_is_refused() -> None:
         )
 
 
-def test_what_fits_is_accepted() -> None:
+def test_valid_data_is_accepted() -> None:
     check_observation(observation(), CONTRACT)
     check_episode(episode(), CONTRACT)
     moving = episode() | {"T_base_camera/eye": np.tile(np.eye(4, dtype=np.float32), (FRAMES, 1, 1))}
@@ -109,7 +109,7 @@ def test_what_fits_is_accepted() -> None:
         ("reward", np.zeros(2), r"reward has 2 steps, time has 5"),
     ],
 )
-def test_episodes_that_do_not_fit(key: str, value: Array, message: str) -> None:
+def test_invalid_episodes(key: str, value: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_episode(episode() | {key: value}, CONTRACT)
 
@@ -169,12 +169,12 @@ def test_incompatibilities_are_sentences() -> None:
         ({"joints": ("a", "a")}, r"joint 'a' occurs more than once"),
     ],
 )
-def test_contracts_that_describe_nothing(changes: dict[str, object], message: str) -> None:
+def test_empty_contracts(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(CONTRACT, **changes)  # type: ignore[arg-type]
 
 
-def test_cameras_that_cannot_be() -> None:
+def test_invalid_cameras() -> None:
     with pytest.raises(ValueError, match=r"size 0x4; both must be positive"):
         Camera("eye", 0, 4)
     with pytest.raises(

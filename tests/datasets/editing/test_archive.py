@@ -89,10 +89,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 700, 1 << 25])
-def test_there_and_back_is_the_same_to_the_bit(
+def test_round_trips_are_exact(
     store: EpisodeStore, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any chunk size, each file of the store comes back equal, its metadata included."""
+    """For any chunk size, all files of the store are equal after expansion, metadata included."""
     monkeypatch.setattr(stringline.datasets.editing.packing, "CHUNK_BYTES", chunk_bytes)
     url = str(tmp_path / "archive")
     assert archive(store, url) == store.names()
@@ -108,7 +108,7 @@ def test_there_and_back_is_the_same_to_the_bit(
                 np.testing.assert_array_equal(group[array_name(key)][...], array)  # type: ignore[index]
 
 
-def test_s3_there_and_back(store: EpisodeStore, tmp_path: Path, s3: str) -> None:
+def test_s3_round_trip(store: EpisodeStore, tmp_path: Path, s3: str) -> None:
     url = f"{s3}/deep/bananas"
     assert Remote.at(url).sizes() == {}
     with pytest.raises(ValueError, match=r"There is no archive at s3://bucket/deep/bananas"):
@@ -129,7 +129,7 @@ def test_without_s3fs_the_extra_is_named(
     store: EpisodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    # It remembers what was imported before.
+    # fsspec caches imported file systems.
     monkeypatch.delitem(sys.modules["fsspec.registry"].__dict__["_registry"], "s3", raising=False)
     with pytest.raises(
         ValueError, match=r's3://bucket cannot be reached: .*pip install "stringline\[remote\]"'
@@ -137,8 +137,10 @@ def test_without_s3fs_the_extra_is_named(
         archive(store, "s3://bucket")
 
 
-def test_both_directions_go_on_where_they_were(store: EpisodeStore, tmp_path: Path) -> None:
-    """What is there is not written again; half of a zip counts as damaged, not as there."""
+def test_both_directions_continue_after_an_interruption(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
+    """Existing files are not written again; a truncated zip file counts as damaged."""
     folder, first = tmp_path / "archive", store.names()[0]
     archive(store, str(folder))
     assert archive(store, str(folder)) == []
@@ -184,7 +186,7 @@ def test_a_damaged_file_is_named_and_the_others_are_expanded(
 
 
 def test_every_flip_in_an_archive_is_harmless_or_found(store: EpisodeStore, tmp_path: Path) -> None:
-    """Whatever is flipped, an episode comes back as it was or not at all."""
+    """After any flipped bit an episode is expanded unchanged or not at all."""
     archive(store, str(tmp_path / "archive"))
     name = store.names()[0]
     path = tmp_path / "archive" / f"{name}{SUFFIX}"
@@ -216,14 +218,14 @@ def test_a_damaged_episode_is_not_archived(store: EpisodeStore, tmp_path: Path) 
     assert list(Remote.at(str(tmp_path / "archive")).sizes()) == good
 
 
-def test_the_estimate_is_near(store: EpisodeStore, tmp_path: Path) -> None:
+def test_the_estimated_size_is_close(store: EpisodeStore, tmp_path: Path) -> None:
     archive(store, str(tmp_path / "archive"))
     took = sum(Remote.at(str(tmp_path / "archive")).sizes().values())
     assert abs(estimated_size(store) - took) < 0.1 * took
     assert estimated_size(EpisodeStore.create(tmp_path / "empty")) == 0
 
 
-def test_sizes_are_said_as_a_reader_says_them() -> None:
+def test_sizes_in_words() -> None:
     assert [
         format_size(size) for size in (0, 7, 2048, 3.25 * 2**20, 41 * 2**20, 1.6 * 2**30, 2**41)
     ] == ["0 B", "7 B", "2.0 KiB", "3.2 MiB", "41 MiB", "1.6 GiB", "2.0 TiB"]

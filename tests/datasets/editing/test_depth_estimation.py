@@ -52,7 +52,7 @@ def test_depth_is_written_and_marked(store: EpisodeStore, tmp_path: Path) -> Non
         np.testing.assert_array_equal(
             depth[:, 1:], np.rint(old.arrays["rgb/wrist"][:, 1:, :, 0] * 20.0)
         )
-        assert not depth[:, 0, :3].any(), "what is not known is no return"
+        assert not depth[:, 0, :3].any(), "unknown depth is stored as no return"
         assert depth.nbytes == estimation.size(old)
         assert {key for key in new.arrays} - {key for key in old.arrays} == {"depth/wrist"}
         for key in old.arrays:
@@ -80,9 +80,7 @@ def test_a_copy_is_completed(
         estimate_depth(store, tmp_path / "copy", replace(estimation, model="blue"))
 
 
-def test_depth_that_is_there_is_replaced_only_when_asked(
-    store: EpisodeStore, tmp_path: Path
-) -> None:
+def test_existing_depth_is_replaced_only_on_request(store: EpisodeStore, tmp_path: Path) -> None:
     estimation = DepthEstimation(by_brightness, "red")
     with pytest.raises(
         ValueError,
@@ -105,7 +103,7 @@ def test_depth_that_is_there_is_replaced_only_when_asked(
         assert (new.arrays["depth/front"] != old.arrays["depth/front"]).any()
 
 
-def test_what_cannot_be_estimated(store: EpisodeStore, tmp_path: Path) -> None:
+def test_invalid_estimations(store: EpisodeStore, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no camera 'wirst'. Did you mean 'wrist'"):
         estimate_depth(store, tmp_path / "copy", DepthEstimation(by_brightness, "red", ["wirst"]))
     with pytest.raises(ValueError, match=r"batch is 0; allowed: 1 and above"):

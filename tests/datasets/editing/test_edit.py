@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.data import main
 from stringline.datasets.editing.edit import delete, part_of, relabel, select, split_episode, trim
 from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
-from stringline.datasets.store.episode import EpisodeAttributes, read_episode
+from stringline.datasets.store.episode import read_episode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import recover, trash_of
 from stringline.datasets.store.verification import verify_store
@@ -28,19 +25,8 @@ STEPS = 40
 
 
 @pytest.fixture
-def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
-    """Six episodes of 40 steps of 0.02 s; the even ones succeeded, the last was never judged."""
-    store = EpisodeStore.create(tmp_path / "store")
-    for seed in range(6):
-        success = None if seed == 5 else seed % 2 == 0
-        arrays = make_episode(steps=STEPS, seed=seed) | {
-            "reward": np.arange(STEPS, dtype=np.float32)
-        }
-        source = "expert" if seed < 3 else "teleoperation"
-        store.write(
-            arrays, EpisodeAttributes(contract, "reach", seed, success, source, extra={"scale": 2})
-        )
-    return store
+def store(six_episodes: EpisodeStore) -> EpisodeStore:
+    return six_episodes
 
 
 def seeds(store: EpisodeStore) -> list[int]:
@@ -53,7 +39,7 @@ def contents(store: EpisodeStore, name: str) -> dict[str, NDArray[Any]]:
     return {key: np.array(array) for key, array in store.episode(name).arrays.items()}
 
 
-def test_trimming_keeps_each_step_with_what_it_saw(store: EpisodeStore) -> None:
+def test_trimming_keeps_the_images_of_each_step(store: EpisodeStore) -> None:
     name = store.names()[2]
     old = contents(store, name)
     (new,) = trim(store, [name], from_s=0.1, to_s=0.5)
@@ -158,7 +144,7 @@ def test_a_mistake_changes_nothing(
     assert sorted(os.listdir(store.path)) == sorted([*names, "zarr.json"])
 
 
-def test_a_damaged_episode_is_not_made_into_a_new_one(store: EpisodeStore) -> None:
+def test_a_damaged_episode_is_not_edited(store: EpisodeStore) -> None:
     good, bad = store.names()[:2]
     chunk = store.path / bad / "depth.front/c/0/0/0"
     chunk.write_bytes(b"xy" + chunk.read_bytes()[2:])
@@ -196,72 +182,6 @@ def test_relabelling_copies_no_image(store: EpisodeStore) -> None:
         np.testing.assert_array_equal(array, before[key])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (Conditions(success=True), [0, 2, 4]),
-        (Conditions(success=False), [1, 3]),
-        (Conditions(), [0, 1, 2, 3, 4, 5]),
-        (Conditions(source="tele*"), [3, 4, 5]),
-        (Conditions(success=True, task="rea*", shortest_s=0.7, longest_s=0.79), [0, 2, 4]),
-        (Conditions(shortest_s=0.5), [0, 1, 2, 3, 4]),
-    ],
-)
-def test_filtering(
-    store: EpisodeStore, tmp_path: Path, wanted: Conditions, expected: list[int]
-) -> None:
-    trim(store, store.names()[5:], to_s=0.3)
-    kept = filter_store(store, tmp_path / "kept", wanted)
-    assert seeds(kept) == expected
-    assert set(kept.names()) <= set(store.names())
-    assert verify_store(kept) == {}
-    assert filter_store(store, tmp_path / "kept", wanted).names() == kept.names()
-    assert len(store) == 6
-
-
-def test_splitting_and_merging_again_gives_the_store(store: EpisodeStore, tmp_path: Path) -> None:
-    outputs = {tmp_path / "train": 0.5, tmp_path / "validation": 0.3, tmp_path / "test": 0.2}
-    parts = split_store(store, outputs)
-    assert [len(part) for part in parts] == [3, 2, 1]
-    assert [seeds(part) for part in split_store(store, outputs)] == [seeds(part) for part in parts]
-    whole = merge(parts, tmp_path / "whole")
-    assert whole.names() == store.names()
-    assert verify_store(whole) == {}
-    assert {
-        path.stat().st_nlink for path in (whole.path / whole.names()[0]).glob("rgb.*/c/0/0/0/0")
-    } == {3}
-
-
-def test_across_disks_arrays_are_copied(
-    store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no second name can be given, the copy is whole."""
-
-    def refuse(old: Path, new: Path) -> None:
-        raise OSError(18, os.strerror(18))
-
-    monkeypatch.setattr(os, "link", refuse)
-    kept = filter_store(store, tmp_path / "kept", Conditions(success=True))
-    assert verify_store(kept) == {}
-    assert len(kept) == 3
-
-
-def test_stores_that_differ_are_not_merged(
-    store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode
-) -> None:
-    for change, message in (
-        ({"control_hz": 10.0}, "control_hz: 50.0 is required, 10.0 is offered"),
-        (
-            {"cameras": (replace(contract.cameras[0], depth_unit_m=0.0005), contract.cameras[1])},
-            "depth_unit_m=0.0005",
-        ),
-    ):
-        other = EpisodeStore.create(tmp_path / message[:5])
-        other.write(make_episode(), EpisodeAttributes(replace(contract, **change), "reach", 9))  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=f"cannot be merged. .*{message}"):
-            merge([store, other], tmp_path / "merged")
-
-
 RELABEL = """
 import sys
 from stringline.datasets.editing.edit import relabel
@@ -275,7 +195,7 @@ while True:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.stress)])
-def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int) -> None:
+def test_killed_editors_leave_the_old_or_the_new_episodes(store: EpisodeStore, kills: int) -> None:
     """After a kill, a reader sees each episode once, all before the edit or all after it."""
     relabel(store, store.names(), success=True)
     expected = {
@@ -313,10 +233,10 @@ def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int
 
 
 @pytest.mark.parametrize("failing", [5, 6])
-def test_an_edit_that_fails_is_taken_back(
+def test_a_failed_edit_is_rolled_back(
     store: EpisodeStore, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full at the third of six episodes: none is replaced."""
+    """If the disk is full at the third of six episodes, none is replaced."""
     names, calls = store.names(), []
     rename = Path.rename
 
@@ -331,56 +251,3 @@ def test_an_edit_that_fails_is_taken_back(
         relabel(store, names, success=True)
     assert store.names() == names
     assert sorted(os.listdir(store.path)) == sorted([*names, "zarr.json"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (
-            ["trim", "episodes=*", "to_s=0.3"],
-            "6 episodes of {} replaced by 6; the old ones are in {}.trash",
-        ),
-        (
-            ["delete", "episodes=[reach.0000000001.*,reach.0000000002.*]"],
-            "2 episodes moved to {}.trash; 4 are left in {}",
-        ),
-        (["split", "parts={train: 0.5, test: 0.5}"], "{}_train: 3 episodes"),
-        (["split", "episode=reach.0000000003.*", "at_s=[0.3]"], "1 episodes of {} replaced by 2"),
-        (
-            ["relabel", "episodes=reach.0000000003.*", "success=true"],
-            "1 episodes of {} replaced by 1",
-        ),
-        (["filter", "output={}_good"], "{}_good: 3 episodes"),
-        (["merge", "stores=[{},{}]", "output={}_all"], "{}_all: 6 episodes"),
-        (["archive", "output={}_archive"], "6 episodes added"),
-        (["cache", "output={}_small", "height=3", "width=4"], "{}_small: 6 episodes"),
-    ],
-)
-def test_verbs(
-    store: EpisodeStore,
-    arguments: list[str],
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    path = str(store.path)
-    stores = [] if arguments[0] == "merge" else [f"store={path}"]
-    arguments = [argument.replace("{}", path) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments, *stores])
-    main()
-    assert answer.replace("{}", path) in capsys.readouterr().out
-
-
-def test_splitting_asks_for_one_thing(
-    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for arguments, answer in (
-        ([], "Set parts="),
-        (["episode=*", "at_s=[1]"], "Only one episode can be split at a time; got 6"),
-    ):
-        monkeypatch.setattr(
-            sys, "argv", ["stringline-data", "split", f"store={store.path}", *arguments]
-        )
-        with pytest.raises(SystemExit):
-            main()
-        assert answer in capsys.readouterr().err

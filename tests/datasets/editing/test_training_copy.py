@@ -1,4 +1,4 @@
-"""Training copies: images shrink as in Pillow, holes stay out of depth, positions stay."""
+"""Training copies: images shrink as in Pillow, holes have no weight in depth, positions stay."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,8 +41,7 @@ def test_colour_is_the_mean_over_the_area(
         box = np.asarray(
             Image.fromarray(image).resize((new[1], new[0]), Image.Resampling.BOX), np.int16
         )
-        # Where an edge cuts a pixel Pillow takes it or leaves it; only whole factors are
-        # comparable.
+        # Pillow counts a pixel at an edge fully or not at all: only whole factors are comparable.
         if old[0] % new[0] == 0 and old[1] % new[1] == 0:
             assert np.abs(box - got).max() <= 1
 
@@ -50,7 +49,7 @@ def test_colour_is_the_mean_over_the_area(
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.integers(0, 9))
 def test_the_mean_of_an_image_stays(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
-    """Areas cover the image once, whatever the sizes; rounding is half a value at most."""
+    """Areas cover the image once, for any sizes; rounding is half a value at most."""
     images = np.random.default_rng(seed).integers(0, 256, (3, *old, 3), np.uint8)
     before, after = images.mean((1, 2)), resample_colour(images, *new).mean((1, 2))
     np.testing.assert_allclose(after, before, atol=0.51)
@@ -69,7 +68,7 @@ def test_the_same_size_changes_nothing() -> None:
 
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.floats(0, 1), st.integers(0, 9))
-def test_holes_never_pull_depth_down(
+def test_holes_do_not_reduce_depth(
     old: tuple[int, int], new: tuple[int, int], holes: float, seed: int
 ) -> None:
     """A wall at 60000 counts with holes: each pixel is 60000, or 0 if most of its area is empty."""
@@ -82,7 +81,7 @@ def test_holes_never_pull_depth_down(
         np.testing.assert_array_equal(resample_depth(depth, *new) > 0, blocks.mean((2, 4)) >= 0.5)
 
 
-def test_valid_mean_keeps_the_mean_and_nearest_invents_no_place() -> None:
+def test_valid_mean_keeps_the_mean_and_nearest_adds_no_values() -> None:
     depth = np.array([[[100, 300], [0, 200]]], np.uint16)
     assert resample_depth(depth, 1, 1).item() == 200
     rng = np.random.default_rng(0)
@@ -92,7 +91,7 @@ def test_valid_mean_keeps_the_mean_and_nearest_invents_no_place() -> None:
 
 
 def test_intrinsics_follow_the_pixels() -> None:
-    """A place is seen at the same share of the width and the height."""
+    """A point is projected to the same share of the width and the height."""
     before = np.array([[600, 0, 311.5], [0, 590, 250.25], [0, 0, 1]], np.float32)
     after = resample_intrinsics(before, (480, 640), (96, 128))
     place = np.array([0.1, -0.2, 1.3])
@@ -196,10 +195,10 @@ def test_mistakes(
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]]
 )
-def test_a_damaged_episode_keeps_no_other_from_being_copied(
+def test_a_damaged_episode_does_not_prevent_copies_of_the_others(
     store: EpisodeStore, tmp_path: Path, spoil: Callable[[bytes], bytes]
 ) -> None:
-    """Nor is it copied, and given checksums that fit its damage."""
+    """The damaged one is not copied, since its copy would have valid checksums."""
     bad, *good = store.names()
     chunk = store.path / bad / "rgb.front/c/0/0/0/0"
     chunk.write_bytes(spoil(chunk.read_bytes()))

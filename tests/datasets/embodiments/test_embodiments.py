@@ -73,7 +73,7 @@ def test_forward_kinematics_and_cameras_equal_those_of_mujoco(physics: mjcf.Phys
             )
 
 
-def test_the_purely_kinematic_model_equals_it_too() -> None:
+def test_forward_kinematics_equals_that_of_the_kinematic_model() -> None:
     model = mujoco.MjModel.from_xml_string(kinematic_xml(ALOHA))
     data = mujoco.MjData(model)
     for q in random_joints(5):
@@ -132,7 +132,7 @@ def test_a_step_is_no_faster_than_the_joints(kinematics: InverseKinematics) -> N
     assert np.abs(moved).max() > 0.9 * np.pi * 0.02
 
 
-def test_what_is_out_of_reach_is_said_to_be(kinematics: InverseKinematics) -> None:
+def test_targets_out_of_reach_raise_an_error(kinematics: InverseKinematics) -> None:
     with pytest.raises(
         OutOfReachError,
         match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the remaining error is",
@@ -140,7 +140,7 @@ def test_what_is_out_of_reach_is_said_to_be(kinematics: InverseKinematics) -> No
         kinematics.solve({"right": pose((2.0, 0.0, 0.5))}, ALOHA.home)
 
 
-def test_targets_that_mean_nothing_are_refused(kinematics: InverseKinematics) -> None:
+def test_invalid_targets_are_refused(kinematics: InverseKinematics) -> None:
     with pytest.raises(ValueError, match="There is no arm 'lefft'. Did you mean 'left'"):
         kinematics.solve({"lefft": pose()}, ALOHA.home)
     with pytest.raises(ValueError, match="finite 4x4 matrix"):
@@ -180,7 +180,7 @@ def test_servo_angles_and_openings_are_inverse(servo: GripperServo) -> None:
     np.testing.assert_allclose(servo.opening([servo.closed, servo.opened]), [0, 1], atol=1e-12)
 
 
-def test_the_followers_linkage_moves_its_fingers_as_far_as_the_model_does() -> None:
+def test_the_follower_servo_has_the_finger_travel_of_the_model() -> None:
     travel = FOLLOWER.half_distance(FOLLOWER.opened) - FOLLOWER.half_distance(FOLLOWER.closed)
     assert travel == pytest.approx(float(finger_of_opening(1) - finger_of_opening(0)), abs=0.002)
 
@@ -196,7 +196,7 @@ def test_the_arms_hold_still_without_sagging(physics: mjcf.Physics) -> None:
     assert np.linalg.norm(data.site("left/gripper").xpos - before) < 1e-3
 
 
-def test_capsules_of_one_arm_are_those_of_the_other_turned_round() -> None:
+def test_the_capsules_of_both_arms_are_congruent() -> None:
     q = np.tile(random_joints(1)[0, :7], 2)
     capsules = ALOHA.capsules(q)
     left, right = ([capsule for capsule in capsules if capsule.arm == arm] for arm in ARMS)
@@ -239,7 +239,7 @@ def test_rotations_quaternions_and_inverses_agree_with_mujoco() -> None:
         np.testing.assert_allclose(inverse(transform) @ transform, np.eye(4), atol=1e-12)
 
 
-def test_the_embodiment_is_light_to_import() -> None:
+def test_the_embodiment_imports_without_heavy_libraries() -> None:
     code = (
         "import sys, stringline.datasets.embodiments.aloha; print({'torch', 'mujoco', 'mink', "
         "'dm_control'} & set(sys.modules))"

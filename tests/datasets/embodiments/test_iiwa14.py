@@ -19,14 +19,16 @@ from stringline.datasets.embodiments.iiwa14_mjcf import bare_arms_mjcf
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import pose
 
-BOTH = pytest.mark.parametrize("body", [IIWA14, IIWA14_BIMANUAL], ids=lambda body: body.name)
+BOTH = pytest.mark.parametrize(
+    "embodiment", [IIWA14, IIWA14_BIMANUAL], ids=lambda embodiment: embodiment.name
+)
 
 
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, mjcf.Physics]:
     return {
-        body.name: mjcf.Physics.from_mjcf_model(bare_arms_mjcf(body))
-        for body in (IIWA14, IIWA14_BIMANUAL)
+        embodiment.name: mjcf.Physics.from_mjcf_model(bare_arms_mjcf(embodiment))
+        for embodiment in (IIWA14, IIWA14_BIMANUAL)
     }
 
 
@@ -35,10 +37,10 @@ def kinematics() -> InverseKinematics:
     return InverseKinematics(IIWA14)
 
 
-def put(physics: mjcf.Physics, body: Embodiment, q: Vector) -> mujoco.MjData:
+def put(physics: mjcf.Physics, embodiment: Embodiment, q: Vector) -> mujoco.MjData:
     """Moves the model's joints to a joint vector and returns its data."""
     data = physics.data.ptr
-    for joint, value in zip(body.joints, q, strict=True):
+    for joint, value in zip(embodiment.joints, q, strict=True):
         if joint.kind == "hinge":
             data.joint(joint.name).qpos[0] = value
         else:
@@ -48,22 +50,24 @@ def put(physics: mjcf.Physics, body: Embodiment, q: Vector) -> mujoco.MjData:
     return data
 
 
-def random_joints(body: Embodiment, count: int) -> Vector:
-    return np.random.default_rng(0).uniform(body.lower, body.upper, (count, len(body.joints)))
+def random_joints(embodiment: Embodiment, count: int) -> Vector:
+    return np.random.default_rng(0).uniform(
+        embodiment.lower, embodiment.upper, (count, len(embodiment.joints))
+    )
 
 
 @BOTH
 def test_forward_kinematics_and_cameras_equal_those_of_mujoco(
-    worlds: dict[str, mjcf.Physics], body: Embodiment
+    worlds: dict[str, mjcf.Physics], embodiment: Embodiment
 ) -> None:
-    for q in random_joints(body, 20):
-        data = put(worlds[body.name], body, q)
-        for arm, T_base_gripper in body.forward_kinematics(q).items():
+    for q in random_joints(embodiment, 20):
+        data = put(worlds[embodiment.name], embodiment, q)
+        for arm, T_base_gripper in embodiment.forward_kinematics(q).items():
             site = data.site(f"{arm}/gripper")
             np.testing.assert_allclose(T_base_gripper[:3, 3], site.xpos, atol=1e-9)
             np.testing.assert_allclose(T_base_gripper[:3, :3], site.xmat.reshape(3, 3), atol=1e-9)
-        for name, T_base_camera in body.camera_poses(q).items():
-            parent = next(mount.parent for mount in body.cameras if mount.name == name)
+        for name, T_base_camera in embodiment.camera_poses(q).items():
+            parent = next(mount.parent for mount in embodiment.cameras if mount.name == name)
             camera = data.camera(name if parent == "world" else f"{parent}/{name}")
             np.testing.assert_allclose(T_base_camera[:3, 3], camera.xpos, atol=1e-9)
             np.testing.assert_allclose(
@@ -117,7 +121,7 @@ def test_limits_are_the_published_ones(worlds: dict[str, mjcf.Physics]) -> None:
     assert arm == pytest.approx(5 + 5.76 + 6.35 + 3.5 + 3.5 + 3.5 + 1.8 + 1.2)
 
 
-def test_the_two_arms_of_the_cell_are_one_arm_twice() -> None:
+def test_both_arms_of_the_cell_equal_the_single_arm() -> None:
     q = random_joints(IIWA14, 1)[0]
     alone = IIWA14.forward_kinematics(q)["arm"]
     found = IIWA14_BIMANUAL.forward_kinematics(np.tile(q, 2))
@@ -195,11 +199,11 @@ def test_the_arm_holds_still_without_sagging_and_keeps_its_limits(
 
 
 @BOTH
-def test_the_contract_describes_the_joints(body: Embodiment) -> None:
-    contract = body.contract([Camera(mount.name, 8, 8) for mount in body.cameras], 50.0)
+def test_the_contract_describes_the_joints(embodiment: Embodiment) -> None:
+    contract = embodiment.contract([Camera(mount.name, 8, 8) for mount in embodiment.cameras], 50.0)
     assert contract.joints == tuple(dimension.name for dimension in contract.action)
-    assert len(contract.joints) == 8 * len(body.arms)
+    assert len(contract.joints) == 8 * len(embodiment.arms)
     assert "base plate" in contract.base_frame
-    assert EMBODIMENTS[contract.embodiment] is body
+    assert EMBODIMENTS[contract.embodiment] is embodiment
     with pytest.raises(ValueError, match="There is no camera 'rist'. Did you mean"):
-        body.contract([Camera("rist", 8, 8)], 50.0)
+        embodiment.contract([Camera("rist", 8, 8)], 50.0)

@@ -1,4 +1,4 @@
-"""A folder that is replaced is whole at every moment at which a writer can be killed."""
+"""A replaced directory is complete at every moment at which a writer can be killed."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def write(folder: Path, text: str, between: Callable[[], None] = lambda: None) -
 
 
 def contents(folder: Path) -> set[str]:
-    """Returns what its files say: one text if they belong together."""
+    """Returns the distinct texts of the files: one if they belong together."""
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     return {(folder / file).read_text() for file in FILES}
 
@@ -54,12 +54,12 @@ def watched(folder: Path, shots: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_whenever_it_is_killed_a_whole_one_stands(
+def test_after_any_kill_a_complete_directory_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """The old one or the new one, under its name; if two steps are needed, once under another.
 
-    And the next writer goes on.
+    The next writer succeeds.
     """
     if not at_once:
         monkeypatch.setattr(module, "exchange", lambda one, other: False)
@@ -69,9 +69,9 @@ def test_whenever_it_is_killed_a_whole_one_stands(
         write(folder / "best", "new", between=shoot)
     found, elsewhere = [], 0
     for shot in sorted((tmp_path / "shots").iterdir()):
-        stands = find_checkpoint(shot / "best")
-        found.append(*contents(stands))
-        elsewhere += stands.name != "best"
+        standing_one = find_checkpoint(shot / "best")
+        found.append(*contents(standing_one))
+        elsewhere += standing_one.name != "best"
         write(shot / "best", "newer")
         assert contents(shot / "best") == {"newer"}
         assert [path.name for path in shot.iterdir()] == ["best"]
@@ -80,7 +80,7 @@ def test_whenever_it_is_killed_a_whole_one_stands(
     assert elsewhere == (0 if at_once else 2), "after the first of two steps, and before the second"
 
 
-def test_a_first_one_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_the_first_directory_appears_complete(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with watched(tmp_path / "run", tmp_path / "shots") as shoot:
         write(tmp_path / "run" / "best", "new", between=shoot)
@@ -91,7 +91,7 @@ def test_a_first_one_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert all(contents(each) == {"new"} for each in there)
 
 
-def test_folders_change_places_or_stay(tmp_path: Path) -> None:
+def test_folders_are_exchanged_or_unchanged(tmp_path: Path) -> None:
     for name in ("one", "other"):
         write(tmp_path / name, name)
     assert exchange(tmp_path / "one", tmp_path / "other")
@@ -100,9 +100,7 @@ def test_folders_change_places_or_stay(tmp_path: Path) -> None:
     assert contents(tmp_path / "one") == {"other"}
 
 
-def test_a_c_library_that_cannot_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_c_library_without_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "stringline.datasets.files.replaced_directory.ctypes.CDLL", lambda name: object()
     )
@@ -112,7 +110,7 @@ def test_a_c_library_that_cannot_is_no_obstacle(
     assert contents(tmp_path / "best") == {"new"}
 
 
-def test_what_does_not_exist_is_looked_for_in_its_own_place(tmp_path: Path) -> None:
+def test_a_missing_directory_keeps_its_path(tmp_path: Path) -> None:
     assert standing(tmp_path / "best") == tmp_path / "best"
     assert standing(Path()) == Path()
     with pytest.raises(ValueError, match=r"no checkpoint folder or shipped checkpoint"):

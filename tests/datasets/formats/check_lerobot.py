@@ -1,11 +1,11 @@
-"""Lets lerobot itself judge: what it writes we import, and what we export it loads.
+"""Comparison with lerobot: we import the data sets that it writes, and it loads our exports.
 
 Run by `make interop`.
 
-lerobot has an environment of its own, whose Python is the one argument; this script starts itself
-there, by role. Its two decoders do not run there: torchcodec looks for a system's FFmpeg, and
-torchvision has dropped the other. So lerobot's function that decodes frames is replaced by PyAV,
-with lerobot's own tolerance for their times; all else is lerobot's.
+lerobot needs a separate environment, whose Python is the only argument; this script starts itself
+there in one of two roles. The decoders of lerobot do not run there: torchcodec needs FFmpeg from
+the system, and torchvision has removed its decoder. So PyAV replaces lerobot's function that
+decodes frames, with lerobot's tolerance for their times; everything else is lerobot's code.
 """
 
 import importlib
@@ -22,7 +22,7 @@ HZ = 50
 LENGTHS = (7, 11)
 SHAPE = (48, 64, 3)
 VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
-LOSS = 8.0  # Largest mean difference of an image that went through a video.
+LOSS = 8.0  # Largest mean difference of an image before and after the video codec.
 
 
 def main() -> None:
@@ -58,7 +58,9 @@ def check_import(folder: Path, python: str) -> None:
     outcome = import_data(
         LeRobotReader(AlohaLayout("opening", "opening")), folder / "theirs", store
     )
-    expect(not outcome.refused, f"lerobot's data set comes in whole {dict(outcome.refused)}")
+    expect(
+        not outcome.refused, f"lerobot's data set is imported completely {dict(outcome.refused)}"
+    )
     for number, episode in enumerate(store.episodes()):
         arrays = episode.arrays
         expect(episode.steps == LENGTHS[number], f"episode {number} has its length")
@@ -171,7 +173,7 @@ def write(path: Path, _: Path) -> None:
 
 
 def read(path: Path, result: Path) -> None:
-    """In lerobot's environment: loads a data set with its own reader, and saves what it gave."""
+    """In lerobot's environment: loads a data set with its own reader and saves the result."""
     dataset_class = lerobot()
     dataset = dataset_class("here/ours", root=path)
     items = [dataset[row] for row in range(len(dataset))]
@@ -195,7 +197,7 @@ def read(path: Path, result: Path) -> None:
 
 
 def lerobot() -> Any:
-    """Imports lerobot, and gives it a decoder that runs."""
+    """Imports lerobot and replaces its decoder."""
     from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()
@@ -246,11 +248,11 @@ def elsewhere(python: str, role: str, *paths: Path) -> None:
         sys.exit(f"In lerobot's environment, {role}:\n{done.stderr}")
 
 
-def expect(holds: bool | np.bool_, what: str, *, show: bool = True) -> None:
+def expect(holds: bool | np.bool_, claim: str, *, show: bool = True) -> None:
     if not holds:
-        sys.exit(f"Not so: {what}")
+        sys.exit(f"Failed: {claim}")
     if show:
-        sys.stdout.write(f"ok  {what}\n")
+        sys.stdout.write(f"ok  {claim}\n")
 
 
 ROLES = {"write": write, "read": read}

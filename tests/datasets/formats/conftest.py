@@ -1,4 +1,4 @@
-"""A short episode of ALOHA in the contract's terms, and what imports it again."""
+"""A short episode of ALOHA in the contract's terms, and a function that imports data sets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +82,7 @@ def original(tmp_path: Path) -> EpisodeStore:
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Import:
-    """Returns what imports a data set into one store."""
+    """Returns a function that imports a data set into one store."""
 
     def run(reader: Reader, path: Path) -> tuple[EpisodeStore, Outcome]:
         store = EpisodeStore.create(tmp_path / "imported")
@@ -93,7 +93,7 @@ def imported(tmp_path: Path) -> Import:
 
 @pytest.fixture
 def samples() -> SimpleNamespace:
-    """Returns the makers of images, joints and episodes, and their sizes."""
+    """Returns the functions that make images, joints and episodes, and their sizes."""
     return SimpleNamespace(
         height=HEIGHT,
         width=WIDTH,

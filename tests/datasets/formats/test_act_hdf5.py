@@ -80,7 +80,7 @@ def only(store: EpisodeStore) -> Any:
 
 
 @pytest.mark.parametrize(("images", "tolerance"), [("raw", 0), ("padded", 6), ("strings", 6)])
-def test_what_was_recorded_comes_in(
+def test_recorded_data_is_imported(
     tmp_path: Path, imported: Import, record: Record, samples: Any, images: str, tolerance: int
 ) -> None:
     assert samples.size_of(record(tmp_path / "set" / "episode_3.hdf5", images=images)) < 100_000
@@ -126,7 +126,7 @@ def test_cameras_can_be_chosen_renamed_and_swapped(
     np.testing.assert_allclose(np.diff(arrays["time"]), 0.04)
 
 
-def test_states_and_actions_may_count_grippers_differently(
+def test_states_and_actions_may_have_different_gripper_conventions(
     tmp_path: Path, imported: Import, record: Record, samples: Any
 ) -> None:
     record(tmp_path / "set" / "episode_0.hdf5")
@@ -176,10 +176,10 @@ def test_episodes_of_two_lengths_make_windows_and_statistics(
     batch = windows.batch([0, 13])
     assert batch["rgb/cam_high"].shape == (2, HEIGHT, WIDTH, 3)
     np.testing.assert_array_equal(batch["action_mask"], [[True] * 4, [True, False, False, False]])
-    assert Statistics.of_store(store)["action"].count == 14
+    assert Statistics.of_episodes(store.episodes())["action"].count == 14
 
 
-def test_again_and_again_brings_only_what_is_new(
+def test_a_repeated_import_adds_new_episodes_only(
     tmp_path: Path, imported: Import, record: Record
 ) -> None:
     for number in range(2):
@@ -194,7 +194,7 @@ def test_again_and_again_brings_only_what_is_new(
     assert store.leftovers() == []
     record(
         tmp_path / "set" / "episode_1.hdf5", 5, 8
-    )  # Another recording under an old name is no old one.
+    )  # Another recording under an old name counts as new.
     assert len(imported(reader, tmp_path / "set")[1].imported) == 1
 
 
@@ -278,7 +278,7 @@ BAD = [
         lambda path: replace(
             path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)
         ),
-        "It does not fit the previous episodes. Its cameras are",
+        "It does not fit the previous episodes. camera 'cam_high': height is 16 and 4.",
     ),
     (
         lambda path: replace(path, "action", np.full((5, 14), b"x")),
@@ -293,7 +293,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("spoil", "message"), BAD)
-def test_a_bad_episode_is_named_and_the_good_ones_come_in(
+def test_a_damaged_episode_is_reported_and_the_others_are_imported(
     tmp_path: Path, imported: Import, record: Record, spoil: Any, message: str
 ) -> None:
     for number in range(3):
@@ -306,7 +306,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert message in outcome.refused["episode 1 (episode_1.hdf5)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
     assert [entry.name for entry in store.path.iterdir() if entry.name.startswith(".")] == []
-    record(tmp_path / "set" / "episode_1.hdf5", 5, 1)  # Mended, it comes in too.
+    record(tmp_path / "set" / "episode_1.hdf5", 5, 1)  # After a repair it is imported as well.
     assert len(imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].imported) == 1
 
 
@@ -361,6 +361,6 @@ def test_damaged_structure_is_named(
     )
 
 
-def test_an_empty_folder_is_no_data_set(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There are no .hdf5 files in"):
         list(ActHdf5Reader(OPENINGS).episodes(tmp_path))

@@ -1,4 +1,4 @@
-"""`stringline-data import` and `export` from the command line: what they print and how they end."""
+"""`stringline-data import` and `export` from the command line: output and exit status."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ OPENINGS = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Returns what runs a command line and gives its exit status and what it wrote."""
+    """Returns a function that runs a command line and returns its exit status and output."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
@@ -66,7 +66,7 @@ def test_each_format_can_be_chosen(
     assert (status, out) == (0, f"2 episodes imported, 0 were in {tmp_path / 'back'} already.\n")
 
 
-def test_an_import_says_what_it_left_out_and_ends_with_2(
+def test_an_import_lists_omitted_episodes_and_exits_with_2(
     tmp_path: Path, act: Path, command: Command
 ) -> None:
     good = (act / "episode_1.hdf5").read_bytes()
@@ -124,7 +124,7 @@ def test_a_mistake_is_answered_in_one_line(
     assert len(EpisodeStore.create(tmp_path / "back")) == 0
 
 
-def test_a_library_that_is_missing_is_named(
+def test_a_missing_library_is_named(
     tmp_path: Path, act: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)

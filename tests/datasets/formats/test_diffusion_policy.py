@@ -5,60 +5,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numcodecs
 import numpy as np
 import pytest
 import zarr
-from imagecodecs.numcodecs import Jpegxl
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
-from zarr.storage import ZipStore
+from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.formats.vector_layout import AlohaLayout, DescribedLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
-LENGTHS = (5, 8, 4)
 OPENINGS = AlohaLayout("opening", "opening")
 AXES = [
     {"name": axis, "arm": "finger", "kind": "position", "unit": "px", "frame": "image"}
     for axis in "xy"
 ]
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
-
-
-def replay_buffer(
-    path: Path,
-    series: dict[str, NDArray[Any]],
-    codecs: dict[str, Any] | None = None,
-    chunk: int = 3,
-) -> Path:
-    """Writes a buffer like diffusion_policy: zarr format 2, Blosc, a few frames in each chunk."""
-    store: Any = ZipStore(path, mode="w") if path.suffix == ".zip" else path
-    root = zarr.open_group(store, mode="w", zarr_format=2)
-    default = numcodecs.Blosc(cname="lz4", clevel=5, shuffle=numcodecs.Blosc.NOSHUFFLE)
-    for key, values in series.items():
-        codec = (codecs or {}).get(key, default)
-        rows = 1 if key in (codecs or {}) else chunk
-        array = root.create_array(
-            f"data/{key}",
-            shape=values.shape,
-            dtype=values.dtype,
-            chunks=(rows, *values.shape[1:]),
-            compressors=codec,
-        )
-        array[:] = values
-    ends = root.create_array(
-        "meta/episode_ends", shape=(len(LENGTHS),), dtype=np.int64, compressors=None
-    )
-    ends[:] = np.cumsum(LENGTHS)
-    if isinstance(store, ZipStore):
-        store.close()
-    return path
 
 
 @pytest.fixture
@@ -72,21 +37,8 @@ def series(samples: Any) -> dict[str, NDArray[Any]]:
     }
 
 
-@pytest.fixture
-def hand(samples: Any) -> dict[str, NDArray[Any]]:
-    """Returns the series of a gripper of UMI."""
-    rng, steps = np.random.default_rng(0), sum(LENGTHS)
-    return {
-        "camera0_rgb": np.stack([samples.image(frame) for frame in range(steps)]),
-        "robot0_eef_pos": rng.normal(size=(steps, 3)).astype(np.float32),
-        "robot0_eef_rot_axis_angle": rng.normal(size=(steps, 3)).astype(np.float32),
-        "robot0_gripper_width": rng.uniform(0, 0.08, (steps, 1)).astype(np.float32),
-        "robot0_demo_start_pose": rng.normal(size=(steps, 6)),
-    }
-
-
 @pytest.mark.parametrize("name", ["set.zarr", "set.zarr.zip"])
-def test_joint_data_comes_in(
+def test_joint_data_is_imported(
     tmp_path: Path, imported: Import, samples: Any, series: dict[str, NDArray[Any]], name: str
 ) -> None:
     path = replay_buffer(tmp_path / name, series)
@@ -107,7 +59,7 @@ def test_joint_data_comes_in(
     assert imported(reader, path)[1].present == len(LENGTHS)
 
 
-def test_pushed_blocks_come_in_as_they_are_described(
+def test_described_data_is_imported(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
 ) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
@@ -124,54 +76,12 @@ def test_pushed_blocks_come_in_as_they_are_described(
     assert episode.attributes.contract.joints == ()
 
 
-@pytest.mark.parametrize("codec", [Jpegxl(level=99, numthreads=1), None])
-def test_a_hand_held_gripper_comes_in(
-    tmp_path: Path, imported: Import, samples: Any, hand: dict[str, NDArray[Any]], codec: Any
-) -> None:
-    path = replay_buffer(tmp_path / "cup.zarr.zip", hand, {"camera0_rgb": codec} if codec else None)
-    assert samples.size_of(path) < 100_000
-    store, outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=60), path)
-    assert outcome.refused == {}
-    episode = store.episodes()[1]
-    arrays, contract = episode.arrays, episode.attributes.contract
-    rows = slice(5, 13)
-    pose = arrays["T_base_gripper/robot0"]
-    np.testing.assert_allclose(pose[:, :3, 3], hand["robot0_eef_pos"][rows])
-    turned = Rotation.from_rotvec(hand["robot0_eef_rot_axis_angle"][rows]).as_matrix()
-    np.testing.assert_allclose(pose[:, :3, :3], turned, atol=1e-6)
-    np.testing.assert_allclose(
-        arrays["joints/position"], hand["robot0_gripper_width"][rows] / 0.08, rtol=1e-6
-    )
-    np.testing.assert_allclose(arrays["action"][:-1, :3], hand["robot0_eef_pos"][6:13])
-    np.testing.assert_allclose(arrays["action"][:-1, 3:6], hand["robot0_eef_rot_axis_angle"][6:13])
-    np.testing.assert_array_equal(arrays["action"][-1], arrays["action"][-2])
-    assert np.abs(arrays["rgb/camera0_rgb"].astype(int) - hand["camera0_rgb"][rows]).max() <= (
-        8 if codec else 0
-    )
-    assert (contract.arms, contract.joints, contract.control_hz) == (
-        ("robot0",),
-        ("robot0/gripper",),
-        60,
-    )
-    assert [dimension.kind for dimension in contract.action] == ["position"] * 3 + [
-        "rotation"
-    ] * 3 + ["gripper"]
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (
             lambda: DiffusionPolicyReader(OPENINGS),
             "does not contain the control rate; set it, format.control_hz=NUMBER.",
-        ),
-        (
-            lambda: UmiReader(control_hz=60),
-            "UMI stores the width of the gripper in m; set the width of an open gripper",
-        ),
-        (
-            lambda: UmiReader(gripper_open_m=0.0, control_hz=60),
-            "has closed=0.0 and opened=0.0; they must differ.",
         ),
         (lambda: DescribedLayout([{"name": "x"}]), "lacks arm."),
         (
@@ -192,7 +102,7 @@ def test_a_hand_held_gripper_comes_in(
         ),
     ],
 )
-def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: str) -> None:
+def test_missing_options_are_reported(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
 
@@ -220,29 +130,17 @@ def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: st
             DiffusionPolicyReader(DescribedLayout(AXES * 7), control_hz=10),
             "Describe each number of the state in layout.joints, or omit the state",
         ),
-        (
-            UmiReader(gripper_open_m=0.08, control_hz=60),
-            r"is not a buffer of UMI: it has no robot0_eef_pos. It has: action \(14,\)",
-        ),
     ],
 )
-def test_what_does_not_fit_is_answered_with_what_there_is(
+def test_unknown_series_are_answered_with_the_existing_ones(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], reader: Reader, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         imported(reader, replay_buffer(tmp_path / "set.zarr", series))
 
 
-def remove_chunk(path: Path) -> None:
-    (path / "data/img/3.0.0.0").unlink()
-
-
-def damage_chunk(path: Path) -> None:
-    (path / "data/action/3.0").write_bytes(b"\x02\x01\x21\x08" + bytes(30))
-
-
 def spoil_row(key: str, value: float) -> Callable[[Path], None]:
-    """Returns what writes a value into frame 4 of the second episode."""
+    """Returns a function that writes a value into frame 4 of the second episode."""
 
     def spoil(path: Path) -> None:
         array: Any = zarr.open_group(path, mode="r+", zarr_format=2)[f"data/{key}"]
@@ -278,7 +176,7 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_a_bad_episode_is_named_and_the_good_ones_come_in(
+def test_a_damaged_episode_is_reported_and_the_others_are_imported(
     tmp_path: Path,
     imported: Import,
     series: dict[str, NDArray[Any]],
@@ -316,7 +214,7 @@ def test_unequal_lengths_are_named(
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(1.0, np.float32), (1000.0, np.uint16)])
-def test_depth_in_metres_or_millimetres_comes_in(
+def test_depth_in_metres_or_millimetres_is_imported(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], scale: float, dtype: type
 ) -> None:
     metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
@@ -345,24 +243,7 @@ def test_depth_in_another_unit_is_named(
         DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="guess")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [(600.0, "is 600; allowed: at most 10 m. Are these millimetres?"), (np.inf, "is inf")],
-)
-def test_poses_in_millimetres_are_named(
-    tmp_path: Path, imported: Import, hand: dict[str, NDArray[Any]], change: float, message: str
-) -> None:
-    hand["robot0_eef_pos"][2, 1] = change
-    outcome = imported(
-        UmiReader(gripper_open_m=0.08, control_hz=60), replay_buffer(tmp_path / "cup.zarr", hand)
-    )[1]
-    assert message in outcome.refused["episode 0 (cup.zarr)"]
-    assert "at frame 2" in outcome.refused["episode 0 (cup.zarr)"]
-
-
-def test_what_is_no_replay_buffer_is_refused(
-    tmp_path: Path, series: dict[str, NDArray[Any]]
-) -> None:
+def test_other_files_are_refused(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
     reader = DiffusionPolicyReader(OPENINGS, control_hz=50)
     (tmp_path / "empty").mkdir()
     with pytest.raises(
@@ -383,7 +264,7 @@ def test_what_is_no_replay_buffer_is_refused(
         list(reader.episodes(path))
 
 
-def test_a_codec_that_is_missing_is_named(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
+def test_a_missing_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series)
     text = (path / "data/img/.zarray").read_text()
     (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
@@ -393,7 +274,7 @@ def test_a_codec_that_is_missing_is_named(tmp_path: Path, series: dict[str, NDAr
         list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
 
 
-def test_a_zip_file_lacks_chunks_too(
+def test_missing_chunks_of_a_zip_file_are_reported(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
 ) -> None:
     path = replay_buffer(tmp_path / "full.zarr.zip", series)

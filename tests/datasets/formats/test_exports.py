@@ -1,4 +1,4 @@
-"""Exports come back by import, are readable by other libraries, and appear atomically."""
+"""Exports are equal after import, readable by other libraries, and appear atomically."""
 
 import errno
 import json
@@ -58,7 +58,7 @@ WAYS: list[tuple[str, Writer, Reader, int]] = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_exported_comes_back(
+def test_an_export_is_equal_after_import(
     tmp_path: Path, original: EpisodeStore, imported: Import, way: tuple[str, Writer, Reader, int]
 ) -> None:
     name, writer, reader, tolerance = way
@@ -94,7 +94,7 @@ def test_what_is_exported_comes_back(
         ),
     ],
 )
-def test_depth_survives(
+def test_depth_round_trip(
     tmp_path: Path, imported: Import, samples: Any, writer: Writer, reader: Reader, unit_m: float
 ) -> None:
     arrays, attributes = samples.episode(6, depth=True)
@@ -113,7 +113,9 @@ def test_depth_survives(
     assert store.episodes()[0].attributes.contract == contract
 
 
-def test_finer_depth_leaves_in_millimetres(tmp_path: Path, imported: Import, samples: Any) -> None:
+def test_finer_depth_is_exported_in_millimetres(
+    tmp_path: Path, imported: Import, samples: Any
+) -> None:
     arrays, attributes = samples.episode(6, depth=True)
     cameras = attributes.contract.cameras
     contract = attributes.contract.with_cameras(
@@ -130,7 +132,7 @@ def test_finer_depth_leaves_in_millimetres(tmp_path: Path, imported: Import, sam
     np.testing.assert_allclose(found, arrays["depth/overhead"] / 4, atol=0.5)
 
 
-def test_grippers_leave_in_the_convention_that_was_asked_for(
+def test_grippers_are_exported_in_the_chosen_convention(
     tmp_path: Path, original: EpisodeStore, imported: Import
 ) -> None:
     ActHdf5Writer(state_gripper="closing", action_gripper="aloha1_follower_share").write(
@@ -156,7 +158,7 @@ def test_grippers_leave_in_the_convention_that_was_asked_for(
     np.testing.assert_allclose(store.episodes()[0].arrays["action"], episode["action"], atol=1e-5)
 
 
-def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> None:
+def test_velocities_round_trip(tmp_path: Path, samples: Any, imported: Import) -> None:
     arrays, attributes = samples.episode(5)
     arrays["joints/velocity"] = samples.joints(5, 9)
     source = EpisodeStore.create(tmp_path / "source")
@@ -176,7 +178,7 @@ def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> N
     )
 
 
-def test_a_slow_camera_shows_an_image_several_times(tmp_path: Path, samples: Any) -> None:
+def test_images_of_a_slow_camera_are_repeated(tmp_path: Path, samples: Any) -> None:
     arrays, attributes = samples.episode(6)
     for key in ("rgb/overhead", "time/overhead"):
         arrays[key] = arrays[key][::3]
@@ -190,7 +192,7 @@ def test_a_slow_camera_shows_an_image_several_times(tmp_path: Path, samples: Any
     assert sorted(group["data"]) == ["action", "img", "state", "timestamp"]
 
 
-def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: EpisodeStore) -> None:
+def test_the_lerobot_export_follows_its_format(tmp_path: Path, original: EpisodeStore) -> None:
     LeRobotWriter(images="image", cameras={"overhead": "top"}).write(original, tmp_path / "set")
     info = json.loads((tmp_path / "set/meta/info.json").read_text())
     assert (info["codebase_version"], info["fps"], info["robot_type"]) == ("v3.0", 50, "aloha")
@@ -250,7 +252,7 @@ def test_options_are_checked(build: Callable[[], object], message: str) -> None:
         build()
 
 
-def test_what_a_format_cannot_hold_is_refused(
+def test_episodes_that_do_not_fit_a_format_are_refused(
     tmp_path: Path, original: EpisodeStore, contract: Any, make_episode: Any
 ) -> None:
     writer = ActHdf5Writer(state_gripper="opening", action_gripper="opening")
@@ -303,7 +305,7 @@ def test_a_full_disk_leaves_nothing_behind(
         writer.write(original, tmp_path / name)
 
 
-def test_an_import_stops_at_a_full_disk_and_keeps_what_it_has(
+def test_an_import_stops_at_a_full_disk_and_keeps_complete_episodes(
     tmp_path: Path, original: EpisodeStore, imported: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(

@@ -13,11 +13,11 @@ from stringline.datasets.formats.grippers import (
 CONVENTIONS = list(GRIPPER_CONVENTIONS.values())
 OPENINGS = np.linspace(
     0, 0.97, 40
-)  # Beyond it one servo passes its dead centre, where no inverse is.
+)  # Beyond it one servo passes its dead centre, where it has no inverse.
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_there_and_back(convention: GripperConvention) -> None:
+def test_round_trips(convention: GripperConvention) -> None:
     foreign = convention.from_opening(OPENINGS)
     np.testing.assert_allclose(convention.to_opening(foreign), OPENINGS, atol=1e-9)
     assert len(set(np.sign(np.diff(foreign)))) == 1
@@ -105,6 +105,6 @@ def test_ends_can_be_given() -> None:
         ({"closed": 1, "opened": 1}, "closed=1 and opened=1; they must differ."),
     ],
 )
-def test_what_is_not_named_is_asked_for(asked: str | dict[str, float] | None, message: str) -> None:
+def test_missing_options_are_reported(asked: str | dict[str, float] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gripper_convention(asked, "option")

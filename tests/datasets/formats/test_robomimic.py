@@ -68,7 +68,7 @@ def record(samples: Any) -> Record:
 
 
 @pytest.mark.parametrize("controller", [OSC, PARTS])
-def test_what_was_recorded_comes_in(
+def test_recorded_data_is_imported(
     tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any
 ) -> None:
     path = record(tmp_path / "lift.hdf5", controller)
@@ -113,7 +113,7 @@ def test_what_was_recorded_comes_in(
     assert imported(RobomimicReader(**NAMED), path)[1].present == len(LENGTHS)
 
 
-def test_two_arms_come_in(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_two_arms_are_imported(tmp_path: Path, imported: Import, record: Record) -> None:
     parts = {"body_parts": {"arms": {"left": OSC, "right": OSC}}}
     store, outcome = imported(RobomimicReader(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
     assert outcome.refused == {}
@@ -137,7 +137,7 @@ def test_two_arms_come_in(tmp_path: Path, imported: Import, record: Record) -> N
         ),
     ],
 )
-def test_the_file_says_what_actions_mean(settings: Any, expected: Controller) -> None:
+def test_the_file_determines_the_meaning_of_actions(settings: Any, expected: Controller) -> None:
     assert controller_of({"env_kwargs": {"controller_configs": settings}}) == expected
 
 
@@ -150,7 +150,7 @@ def test_the_file_says_what_actions_mean(settings: Any, expected: Controller) ->
         [OSC, {**OSC, "control_delta": False}],
     ],
 )
-def test_what_it_does_not_say_is_asked_for(
+def test_missing_options_are_reported(
     tmp_path: Path, imported: Import, record: Record, settings: Any
 ) -> None:
     path = record(tmp_path / "lift.hdf5", settings)
@@ -278,7 +278,7 @@ def swap(path: Path, key: str, value: Any) -> None:
         ),
     ],
 )
-def test_a_bad_episode_is_named_and_the_good_ones_come_in(
+def test_a_damaged_episode_is_reported_and_the_others_are_imported(
     tmp_path: Path, imported: Import, record: Record, change: Callable[[Path], None], message: str
 ) -> None:
     path = record(tmp_path / "lift.hdf5")
@@ -289,7 +289,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
 
 
-def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None:
+def test_other_files_are_refused(tmp_path: Path, record: Record) -> None:
     with h5py.File(tmp_path / "else.hdf5", "w") as file:
         file["action"] = [1]
     with pytest.raises(

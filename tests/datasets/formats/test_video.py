@@ -1,4 +1,4 @@
-"""Encoding a video leaves the process as it was."""
+"""Encoding a video does not change the priority of the process."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def priorities() -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("codec", ["libsvtav1", "libx264"])
-def test_no_thread_goes_before_others_because_of_a_video(codec: str, tmp_path: Path) -> None:
+def test_encoding_keeps_the_priority_of_all_threads(codec: str, tmp_path: Path) -> None:
     """As root, since libsvtav1 needs the permission to take the highest real-time priority."""
     before, during = priorities(), []
 

@@ -6,8 +6,8 @@
                                                   (zarr 2.18, diffusion_policy at 5ba07ac)
     python write_fixtures.py umi fixtures/umi.zarr.zip            (and UMI's codecs at d095ba9)
 
-What they hold is said here alone: `test_fixtures.py` takes the formulas from here. ACT and
-robomimic write their layouts with h5py, so their tests do that anew.
+This file alone defines their contents; `test_fixtures.py` imports its formulas. ACT and robomimic
+write their layouts with h5py, so their tests write such files themselves.
 """
 
 import importlib

@@ -41,7 +41,7 @@ def only_wrist(contract: Contract, arrays: Arrays) -> tuple[Contract, Arrays]:
 def stores(
     tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> tuple[EpisodeStore, EpisodeStore]:
-    """One with both cameras, one with the wrist's alone, called `hand`."""
+    """Two stores: one with both cameras, one with the wrist camera alone, called `hand`."""
     other, arrays = only_wrist(contract, make_episode(steps=31, seed=7))
     both = made(
         tmp_path / "both", contract, [make_episode(steps=20, seed=0), make_episode(steps=9, seed=1)]
@@ -61,7 +61,7 @@ def test_each_example_is_that_of_its_store(
     contract: Contract,
     past: tuple[int, ...],
 ) -> None:
-    """In any order; what a store lacks is zero, or an identity, and marked."""
+    """In any order; missing values are zeros or identities, and marked."""
     mixed = MixedWindows(sources, stores, chunk=5, past=past)
     assert mixed.contract == contract
     alone = [Windows(store, chunk=5, past=past) for store in stores]
@@ -162,13 +162,13 @@ def test_depth_of_one_store_serves_the_slot(
     assert batch["depth/front"][1].any()
 
 
-def test_stores_that_do_not_go_together_are_refused(
+def test_incompatible_stores_are_refused(
     tmp_path: Path,
     contract: Contract,
     make_episode: MakeEpisode,
     stores: tuple[EpisodeStore, EpisodeStore],
 ) -> None:
-    """With both their names."""
+    """The message contains both names."""
     turned = replace(
         contract, action=(ActionDimension("one/elbow", "one", "joint"), contract.action[1])
     )

@@ -29,7 +29,7 @@ def test_none_is_a_result() -> None:
 
 
 def test_runs_ahead_but_bounded() -> None:
-    """No more is prepared than fits."""
+    """No more results are prepared than fit into the queue."""
     made: list[int] = []
     with Prefetcher(lambda step: made.append(step) or step, depth=3) as prefetcher:  # type: ignore[func-returns-value]
         iterator = iter(prefetcher)
@@ -43,7 +43,7 @@ def test_runs_ahead_but_bounded() -> None:
 
 
 def test_errors_arrive_in_their_place() -> None:
-    """What comes before the error is delivered first."""
+    """Results before the error are delivered first."""
 
     def make(step: int) -> int:
         if step == 2:

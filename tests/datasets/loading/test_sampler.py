@@ -1,4 +1,4 @@
-"""Sampling depends on seed and step only, and draws what the weights ask for."""
+"""Sampling depends on seed and step only, and follows the weights."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_order_is_a_permutation(seed: int, epoch: int, count: int) -> None:
     np.testing.assert_array_equal(first, order(seed, epoch, count))
 
 
-def test_order_is_kept_for_ever() -> None:
+def test_the_order_is_fixed() -> None:
     """Runs that are resumed under another numpy must continue in the same order."""
     assert order(1, 2, 10).tolist() == [5, 6, 9, 3, 2, 1, 0, 8, 4, 7]
     assert order(1, 2, 100).tolist() != order(1, 3, 100).tolist() != order(2, 2, 100).tolist()
@@ -24,7 +24,7 @@ def test_order_is_kept_for_ever() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 90), st.integers(0, 5))
 def test_epochs_are_complete(count: int, batch_size: int, seed: int) -> None:
-    """Laid end to end, batches visit every window once per epoch, whatever the sizes."""
+    """Laid end to end, batches contain every window once per epoch, for any sizes."""
     sampler = BatchSampler(count, batch_size, seed)
     steps = -(-3 * count // batch_size)
     drawn = np.concatenate([sampler.batch(step) for step in range(steps)])
@@ -34,7 +34,7 @@ def test_epochs_are_complete(count: int, batch_size: int, seed: int) -> None:
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=20), st.booleans())
 def test_batches_do_not_depend_on_history(steps: list[int], weighted: bool) -> None:
-    """A sampler that was asked anything before, in any order, gives what a fresh one gives."""
+    """A used sampler returns the same batches as a new one."""
     weights = np.arange(1, 24) if weighted else None
     old = BatchSampler(23, 5, 7, weights=weights)
     for step in steps:
@@ -65,7 +65,7 @@ def test_weighted_draws_are_unbiased() -> None:
 
 
 def test_equal_weights_change_nothing() -> None:
-    """All ones give the very order of no weights."""
+    """Equal weights give the same order as no weights."""
     for step in range(10):
         np.testing.assert_array_equal(
             BatchSampler(9, 4, 3, weights=np.ones(9)).batch(step), BatchSampler(9, 4, 3).batch(step)
@@ -90,7 +90,7 @@ def test_early_windows_are_favoured() -> None:
         {"weights": [1]},
     ],
 )
-def test_impossible_requests(wrong: dict[str, object]) -> None:
+def test_invalid_arguments(wrong: dict[str, object]) -> None:
     """Sizes, seeds and weights out of range are refused."""
     arguments = {"count": 2, "batch_size": 1, "seed": 0} | wrong
     with pytest.raises(ValueError, match="allowed: 1 and above|0 or above"):

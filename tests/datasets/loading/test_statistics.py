@@ -25,7 +25,7 @@ MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
     st.floats(-1e4, 1e4),
 )
 def test_parts_equal_the_whole(lengths: list[int], seed: int, offset: float) -> None:
-    """However the rows are cut, also with a large offset, a skewed and a constant dimension."""
+    """For any partition of the rows, with a large offset, a skewed and a constant dimension."""
     rng = np.random.default_rng(seed)
     parts = [
         np.stack(
@@ -47,14 +47,16 @@ def test_parts_equal_the_whole(lengths: list[int], seed: int, offset: float) -> 
     assert ((found.quantiles >= lower - bin_width) & (found.quantiles <= upper + bin_width)).all()
 
 
-def test_of_store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
-    """Keys that only some episodes have are left out; JSON keeps every digit."""
+def test_statistics_of_episodes(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
+    """Keys that an episode lacks are omitted; JSON keeps every digit."""
     store = EpisodeStore.create(tmp_path / "store")
     episodes = [make_episode(steps=steps, seed=steps) for steps in (5, 30)]
     episodes[1]["joints/velocity"] = episodes[1]["joints/position"] * 2
     for seed, arrays in enumerate(episodes):
         store.write(arrays, EpisodeAttributes(contract, "reach", seed))
-    found = Statistics.of_store(store)
+    found = Statistics.of_episodes(store.episodes())
     assert set(found) == {"action", "joints/position"}
     np.testing.assert_allclose(
         found["action"].mean,
@@ -65,14 +67,12 @@ def test_of_store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode)
     for key in found:
         for name in ("min", "max", "mean", "std", "quantiles"):
             np.testing.assert_array_equal(getattr(again[key], name), getattr(found[key], name))
-    only = Statistics.of_store(store, names=store.names()[:1])
+    only = Statistics.of_episodes(store.episodes()[:1])
     np.testing.assert_array_equal(only["action"].max, episodes[0]["action"].max(0))
 
 
-def test_mistakes(tmp_path: Path) -> None:
-    """No data, unknown keys and foreign JSON are named."""
-    with pytest.raises(ValueError, match="There are no episodes in"):
-        Statistics.of_store(EpisodeStore.create(tmp_path / "empty"))
+def test_mistakes() -> None:
+    """Errors name missing data, unknown keys and invalid JSON."""
     with pytest.raises(ValueError, match="no rows"):
         statistics_of(lambda: iter([np.zeros((0, 2))]))
     with pytest.raises(KeyError, match="no key with statistics 'action'"):

@@ -1,4 +1,4 @@
-"""Windows give what a naive reader finds in the arrays of the episode."""
+"""Windows equal those of a naive reader of the arrays of an episode."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def episodes(make_episode: MakeEpisode) -> list[Arrays]:
 
 @pytest.fixture
 def store(tmp_path: Path, contract: Contract, episodes: list[Arrays]) -> EpisodeStore:
-    """A store that holds them."""
+    """A store of these episodes."""
     store = EpisodeStore.create(tmp_path / "store")
     for seed, arrays in enumerate(episodes):
         store.write(arrays, EpisodeAttributes(contract, "reach", seed))
@@ -38,7 +38,7 @@ def store(tmp_path: Path, contract: Contract, episodes: list[Arrays]) -> Episode
 
 
 def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Arrays:
-    """One window, straight from the definition."""
+    """Returns one window by its definition."""
     window = {key: arrays[key][step] for key in ("time", "joints/position", "T_base_gripper/one")}
     for camera in cameras:
         frame = arrays[f"frame/{camera}"][step]
@@ -110,7 +110,7 @@ def test_choosing_episodes(store: EpisodeStore) -> None:
 
 
 def test_few_maps_suffice(store: EpisodeStore) -> None:
-    """With a single map kept, the contents are the same and no more are held."""
+    """A cache of a single map returns the same contents and holds one map."""
     few, many = Windows(store, open_files=1), Windows(store)
     indices = np.random.default_rng(1).integers(0, len(few), 50)
     for key, value in many.batch(indices).items():
@@ -120,7 +120,7 @@ def test_few_maps_suffice(store: EpisodeStore) -> None:
 
 
 def test_reading_from_threads(store: EpisodeStore) -> None:
-    """Threads that push each other's maps out still read the right images."""
+    """Threads that evict each other's maps still read the right images."""
     windows = Windows(store, open_files=2)
     expected = windows.batch(np.arange(len(windows)))["rgb/front"]
     wrong: list[int] = []
@@ -175,7 +175,7 @@ def test_images_of_another_size_are_refused(
         Camera("front", 5, 8, depth="simulated"), contract.camera("wrist")
     )
     store.write(arrays, EpisodeAttributes(other, "reach", 99))
-    with pytest.raises(ValueError, match="height=6"):
+    with pytest.raises(ValueError, match="camera 'front': height is 6 and 5"):
         Windows(store)
     assert len(Windows(store, cameras=("wrist",))) > 0
 
@@ -204,13 +204,13 @@ def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Array
 
 
 @pytest.mark.parametrize("past", [(0,), (-1,), (3, 3)])
-def test_a_past_that_is_none_is_refused(store: EpisodeStore, past: tuple[int, ...]) -> None:
+def test_invalid_pasts_are_refused(store: EpisodeStore, past: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"past is .* different offsets, each 1 or above"):
         Windows(store, past=past)
 
 
 def test_the_past_of_the_state_alone(store: EpisodeStore) -> None:
-    """Without images the state of the past is the same, and nothing of the cameras is read."""
+    """Without images the past has the same state and no keys of cameras."""
     whole, state = (
         Windows(store, chunk=3, past=(5, 2)),
         Windows(store, chunk=3, past=(5, 2), past_images=False),
@@ -232,10 +232,10 @@ def test_a_past_longer_than_all_episodes_is_refused(store: EpisodeStore) -> None
         Windows(store, past=(2, 33))
 
 
-def test_windows_say_what_was_asked_for(
+def test_windows_contain_the_number_of_their_instruction(
     tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
-    store = EpisodeStore.create(tmp_path / "asked")
+    store = EpisodeStore.create(tmp_path / "instructions")
     for seed, text in enumerate(("touch it", "")):
         store.write(
             make_episode(seed=seed), EpisodeAttributes(contract, "reach", seed, instruction=text)

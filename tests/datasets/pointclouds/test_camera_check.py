@@ -14,11 +14,11 @@ STEPS = (0, 80)
 KNOCK = pose((0.0072, -0.0060, 0.0075), rotation_about([0.6, 0.64, 0.48], np.deg2rad(1.5)))
 
 
-def test_the_knock_is_that_of_the_requirement() -> None:
+def test_the_displacement_is_the_required_one() -> None:
     np.testing.assert_allclose(size_of(KNOCK), (12.0, 1.5), atol=0.01)
 
 
-def test_sound_cameras_are_found_sound(episode: StoredEpisode) -> None:
+def test_correct_cameras_have_small_errors(episode: StoredEpisode) -> None:
     check = check_cameras(episode, steps=[40])
     assert check.reference == "overhead"
     through = {correction.camera: correction.through for correction in check.corrections}
@@ -37,7 +37,7 @@ def test_sound_cameras_are_found_sound(episode: StoredEpisode) -> None:
 @pytest.mark.parametrize(
     ("camera", "reference"), [("wrist_left", "overhead"), ("overhead", "wrist_left")]
 )
-def test_a_knocked_camera_is_found_and_set_right(
+def test_a_displaced_camera_is_found_and_corrected(
     episode: StoredEpisode, knocked: Knock, camera: str, reference: str
 ) -> None:
     check = check_cameras(
@@ -54,7 +54,7 @@ def test_a_knocked_camera_is_found_and_set_right(
     assert left_deg < 0.3
     assert all(move.fitness > 0.8 and move.rmse_mm < 3.0 for move in pair.used)
     true = depth_view(episode, camera, 0).T_base_camera
-    if camera == "overhead":  # It does not move, so it has one place.
+    if camera == "overhead":  # It does not move, so it has one pose.
         assert correction.T_base_camera is not None
         off_mm, off_deg = size_of(inverse(true) @ correction.T_base_camera)
         assert off_mm < 2.0
@@ -65,7 +65,7 @@ def test_a_knocked_camera_is_found_and_set_right(
     assert correction.to_dict()["camera"] == camera
 
 
-def test_what_cannot_be_compared(episode: StoredEpisode) -> None:
+def test_cameras_that_cannot_be_compared(episode: StoredEpisode) -> None:
     with pytest.raises(
         ValueError,
         match=(
@@ -83,7 +83,7 @@ def test_what_cannot_be_compared(episode: StoredEpisode) -> None:
         check_cameras(episode, reference="overheat")
 
 
-def test_a_plane_leaves_motions_open_and_a_corner_none() -> None:
+def test_a_corner_determines_all_motions_and_a_plane_does_not() -> None:
     rng = np.random.default_rng(0)
     flat = np.concatenate((rng.uniform(-1, 1, (300, 2)), np.zeros((300, 1))), axis=1)
     corner = np.concatenate([np.roll(flat + 0.0, shift, axis=1) for shift in range(3)])

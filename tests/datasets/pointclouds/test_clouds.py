@@ -1,4 +1,4 @@
-"""Clouds stand where the world is: on analytic planes exactly, in the simulation on its table."""
+"""Clouds lie exactly on analytic planes, and on the table of the simulation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +24,13 @@ TABLE_MM = 0.6  # Depth is stored in whole millimetres.
 ALL = ["overhead", "wrist_left", "wrist_right", "table"]
 
 
-def test_a_tilted_plane_is_met_where_geometry_says() -> None:
+def test_the_points_of_a_tilted_plane_lie_on_it() -> None:
     T = pose((0.1, -0.2, 0.9), rotation_about([1.0, 0.0, 0.0], np.pi - 0.4))
     K = np.array([[50.0, 0.5, 31.0], [0.0, 48.0, 23.0], [0.0, 0.0, 1.0]])
     u, v = np.meshgrid(np.arange(64) + 0.5, np.arange(48) + 0.5)
     y = (v - K[1, 2]) / K[1, 1]
     x = (u - K[0, 2] - K[0, 1] * y) / K[0, 0]
-    down = (
-        T[2, 0] * x + T[2, 1] * y + T[2, 2]
-    )  # How much a ray with z = 1 falls, in the base frame.
+    down = T[2, 0] * x + T[2, 1] * y + T[2, 2]  # Descent of a ray with z = 1 in the base frame.
     depth = -T[2, 3] / down
     points = transformed(T, back_projected(depth, K))
     assert (depth > 0).all()
@@ -53,7 +51,7 @@ def test_the_clouds_of_all_cameras_lie_on_the_table(episode: StoredEpisode, step
         assert points[inside, 2].min() > -0.002, "nothing is seen below the table's top"
 
 
-def test_a_fused_cloud_holds_every_return_and_no_hole(episode: StoredEpisode) -> None:
+def test_a_fused_cloud_contains_every_return_and_no_hole(episode: StoredEpisode) -> None:
     fused = fused_cloud(episode, 30)
     views = [depth_view(episode, name, 30) for name in ALL]
     holes = sum(int((view.depth == 0).sum()) for view in views)
@@ -73,7 +71,7 @@ def test_a_ply_file_reads_back_equal(episode: StoredEpisode, tmp_path: Path) -> 
     np.testing.assert_array_equal(np.rint(np.asarray(again.colors) * 255), cloud.colours)
 
 
-def test_what_is_no_ply_file(episode: StoredEpisode, tmp_path: Path) -> None:
+def test_invalid_ply_files(episode: StoredEpisode, tmp_path: Path) -> None:
     empty = Cloud(np.zeros((0, 3)), np.zeros((0, 3), np.uint8))
     with pytest.raises(ValueError, match=r"written as a .ply file; got .*cloud.obj"):
         write_ply(empty, tmp_path / "cloud.obj")
@@ -83,7 +81,7 @@ def test_what_is_no_ply_file(episode: StoredEpisode, tmp_path: Path) -> None:
         fused_cloud(episode, 100)
 
 
-def test_cameras_that_give_no_cloud_say_why(episode: StoredEpisode) -> None:
+def test_cameras_without_a_cloud_are_reported_with_a_reason(episode: StoredEpisode) -> None:
     contract = episode.attributes.contract
     seeing = Camera("seeing", 4, 4, "measured")
     others = (
@@ -105,7 +103,7 @@ def test_cameras_that_give_no_cloud_say_why(episode: StoredEpisode) -> None:
         cloud_cameras(replace(contract, cameras=()))
 
 
-def test_episodes_are_found_by_name_beginning_and_place() -> None:
+def test_episodes_are_found_by_name_prefix_and_index() -> None:
     names = ["a.0000000001.aa", "a.0000000002.bb", "b.0000000001.cc"]
     assert [find_episode(names, asked) for asked in (None, "1", "-1", "b", names[1])] == [
         names[i] for i in (0, 1, 2, 2, 1)

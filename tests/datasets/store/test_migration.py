@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.data import main
-from stringline.datasets.store.checksummed_metadata import CHECKSUM_KEY
 from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.group_metadata import CHECKSUM_KEY, check_version
 from stringline.datasets.store.migration import migrate
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
-from stringline.datasets.store.versions import check_version
 
 MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @pytest.fixture
 def old(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
-    """Three episodes as version 1 wrote them: the same files, but without seals."""
+    """Three episodes as version 1 wrote them: the same files without checksums of metadata."""
     store = EpisodeStore.create(tmp_path / "old")
     for seed in range(3):
         store.write(
@@ -65,7 +64,7 @@ def test_migrating_loses_nothing(old: EpisodeStore, make_episode: MakeEpisode) -
     )
 
 
-def test_new_episodes_may_stand_beside_old_ones(
+def test_a_store_may_contain_new_and_old_episodes(
     old: EpisodeStore, contract: Contract, make_episode: MakeEpisode
 ) -> None:
     old.write(make_episode(seed=7), EpisodeAttributes(contract, "reach", 7))
@@ -92,7 +91,7 @@ def test_a_damaged_episode_is_not_migrated(old: EpisodeStore) -> None:
         {"contract": 3},
     ],
 )
-def test_without_a_seal_damage_is_found_where_it_shows(
+def test_damage_without_a_checksum_is_found_where_it_breaks_the_metadata(
     old: EpisodeStore, spoil: dict[str, object]
 ) -> None:
     name = old.names()[0]
@@ -124,7 +123,7 @@ def test_the_command(
 
 
 @pytest.mark.parametrize("version", [None, "2", 0, True])
-def test_what_names_no_version_is_not_ours(version: object) -> None:
+def test_a_store_without_a_version_is_refused(version: object) -> None:
     with pytest.raises(
         ValueError, match="The store was not written by Stringline: it names no format version"
     ):

@@ -1,4 +1,4 @@
-"""What looks wrong is found where it was put, and a clean episode has nothing to say."""
+"""Anomalies are found at the steps where they were inserted; a clean episode has no findings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def clean(make_episode: MakeEpisode) -> Arrays:
 
 
 def found(tmp_path: Path, contract: Contract, arrays: Arrays) -> list[tuple[str, float, str]]:
-    """Stores an episode and looks at it."""
+    """Stores an episode and returns its findings."""
     store = EpisodeStore.create(tmp_path / "store")
     name = store.write(arrays, EpisodeAttributes(contract, "reach", 0))
     assert {finding.episode for finding in findings(store.episode(name))} <= {name}
@@ -38,9 +38,7 @@ def found(tmp_path: Path, contract: Contract, arrays: Arrays) -> list[tuple[str,
     ]
 
 
-def test_a_clean_episode_has_nothing_to_say(
-    tmp_path: Path, contract: Contract, clean: Arrays
-) -> None:
+def test_a_clean_episode_has_no_findings(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
     assert found(tmp_path, contract, clean) == []
 
 
@@ -49,7 +47,7 @@ def test_stall(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
     assert found(tmp_path, contract, clean) == [("stall", 1.0, "nothing moves for 1.4 s")]
 
 
-def test_a_short_pause_is_no_stall(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
+def test_a_short_pause_is_not_a_stall(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
     clean["joints/position"][50:90] = clean["joints/position"][50]
     assert [entry for entry in found(tmp_path, contract, clean) if entry[0] == "stall"] == []
 
@@ -126,7 +124,7 @@ def test_timing(
     assert [entry[1] for entry in entries if entry[2].startswith(text)] == [time_s], entries
 
 
-def test_runs_are_the_stretches_that_are_true() -> None:
+def test_runs_of_true_values() -> None:
     assert runs(np.array([True, True, False, True, False, False, True])) == [(0, 2), (3, 4), (6, 7)]
     assert runs(np.zeros(3, bool)) == []
     assert runs(np.zeros(0, bool)) == []

@@ -78,7 +78,7 @@ def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
             recorder.wait(delay)
         assert (
             len(EpisodeStore.open(path).leftovers()) == before
-        )  # The living writer's folder is not offered for removal.
+        )  # The folder of the running writer is not listed.
         recorder.send_signal(signal.SIGKILL)
         assert recorder.wait() == -signal.SIGKILL
         recorder.stdout.close()
@@ -92,15 +92,15 @@ def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
         set(EpisodeStore.open(path).names()) == seen != set()
     )  # It was never repaired in between.
     assert len(store.remove_leftovers()) > 0
-    # A writer that was killed before it had locked its folder leaves it empty; such go when they
-    # are old.
+    # A writer that was killed before it had locked its folder leaves it empty; such folders
+    # are removed when they are old.
     assert sorted(entry for entry in os.listdir(path) if not entry.startswith(".new-")) == sorted(
         [*seen, "zarr.json"]
     )
     assert not any(store.verify(name) for name in seen)
 
 
-def test_an_empty_folder_of_a_writer_that_was_killed_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_an_old_empty_folder_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
     store = EpisodeStore.create(tmp_path / "store")
     starting = store.path / ".new-reach.0000000009.0123456789ab"
     starting.mkdir()
@@ -111,7 +111,7 @@ def test_an_empty_folder_of_a_writer_that_was_killed_goes_when_it_is_old(tmp_pat
 
 
 def check_recorded(store: EpisodeStore, name: str) -> None:
-    """Sees that an episode of `RECORD` is what was recorded, to the bit."""
+    """Checks that an episode of `RECORD` equals the recorded one to the bit."""
     episode = store.episode(name)
     steps = np.arange(50)
     expected = {
@@ -173,12 +173,12 @@ def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert store.verify(store.names()[0]) == []
 
 
-def test_too_little_space_is_said_before_writing(tmp_path: Path, contract: Contract) -> None:
+def test_too_little_space_is_reported_before_writing(tmp_path: Path, contract: Contract) -> None:
     """An episode larger than the disk is refused at once."""
     store = EpisodeStore.create(tmp_path / "store")
     with pytest.raises(NoSpaceError, match=r"MiB are needed, .* MiB are free") as caught:
         store.writer(EpisodeAttributes(contract, "reach", 0), expected_bytes=1 << 60)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(
         caught.value
-    )  # Workers hand it to their parent.
+    )  # Workers pass it to their parent.
     assert sorted(os.listdir(store.path)) == ["zarr.json"]

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 import stringline.datasets.files.checksums
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.data import main
-from stringline.datasets.store.checksummed_metadata import (
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.group_metadata import (
     CHECKSUM_KEY,
     checksum_matches,
     checksummed_group,
 )
-from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
 from stringline.datasets.store.zarr_layout import array_name
@@ -44,7 +44,7 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
 
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the rows of small images checksums of their own, as those of real ones have."""
+    """Stores checksums of the rows of small images, as for images of real size."""
     monkeypatch.setattr(stringline.datasets.files.checksums, "_LARGE_ROW", 40)
 
 
@@ -84,7 +84,7 @@ def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
     name = store.names()[0]
     assert not (
         store.path / name / "rgb.wrist/rows.crc32"
-    ).exists()  # Rows of 48 bytes would not pay.
+    ).exists()  # Rows of 48 bytes have no checksums.
     contract = replace(store.episode(name).attributes.contract, cameras=(Camera("large", 16, 16),))
     arrays = {
         key: array
@@ -116,13 +116,13 @@ def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
         for sentence in store.verify(name)
     ] == [True]
     rows.unlink()
-    assert store.verify(name) == []  # What says where damage is may be missing.
+    assert store.verify(name) == []  # The file with the checksums of rows may be missing.
     group = zarr.open_group(store.path / name, mode="r")
     assert {array_name(key) for key in arrays} == set(group.array_keys())
 
 
-def test_plain_zarr_reads_a_sealed_group(store: EpisodeStore) -> None:
-    """The seal is an attribute like others."""
+def test_plain_zarr_reads_a_group_with_a_checksum(store: EpisodeStore) -> None:
+    """The checksum is an attribute like others."""
     group = zarr.open_group(store.path, mode="r")
     assert group.attrs["stringline_store"] == 2
     assert len(str(group[store.names()[0]].attrs[CHECKSUM_KEY])) == 8
@@ -130,7 +130,7 @@ def test_plain_zarr_reads_a_sealed_group(store: EpisodeStore) -> None:
         assert checksum_matches((path / "zarr.json").read_bytes())
 
 
-def test_a_seal_is_replaced_not_repeated() -> None:
+def test_a_checksum_is_replaced_not_repeated() -> None:
     """Attributes that were read may be written again."""
     once = checksummed_group({"a": 1})
     assert checksummed_group({CHECKSUM_KEY: "ffffffff", "a": 1}) == once
@@ -233,10 +233,10 @@ time.sleep(60)
 """
 
 
-def test_what_a_killed_writer_left_is_named(
+def test_leftovers_of_a_killed_writer_are_described(
     store: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the step and the frames that it came to; a writer that lives is not named."""
+    """With the numbers of steps and frames; a running writer is not reported."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 
     def said() -> str:

@@ -45,7 +45,7 @@ def values(batches: list[Any], column: str) -> list[Any]:
     return [value for _, value in sorted(rows, key=lambda row: row[0])]
 
 
-def test_every_entity_is_there(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
+def test_every_entity_exists(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
     contract = episode.attributes.contract
     expected = {
         "/world",
@@ -90,7 +90,7 @@ def test_poses_are_those_of_the_episode(
         places = np.array(values(chunks[path], "Transform3D:translation")).reshape(-1, 3)
         columns = np.array(values(chunks[path], "Transform3D:mat3x3")).reshape(
             -1, 3, 3
-        )  # Rerun keeps them column by column.
+        )  # Rerun stores matrices by columns.
         np.testing.assert_allclose(places, T[:, :3, 3], atol=1e-7)
         np.testing.assert_allclose(columns.swapaxes(1, 2), T[:, :3, :3], atol=1e-7)
 
@@ -102,7 +102,7 @@ def test_the_cloud_is_the_fused_one(episode: StoredEpisode, chunks: dict[str, li
     np.testing.assert_allclose(np.array(clouds[2]), fused_cloud(episode, 50).points, atol=1e-6)
 
 
-def test_cameras_and_numbers_that_cannot_be(episode: StoredEpisode, tmp_path: Path) -> None:
+def test_invalid_cameras_and_numbers(episode: StoredEpisode, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no camera 'overheat'. Did you mean 'overhead'"):
         Recorder(episode, ["overheat"])
     with pytest.raises(

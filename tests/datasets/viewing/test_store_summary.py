@@ -89,7 +89,7 @@ def test_damaged_episodes_are_named_and_left_out(store: EpisodeStore, tmp_path: 
 def test_without_cameras_joints_and_depth(
     tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
-    """A set that lacks what ours have is legal, and has a page."""
+    """A data set without these has a page as well."""
     store = EpisodeStore.create(tmp_path / "bare")
     arrays = {
         key: make_episode()[key]
@@ -136,7 +136,7 @@ def test_the_command(
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_the_page_asks_for_nothing_else(page: Path) -> None:
+def test_the_page_loads_no_other_file(page: Path) -> None:
     text = page.read_text()
     assert "<script" not in text
     addresses = re.findall(r"(?:src|href)=\"([^\"]*)", text) + re.findall(r"url\(([^)]*)", text)
@@ -156,7 +156,7 @@ def test_histograms_count_every_finite_value(values: list[float]) -> None:
     assert histogram.svg().count("<rect") == np.count_nonzero(histogram.counts)
 
 
-def test_nothing_has_no_histogram() -> None:
+def test_a_histogram_needs_values() -> None:
     with pytest.raises(ValueError, match="waist: there are no values to count"):
         Histogram.of("waist", "rad", [np.nan])
 

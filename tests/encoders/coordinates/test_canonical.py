@@ -1,4 +1,4 @@
-"""Transformations of the scene are shifts of canonical coordinates, invisible to attention."""
+"""Transformations of the scene are shifts of canonical coordinates, without effect on attention."""
 
 import math
 
@@ -60,7 +60,7 @@ def _make(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
 @pytest.mark.parametrize("angle", [0.3, -1.1])
-def test_a_turn_about_the_axis_shifts_the_azimuth_alone(
+def test_a_rotation_about_the_axis_shifts_the_azimuth_only(
     kind: type[CanonicalPlaces], angle: float
 ) -> None:
     places, points = _make(kind), _ahead()
@@ -75,7 +75,7 @@ def test_a_turn_about_the_axis_shifts_the_azimuth_alone(
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_a_turn_across_the_cut_shifts_it_up_to_whole_turns(kind: type[CanonicalPlaces]) -> None:
+def test_a_rotation_across_the_cut_shifts_it_up_to_full_turns(kind: type[CanonicalPlaces]) -> None:
     places, points = _make(kind), _ahead()
     difference = (places.points(_turned(points, 3.0))[0] - places.points(points)[0])[
         ..., AZIMUTH[kind]
@@ -129,7 +129,7 @@ def test_shifts_of_the_other_coordinates_are_transformations_too() -> None:
     torch.testing.assert_close(
         raised, raised.new_tensor((0, 0, 0.5)).expand_as(raised), rtol=0, atol=1e-12
     )
-    # A polar turn moves each point along its own meridian: about the axis perpendicular to it.
+    # A polar rotation moves each point along its meridian: about the axis perpendicular to it.
     tipped = []
     for point in points[0]:
         meridian = torch.linalg.cross(upright, point - origin)
@@ -141,7 +141,7 @@ def test_shifts_of_the_other_coordinates_are_transformations_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(
+def test_points_on_the_axis_have_no_place_and_finite_gradients(
     kind: type[CanonicalPlaces],
 ) -> None:
     points = torch.tensor(
@@ -158,7 +158,7 @@ def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(
     assert points.grad[0, 3:].abs().max() > 0
 
 
-def test_the_cut_lies_behind() -> None:
+def test_the_cut_is_opposite_to_forward() -> None:
     places = SphericalPlaces(forward=(0.0, 2.0, 1.0))
     points = torch.tensor(
         [[[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [1e-4, -1.0, 0.0], [-1e-4, -1.0, 0.0]]]
@@ -168,7 +168,7 @@ def test_the_cut_lies_behind() -> None:
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_patches_are_the_points_that_they_show(kind: type[CanonicalPlaces]) -> None:
+def test_patches_have_the_coordinates_of_their_points(kind: type[CanonicalPlaces]) -> None:
     generator = torch.Generator().manual_seed(2)
     depth = torch.randint(300, 900, (2, 32, 32), generator=generator).double()
     depth[0, :16, :16] = 0
@@ -184,7 +184,7 @@ def test_patches_are_the_points_that_they_show(kind: type[CanonicalPlaces]) -> N
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_frames_that_are_none_are_refused(kind: type[CanonicalPlaces]) -> None:
+def test_invalid_frames_are_rejected(kind: type[CanonicalPlaces]) -> None:
     for axis, forward in (
         ((0.0, 0, 1), (0.0, 0, -3)),
         ((0.0, 0, 0), (1.0, 0, 0)),
@@ -202,6 +202,6 @@ def test_frames_that_are_none_are_refused(kind: type[CanonicalPlaces]) -> None:
         kind(forward=(1.0, 0.0))
 
 
-def test_a_radius_is_positive() -> None:
+def test_a_radius_that_is_not_positive_is_rejected() -> None:
     with pytest.raises(ValueError, match="radius is 0.0; allowed: above 0, in metres"):
         CylindricalPlaces(radius=0.0)

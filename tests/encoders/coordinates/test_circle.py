@@ -1,4 +1,4 @@
-"""Whole frequencies per radian, with which a full turn changes nothing."""
+"""Integer frequencies per radian, with which a full turn has no effect."""
 
 import math
 from functools import partial
@@ -30,7 +30,7 @@ def test_only_the_angles_are_rounded() -> None:
     assert (omega[:, 1] != under[:, 1]).all()
 
 
-def test_a_full_turn_of_one_token_changes_nothing() -> None:
+def test_a_full_turn_of_one_token_has_no_effect() -> None:
     coordinates = torch.randn(
         1, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
@@ -44,7 +44,7 @@ def test_a_full_turn_of_one_token_changes_nothing() -> None:
     assert (free.rotation(turned) - free.rotation(coordinates)).abs().max() > 0.5
 
 
-def test_gradients_pass_the_rounding() -> None:
+def test_gradients_pass_through_the_rounding() -> None:
     made = WholeOnCircle(1, 2, 4, frequencies=MIXED)
     weight = torch.randn(1, 2, 4)
     (made() * weight).sum().backward()
@@ -56,7 +56,7 @@ def test_gradients_pass_the_rounding() -> None:
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-def test_starts_are_those_underneath() -> None:
+def test_initial_values_are_those_of_the_wrapped_frequencies() -> None:
     made = WholeOnCircle(1, 3, 8, frequencies=MIXED)
     before: Tensor = made()
     made.reset_parameters(7)
@@ -68,6 +68,6 @@ def test_starts_are_those_underneath() -> None:
 
 
 @pytest.mark.parametrize("angles", [[], [3], [-1]])
-def test_an_angle_is_an_axis(angles: list[int]) -> None:
+def test_angles_that_are_not_axes_are_rejected(angles: list[int]) -> None:
     with pytest.raises(ValueError, match="angles are .*at least one of the axes 0 to 2"):
         WholeOnCircle(1, 3, 8, frequencies=MIXED, angles=angles)

@@ -1,4 +1,4 @@
-"""What a place is: in the image, with depth, in the base frame."""
+"""Places in the image, with depth, and in the base frame."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def _view(side: int = 128, *, geometry: bool = True, depth: Tensor | None = None
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_shapes_are_those_of_the_face(choice: Coordinates) -> None:
+def test_shapes_are_those_of_the_interface(choice: Coordinates) -> None:
     for coordinates, has_position in (
         choice.patches(_view(), 16, 2, CPU),
         choice.points(torch.ones(2, 64, 3)),
@@ -67,7 +67,7 @@ def test_resolution_does_not_move_a_patch(choice: Coordinates) -> None:
     torch.testing.assert_close(small[0], large[0])
 
 
-def test_grid_counts_patches_and_puts_points_in_the_middle() -> None:
+def test_grid_places_count_patches_and_put_points_at_the_centre() -> None:
     coordinates, has_position = GridPlaces(8).patches(_view(), 16, 2, CPU)
     assert has_position.all()
     assert coordinates[0, [0, 1, 8, 63]].tolist() == [
@@ -81,7 +81,7 @@ def test_grid_counts_patches_and_puts_points_in_the_middle() -> None:
     assert points.unique().tolist() == [4.0]
 
 
-def test_patch_depth_learns_what_depth_is_worth() -> None:
+def test_patch_depth_learns_the_scale_of_depth() -> None:
     places = PatchDepthPlaces(8, units_per_metre=8.0)
     coordinates, has_position = places.patches(_view(), 16, 2, CPU)
     assert has_position.all()
@@ -96,7 +96,7 @@ def test_patch_depth_learns_what_depth_is_worth() -> None:
 
 
 @pytest.mark.parametrize("choice", [PatchDepthPlaces(), *METRIC])
-def test_holes_have_no_place(choice: Coordinates) -> None:
+def test_patches_without_depth_have_no_place(choice: Coordinates) -> None:
     depth = torch.full((2, 128, 128), 500)
     depth[1, :16, 16:32] = 0
     _, has_position = choice.patches(_view(depth=depth), 16, 2, CPU)
@@ -118,15 +118,15 @@ def test_a_camera_without_depth_has_grid_places_only() -> None:
         assert not choice.patches(view, 16, 2, CPU)[1].any()
 
 
-def test_metric_points_are_themselves() -> None:
+def test_metric_points_are_unchanged() -> None:
     points = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0))
     coordinates, has_position = MetricPlaces().points(points)
     torch.testing.assert_close(coordinates, points)
     assert has_position.all()
 
 
-def test_what_places_read_is_what_they_change_with() -> None:
-    """Keys that are not in `reads` have no effect; without one that is, a patch has no place."""
+def test_places_depend_on_the_keys_that_they_read() -> None:
+    """Keys outside of `reads` have no effect; without a key of `reads` a patch has no place."""
     everything = _view()
     for choice in CHOICES:
         before, has_position = choice.patches(everything, 16, 2, CPU)
@@ -150,7 +150,7 @@ def test_a_grid_of_one_is_the_relative_scaling_of_comrope() -> None:
     assert GridPlaces(1).points(torch.zeros(1, 1, 3))[0].tolist() == [[[0.5, 0.5]]]
 
 
-def test_a_grid_may_have_other_rows_than_columns() -> None:
+def test_a_grid_may_have_different_numbers_of_rows_and_columns() -> None:
     coordinates, _ = GridPlaces((4, 12)).patches(View(height=64, width=192), 16, 1, CPU)
     assert coordinates[0, [0, 1, 12, -1]].tolist() == [
         [0.5, 0.5],
@@ -162,7 +162,7 @@ def test_a_grid_may_have_other_rows_than_columns() -> None:
 
 
 @pytest.mark.parametrize("grid", [0, (4,), (4, 0), (4.5, 4)])
-def test_an_impossible_grid_is_refused(grid: int) -> None:
+def test_an_invalid_grid_is_rejected(grid: int) -> None:
     for kind in (GridPlaces, PatchDepthPlaces):
         with pytest.raises(ValueError, match="grid is .*allowed: a number of patches from 1"):
             kind(grid)
@@ -178,7 +178,7 @@ PERTURBED: list[Coordinates] = [
 
 
 @pytest.mark.parametrize("choice", PERTURBED)
-def test_perturbation_acts_in_training_only_and_leaves_points_alone(choice: Coordinates) -> None:
+def test_perturbation_acts_in_training_only_and_not_on_points(choice: Coordinates) -> None:
     assert isinstance(choice, torch.nn.Module)
     plain = type(choice)()
     points = torch.tensor([[[0.3, 0.2, 0.1]]])
@@ -212,7 +212,7 @@ def test_a_moved_patch_stays_within_its_cell_at_its_depth() -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_points_that_are_none_are_refused(choice: Coordinates) -> None:
+def test_invalid_points_are_rejected(choice: Coordinates) -> None:
     for points in (
         torch.zeros(2, 3),
         torch.zeros(2, 4, 2),
@@ -225,6 +225,6 @@ def test_points_that_are_none_are_refused(choice: Coordinates) -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_patches_that_do_not_tile_are_refused(choice: Coordinates) -> None:
+def test_patches_that_do_not_tile_are_rejected(choice: Coordinates) -> None:
     with pytest.raises(ValueError, match="128x128; allowed: multiples of the patch of 24 pixels"):
         choice.patches(_view(), 24, 2, CPU)

@@ -12,7 +12,7 @@ HEIGHT, WIDTH, PATCH = 24, 32, 8
 
 
 def _camera(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns intrinsics with skew and a pose looking about anywhere."""
+    """Returns intrinsics with skew and a random pose."""
     random = np.random.default_rng(seed)
     rotation, _ = np.linalg.qr(random.normal(size=(3, 3)))
     pose = np.eye(4)
@@ -133,12 +133,12 @@ def test_gradients_reach_the_pose() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 20, 32), (1, 24, 30), (24, 32)])
-def test_images_that_patches_do_not_tile_are_refused(shape: tuple[int, ...]) -> None:
+def test_images_that_patches_do_not_tile_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="multiples of 8"):
         patch_depth(torch.ones(shape), 0.001, PATCH)
 
 
-def test_places_lie_on_the_rays_of_the_centres_that_are_given() -> None:
+def test_places_are_on_the_rays_of_the_given_centres() -> None:
     K, pose = (torch.from_numpy(each).unsqueeze(0).expand(2, -1, -1) for each in _camera(2))
     depth = torch.from_numpy(_depth(2)).unsqueeze(0).expand(2, -1, -1).double()
     centres = patch_centres(HEIGHT, WIDTH, PATCH).double() + torch.rand(
@@ -166,7 +166,7 @@ def _view(**changes: Tensor) -> View:
     return View(height=HEIGHT, width=WIDTH, **given)  # type: ignore[arg-type]
 
 
-def test_a_view_takes_what_has_a_meaning() -> None:
+def test_a_view_accepts_valid_values() -> None:
     assert (
         _view(depth=torch.tensor([0.0, torch.nan]).repeat(2, HEIGHT, WIDTH // 2)).depth is not None
     )
@@ -215,18 +215,18 @@ def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> T
         ),
     ],
 )
-def test_a_view_refuses_what_has_none(changes: dict[str, Tensor], message: str) -> None:
+def test_a_view_rejects_invalid_values(changes: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _view(**changes)
 
 
-def test_a_depth_unit_is_positive() -> None:
+def test_a_depth_unit_that_is_not_positive_is_rejected() -> None:
     with pytest.raises(ValueError, match="depth_unit_m is 0; allowed: above 0"):
         View(height=HEIGHT, width=WIDTH, depth_unit_m=0)
 
 
-def test_a_view_compiles_whole() -> None:
-    """Values cannot be looked at there; the result is the same."""
+def test_a_view_compiles_as_one_graph() -> None:
+    """Values are not checked during compilation; the result is the same."""
     K, pose = (torch.from_numpy(each).unsqueeze(0).float() for each in _camera(0))
     depth = torch.from_numpy(_depth(0)).unsqueeze(0).float()
 

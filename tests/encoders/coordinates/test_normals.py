@@ -74,7 +74,7 @@ def test_normals_of_a_sphere_point_away_from_its_centre() -> None:
     assert errors[1] < errors[0] / 3
 
 
-def test_normals_turn_with_the_camera_and_do_not_see_where_it_is() -> None:
+def test_normals_rotate_with_the_camera_and_ignore_its_position() -> None:
     depth, pose = _plane(_unit(0.3, -0.5, -1), 0.7), _pose()
     in_camera, in_base = surface_normals(depth, 1.0, K), surface_normals(depth, 1.0, K, pose)
     torch.testing.assert_close(in_base, in_camera @ pose[0, :3, :3].mT, rtol=0, atol=1e-12)
@@ -84,7 +84,7 @@ def test_normals_turn_with_the_camera_and_do_not_see_where_it_is() -> None:
 
 
 def test_two_cameras_agree_on_the_table() -> None:
-    """Each sees the plane z = 0 of the base frame in its own way."""
+    """Both observe the plane z = 0 of the base frame from different poses."""
     for tilt in (0.0, 0.4):
         cos, sin = math.cos(tilt), math.sin(tilt)
         pose = torch.eye(4, dtype=torch.float64)
@@ -109,9 +109,9 @@ def test_a_hole_is_zero_and_leaves_its_neighbours_exact() -> None:
     )
 
 
-def test_a_pixel_whose_neighbours_are_all_missing_has_none() -> None:
+def test_a_pixel_without_neighbours_has_no_normal() -> None:
     depth = torch.zeros(1, 3, 3)
-    depth[0, 1, :] = 1.0  # A row alone: nothing is known of the direction of the columns.
+    depth[0, 1, :] = 1.0  # A single row: the direction of the columns is unknown.
     assert (surface_normals(depth, 1.0, K.float()) == 0).all()
 
 
@@ -128,8 +128,8 @@ def test_nothing_is_averaged_over_an_edge() -> None:
     )
 
 
-def test_what_counts_as_an_edge_is_a_slope() -> None:
-    """A plane that leans by 75 degrees is none, unless asked for."""
+def test_an_edge_is_defined_by_a_slope() -> None:
+    """A plane inclined by 75 degrees is an edge only with a smaller `steepest_deg`."""
     leaning = _unit(math.tan(math.radians(75)), 0, -1)
     rays = _rays()
     visible = (rays @ leaning) < -0.3
@@ -140,7 +140,7 @@ def test_what_counts_as_an_edge_is_a_slope() -> None:
     assert (surface_normals(depth, 1.0, K, steepest_deg=40.0) == 0).all()
 
 
-def test_normals_have_length_one_or_zero_and_face_the_camera() -> None:
+def test_normals_have_length_one_or_zero_and_point_to_the_camera() -> None:
     generator = torch.Generator().manual_seed(0)
     depth = 800 + 40 * torch.rand(2, HEIGHT, WIDTH, generator=generator)
     depth[torch.rand(depth.shape, generator=generator) < 0.3] = 0
@@ -186,7 +186,7 @@ def _mean_error_deg(noise_m: float, reach: int) -> float:
     return float(_degrees(found[valid], normal).mean())
 
 
-def test_noise_of_depth_is_amplified_and_a_longer_reach_calms_it() -> None:
+def test_noise_of_depth_is_amplified_and_a_longer_reach_reduces_it() -> None:
     """The noise of normals: 3 mm at 70 cm, with 18 mm between pixels, are several degrees."""
     assert _mean_error_deg(0.0, 1) < 1e-6
     assert 2 < _mean_error_deg(0.003, 1) < 20
@@ -208,6 +208,6 @@ Change = Callable[[], Tensor]
         ),
     ],
 )
-def test_what_is_out_of_range_is_refused(change: Change, message: str) -> None:
+def test_arguments_out_of_range_are_rejected(change: Change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         change()

@@ -1,4 +1,4 @@
-"""Patches that move within their cells, while training."""
+"""Patches that move within their cells in training."""
 
 import math
 
@@ -31,15 +31,15 @@ def test_draws_follow_the_truncated_normal_distribution(deviation: float) -> Non
     ).mean() < 1e-3  # Clamping, as published code does, would leave 62 % there at deviation 1.
 
 
-def test_nothing_moves_in_evaluation_or_without_perturbation() -> None:
+def test_patches_do_not_move_in_evaluation_or_without_perturbation() -> None:
     centres = patch_centres(64, 96, 16).expand(3, -1, -1)
     assert torch.equal(_moved(PatchCentres(1.0).eval()), centres)
     state = torch.random.get_rng_state()
     assert torch.equal(PatchCentres().train()(VIEW, 16, 3, CPU), centres)
-    assert torch.equal(torch.random.get_rng_state(), state)  # What is off draws nothing.
+    assert torch.equal(torch.random.get_rng_state(), state)  # No number is drawn.
 
 
-def test_patches_stay_in_their_cells_and_use_them() -> None:
+def test_patches_stay_in_their_cells_and_fill_them() -> None:
     offset = (_moved(PatchCentres(1.0).train(), batch=200) - patch_centres(64, 96, 16)) / 16
     assert offset.abs().max() <= 0.5
     assert offset.abs().max() > 0.49
@@ -61,11 +61,11 @@ def test_a_seed_repeats_the_draws() -> None:
 
 
 @pytest.mark.parametrize("perturbation", [-0.1, math.inf, math.nan])
-def test_an_impossible_intensity_is_refused(perturbation: float) -> None:
+def test_an_invalid_perturbation_is_rejected(perturbation: float) -> None:
     with pytest.raises(ValueError, match=f"perturbation is {perturbation}; allowed: 0"):
         PatchCentres(perturbation)
 
 
-def test_patches_that_do_not_tile_are_refused() -> None:
+def test_patches_that_do_not_tile_are_rejected() -> None:
     with pytest.raises(ValueError, match="64x96; allowed: multiples of the patch of 10 pixels"):
         PatchCentres()(VIEW, 10, 1, CPU)

@@ -1,4 +1,4 @@
-"""Orthogonal bases: what each map from free parameters promises."""
+"""Orthogonal bases: the properties of each map from free parameters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +36,7 @@ def _moved(factory: BasisFactory, draw: Draw, size: int = 16, by: float = 1.0) -
 
 @pytest.mark.parametrize("factory", LEARNED.values(), ids=LEARNED)
 @pytest.mark.parametrize("by", [0.1, 1.0, 30.0])
-def test_they_are_rotations_wherever_the_parameters_are(
+def test_bases_are_rotations_for_all_parameters(
     factory: BasisFactory, by: float, draw: Draw
 ) -> None:
     basis = _moved(factory, draw, by=by)()
@@ -49,7 +49,7 @@ def test_they_are_rotations_wherever_the_parameters_are(
 
 
 @pytest.mark.parametrize("factory", LEARNED.values(), ids=LEARNED)
-def test_they_start_at_the_identity_up_to_the_order_of_columns(factory: BasisFactory) -> None:
+def test_bases_start_at_the_identity_up_to_the_order_of_columns(factory: BasisFactory) -> None:
     basis = factory(sets=2, size=16).double()()
     torch.testing.assert_close(
         basis.sort(dim=-1).values[..., -1], torch.ones(2, 16, dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_they_start_at_the_identity_up_to_the_order_of_columns(factory: BasisFac
     ("factory", "entries"),
     [(CayleyBasis, 120), (ExponentialBasis, 120), (GivensBasis, 120), (ButterflyGivens, 32)],
 )
-def test_each_angle_moves_it(factory: Callable[..., Basis], entries: int) -> None:
+def test_each_angle_changes_the_basis(factory: Callable[..., Basis], entries: int) -> None:
     basis = factory(sets=1, size=16).double()
     (parameter,) = basis.parameters()
     assert parameter.numel() == entries
@@ -75,7 +75,7 @@ def test_each_angle_moves_it(factory: Callable[..., Basis], entries: int) -> Non
     assert torch.linalg.matrix_rank(jacobian.reshape(256, entries)) == entries
 
 
-def test_givens_turns_every_pair_once() -> None:
+def test_givens_rotates_every_pair_once() -> None:
     basis = GivensBasis(sets=1, size=8)
     pairs = {
         tuple(sorted((channel, int(partner))))
@@ -123,7 +123,7 @@ def test_cayley_has_no_singular_point(draw: Draw) -> None:
     assert _moved(CayleyBasis, draw, by=1e6)().isfinite().all()
 
 
-def test_they_stay_precise_under_autocast(draw: Draw) -> None:
+def test_bases_stay_precise_under_autocast(draw: Draw) -> None:
     for factory in LEARNED.values():
         basis = _moved(factory, draw).float()
         with torch.autocast("cpu", torch.bfloat16):
@@ -148,6 +148,6 @@ def test_they_stay_precise_under_autocast(draw: Draw) -> None:
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(build: Callable[[], object], message: str) -> None:
+def test_invalid_settings_are_rejected(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

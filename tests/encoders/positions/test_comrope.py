@@ -57,13 +57,13 @@ def test_linear_dependence_is_the_published_exponential(draw: Draw) -> None:
             )
 
 
-def test_planes_come_apart_whatever_their_speeds(draw: Draw) -> None:
+def test_planes_are_separated_for_all_frequencies(draw: Draw) -> None:
     matrices = draw(5, 8, 8)
     matrices = matrices - matrices.mT
     matrices[0] = 0
-    matrices[1, 4:] = matrices[1, :, 4:] = 0  # Two planes stand still.
+    matrices[1, 4:] = matrices[1, :, 4:] = 0  # Two planes do not rotate.
     equal = torch.zeros(8, 8, dtype=torch.float64)
-    equal[range(4), range(4, 8)] = 2.0  # All planes turn alike.
+    equal[range(4), range(4, 8)] = 2.0  # All planes have the same frequency.
     turn = torch.linalg.qr(draw(8, 8)).Q
     matrices[2] = turn @ (equal - equal.mT) @ turn.mT
     magnitudes, basis = planes_of(matrices)
@@ -77,7 +77,7 @@ def test_planes_come_apart_whatever_their_speeds(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
-def test_gradients_are_right_where_planes_turn_equally_fast(
+def test_gradients_are_correct_for_planes_of_equal_frequency(
     kind: type[ComRopeAp | ComRopeLd], draw: Draw
 ) -> None:
     encoding = kind(1, 8, 2, block=4).double()
@@ -111,7 +111,7 @@ class _Logits(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
-def test_a_start_of_zero_is_plain_attention_with_gradients(
+def test_zero_matrices_are_plain_attention_with_gradients(
     kind: type[ComRopeAp | ComRopeLd], draw: Draw
 ) -> None:
     encoding = kind(2, 16, 2, block=8, init_std=0.0).double()
@@ -124,10 +124,10 @@ def test_a_start_of_zero_is_plain_attention_with_gradients(
     assert max(float(gradient.abs().max()) for gradient in gradients) > 0.1
 
 
-def test_the_start_has_the_published_spread() -> None:
+def test_initial_matrices_have_the_published_spread() -> None:
     encoding = ComRopeLd(12, 64, 3, init_std=1.0)
     speeds = encoding.get_parameter("frequency_model.scaled")
-    # A = B - B^T has entries of variance 2, so the squares of the speeds average (8 - 1) * 2 / 2
+    # A = B - B^T has entries of variance 2, so squared frequencies average (8 - 1) * 2 / 2
     # ... as trace(A^T A) / 8.
     assert speeds.square().mean().item() == pytest.approx(14.0, rel=0.1)
     assert encoding.get_parameter("frequency_model.directions").std().item() == pytest.approx(
@@ -135,7 +135,7 @@ def test_the_start_has_the_published_spread() -> None:
     )
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_settings_and_matrices_are_rejected() -> None:
     encoding = ComRopeAp(2, 16, 3, block=4)
     with pytest.raises(
         ValueError,

@@ -1,31 +1,28 @@
-"""What holds for every position encoding, whatever its kind."""
+"""Properties of all position encodings."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
-from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, Rope, RopeInLearnedBasis
-from stringline.encoders.positions.rotary import FixedRotary, NoEncoding, Rotary
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import NoEncoding, Rotary
 
 Draw = Callable[..., Tensor]
 
 
 def _logits(encoding: PositionEncoding, q: Tensor, k: Tensor, r_q: Tensor, r_k: Tensor) -> Tensor:
-    """Returns what softmax sees, (B, heads, N_q, N_k), but for the scale."""
+    """Returns the logits before scaling, (B, heads, N_q, N_k)."""
     places_q, places_k = encoding.prepare(r_q), encoding.prepare(r_k)
     logits = encoding.rotate(q, places_q) @ encoding.rotate(k, places_k).mT
     factor = encoding.logit_factor(places_q, places_k)
     return logits if factor is None else logits * factor
 
 
-def test_the_origin_turns_nothing(encoding: PositionEncoding) -> None:
+def test_the_rotation_at_the_origin_is_the_identity(encoding: PositionEncoding) -> None:
     rotation = encoding.rotation(torch.zeros(1, 1, encoding.axes, dtype=torch.float64))
     identity = torch.eye(encoding.head_dim, dtype=torch.float64).expand_as(rotation)
     torch.testing.assert_close(rotation, identity, rtol=0, atol=1e-12)
@@ -48,7 +45,7 @@ def test_rotations_depend_on_differences_only(rotary_encoding: Rotary, draw: Dra
 
 
 @pytest.mark.parametrize(("block", "breaks"), [(2, False), (4, True), (8, True)])
-def test_liere_breaks_that_unless_its_blocks_are_planes(
+def test_rotations_of_liere_do_not_unless_its_blocks_are_planes(
     block: int, breaks: bool, draw: Draw
 ) -> None:
     encoding = LieRE(2, 16, 2, block=block).double()
@@ -58,7 +55,7 @@ def test_liere_breaks_that_unless_its_blocks_are_planes(
     assert breaks or error < 1e-10
 
 
-def test_frequencies_and_basis_have_the_shapes_of_the_face(rotary_encoding: Rotary) -> None:
+def test_frequencies_and_basis_have_the_shapes_of_the_interface(rotary_encoding: Rotary) -> None:
     encoding = rotary_encoding
     sets = encoding.frequencies().shape[0]
     assert sets in (1, encoding.heads)
@@ -69,7 +66,9 @@ def test_frequencies_and_basis_have_the_shapes_of_the_face(rotary_encoding: Rota
         torch.testing.assert_close(basis @ basis.mT, identity, rtol=0, atol=1e-12)
 
 
-def test_it_is_the_exponential_of_its_generators(rotary_encoding: Rotary, draw: Draw) -> None:
+def test_rotations_are_the_exponential_of_the_generators(
+    rotary_encoding: Rotary, draw: Draw
+) -> None:
     r, generators = draw(1, 4, rotary_encoding.axes), rotary_encoding.generators()
     torch.testing.assert_close(generators, -generators.mT, rtol=0, atol=1e-12)
     expected = torch.linalg.matrix_exp(torch.einsum("bnk,hkij->bhnij", r, generators).contiguous())
@@ -86,18 +85,18 @@ def test_generators_commute_and_are_independent(rotary_encoding: Rotary) -> None
     assert (rank == rotary_encoding.axes).all() == rotary_encoding.injective()
 
 
-def test_starts_tell_places_apart_unless_they_cannot(starting_rotary: Rotary) -> None:
+def test_initial_parameters_distinguish_places_where_possible(starting_rotary: Rotary) -> None:
     blocks_of_one_direction = starting_rotary.head_dim // getattr(starting_rotary, "block", 2)
     assert starting_rotary.injective() == (blocks_of_one_direction >= starting_rotary.axes)
 
 
-def test_the_zero_start_is_reported_as_blind() -> None:
+def test_zero_frequencies_are_reported_as_not_injective() -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0))
     assert encoding.injective()
     assert not encoding.zero_().injective()
 
 
-def test_apply_is_the_rotation_seen_in_the_basis(encoding: PositionEncoding, draw: Draw) -> None:
+def test_rotate_is_the_rotation_in_the_basis(encoding: PositionEncoding, draw: Draw) -> None:
     x, r = draw(2, encoding.heads, 5, encoding.head_dim), draw(2, 5, encoding.axes)
     applied = encoding.rotate(x, encoding.prepare(r))
     basis = encoding.basis()
@@ -107,7 +106,7 @@ def test_apply_is_the_rotation_seen_in_the_basis(encoding: PositionEncoding, dra
     )
 
 
-def test_invert_undoes_apply(encoding: PositionEncoding, draw: Draw) -> None:
+def test_rotate_inverse_undoes_rotate(encoding: PositionEncoding, draw: Draw) -> None:
     x, places = (
         draw(2, encoding.heads, 5, encoding.head_dim),
         encoding.prepare(draw(2, 5, encoding.axes)),
@@ -117,7 +116,9 @@ def test_invert_undoes_apply(encoding: PositionEncoding, draw: Draw) -> None:
     )
 
 
-def test_queries_meet_keys_of_other_places(relative_encoding: PositionEncoding, draw: Draw) -> None:
+def test_queries_and_keys_may_have_different_places(
+    relative_encoding: PositionEncoding, draw: Draw
+) -> None:
     encoding = relative_encoding
     q, k = (
         draw(2, encoding.heads, 3, encoding.head_dim),
@@ -165,7 +166,7 @@ def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(
         assert (after - before).abs().max() <= 1e-3 * before.abs().max()
 
 
-def test_a_common_shift_changes_what_is_not_relative(
+def test_a_common_shift_changes_logits_of_other_encodings(
     encoding: PositionEncoding, draw: Draw
 ) -> None:
     if encoding.relative or (isinstance(encoding, LieRE) and encoding.block == 2):
@@ -201,9 +202,7 @@ def test_each_example_has_its_own_places(encoding: PositionEncoding, draw: Draw)
     assert any(differs) != isinstance(encoding, NoEncoding)
 
 
-def test_tokens_without_a_place_stand_at_the_centroid(
-    encoding: PositionEncoding, draw: Draw
-) -> None:
+def test_tokens_without_a_place_are_at_the_centroid(encoding: PositionEncoding, draw: Draw) -> None:
     x, r = draw(2, encoding.heads, 4, encoding.head_dim), draw(2, 4, encoding.axes)
     has_position = torch.tensor([[True, False, True, True], [False, False, False, False]])
     expected = torch.stack((r[0], torch.zeros_like(r[1])))
@@ -213,71 +212,6 @@ def test_tokens_without_a_place_stand_at_the_centroid(
     torch.testing.assert_close(
         applied, encoding.rotate(x, encoding.prepare(expected)), rtol=0, atol=1e-12
     )
-
-
-def test_gradients_agree_with_finite_differences(encoding: PositionEncoding, draw: Draw) -> None:
-    x, r = (
-        draw(1, encoding.heads, 2, encoding.head_dim).requires_grad_(),
-        draw(1, 2, encoding.axes).requires_grad_(),
-    )
-    _check_gradients(encoding, x, r)
-
-
-def test_gradients_are_finite_and_right_at_the_start(
-    starting_encoding: PositionEncoding, draw: Draw
-) -> None:
-    x = draw(1, starting_encoding.heads, 2, starting_encoding.head_dim).requires_grad_()
-    _check_gradients(starting_encoding, x, draw(1, 2, starting_encoding.axes).requires_grad_())
-    with torch.no_grad():
-        for parameter in starting_encoding.parameters():
-            parameter.zero_()
-    r = draw(1, 2, starting_encoding.axes).requires_grad_()
-    _check_gradients(starting_encoding, x, r)
-
-
-def _check_gradients(encoding: PositionEncoding, x: Tensor, r: Tensor) -> None:
-    names = [f"encoding.{name}" for name, _ in encoding.named_parameters()]
-
-    def everything(x: Tensor, r: Tensor, *parameters: Tensor) -> Tensor:
-        return functional_call(
-            _Everything(encoding), dict(zip(names, parameters, strict=True)), (x, r)
-        )
-
-    assert torch.autograd.gradcheck(everything, (x, r, *encoding.parameters()), fast_mode=True)
-
-
-class _Everything(torch.nn.Module):
-    """Rotates by one place and back by another, so that the gradient covers all methods."""
-
-    def __init__(self, encoding: PositionEncoding) -> None:
-        super().__init__()
-        self.encoding = encoding
-
-    def forward(self, x: Tensor, r: Tensor) -> Tensor:
-        places = self.encoding.prepare(r, torch.tensor([[True, False]]))
-        embedded = (
-            places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
-        )
-        turned: Tensor = self.encoding.rotate(embedded, places)
-        factor = self.encoding.logit_factor(places, places)
-        mixed = turned.sin() if factor is None else factor @ turned.sin()
-        return self.encoding.rotate_inverse(mixed, places)
-
-
-def test_a_learned_basis_gets_a_gradient_from_the_identity() -> None:
-    encoding = CayleyString(2, 8, 3, wavelengths=(0.1, 1.0))
-    assert encoding.basis_model is not None
-    x = torch.randn(1, 2, 3, 8, generator=torch.Generator().manual_seed(0))
-    turned = encoding.rotate(
-        x, encoding.prepare(torch.rand(1, 3, 3, generator=torch.Generator().manual_seed(1)))
-    )
-    (turned @ turned.mT).square().sum().backward()
-    gradient = next(encoding.basis_model.parameters()).grad
-    assert gradient is not None
-    row, column = torch.triu_indices(8, 8, offset=1)
-    commutes = column - row == 4  # Turning a plane in itself changes nothing.
-    assert gradient[0, 0, ~commutes].abs().min() > 1
-    assert gradient[0, 0, commutes].abs().max() < 1e-2
 
 
 def test_phases_under_autocast_are_those_of_float32(encoding: PositionEncoding, draw: Draw) -> None:
@@ -293,104 +227,7 @@ def test_phases_under_autocast_are_those_of_float32(encoding: PositionEncoding, 
     assert encoding.rotate(x.bfloat16(), places).dtype == torch.bfloat16
 
 
-def test_places_are_never_older_than_the_parameters(encoding: PositionEncoding, draw: Draw) -> None:
-    if not list(encoding.parameters()):
-        return
-    x, r = draw(1, encoding.heads, 3, encoding.head_dim), draw(1, 3, encoding.axes)
-    encoding.eval()
-    before = _Everything3(encoding)(x, r)
-    optimiser = torch.optim.SGD(encoding.parameters(), lr=0.1)
-    (before.square() * draw(encoding.head_dim)).sum().backward()
-    optimiser.step()
-    after = _Everything3(encoding)(x, r)
-    fresh = make_like(encoding)
-    torch.testing.assert_close(after, _Everything3(fresh)(x, r), rtol=0, atol=1e-12)
-    assert (after - before).abs().max() > 1e-5
-
-
-class _Everything3(_Everything):
-    """The same with a place for every token."""
-
-    def forward(self, x: Tensor, r: Tensor) -> Tensor:
-        places = self.encoding.prepare(r)
-        embedded = (
-            places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
-        )
-        turned: Tensor = self.encoding.rotate(embedded, places)
-        factor = self.encoding.logit_factor(places, places)
-        return self.encoding.rotate_inverse(
-            turned.flip(-2) if factor is None else factor @ turned, places
-        )
-
-
-def make_like(encoding: PositionEncoding) -> PositionEncoding:
-    """Returns an encoding that was never used before, with the same parameters."""
-    other = encoding.redrawn(5)
-    other.load_state_dict(encoding.state_dict())
-    return other
-
-
-def test_folding_is_exact(encoding: PositionEncoding, draw: Draw) -> None:
-    dim = encoding.heads * encoding.head_dim
-    x, r = draw(2, 5, dim), draw(2, 5, encoding.axes)
-    weights, biases = [draw(dim, dim) for _ in range(4)], [draw(dim) for _ in range(3)]
-
-    def attention(encoding: PositionEncoding) -> Tensor:
-        q, k, v = (
-            (x @ weight.mT + bias).unflatten(-1, (encoding.heads, -1)).transpose(1, 2)
-            for weight, bias in zip(weights[:3], biases, strict=True)
-        )
-        places = encoding.prepare(r)
-        q, k, v = (encoding.rotate(each, places) for each in (q, k, v))
-        y = encoding.rotate_inverse(torch.softmax(q @ k.mT / 40, dim=-1) @ v, places)
-        return y.transpose(1, 2).flatten(2) @ weights[3].mT
-
-    before = attention(encoding)
-    encoding.fold_(*weights)
-    encoding.fold_(*biases)
-    assert encoding.folded().basis() is None
-    torch.testing.assert_close(attention(encoding.folded()), before, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("norm", "message"),
-    [
-        (torch.nn.LayerNorm(16), "LayerNorm"),
-        (torch.nn.LayerNorm(16, elementwise_affine=False), "LayerNorm"),
-        (torch.nn.RMSNorm(16), "RMSNorm"),
-    ],
-)
-def test_folding_through_a_norm_is_refused(norm: torch.nn.Module, message: str) -> None:
-    encoding, weight = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0)), torch.ones(32, 32)
-    with pytest.raises(
-        ValueError,
-        match=f"{message}.*does not commute with a basis.*allowed: no normalisation, or an RMSNorm",
-    ):
-        encoding.fold_(weight, weight, norm=norm)
-    assert torch.equal(weight, torch.ones(32, 32))
-    encoding.fold_(weight, weight, norm=torch.nn.RMSNorm(16, elementwise_affine=False))
-
-
-def test_at_zero_nothing_turns_and_everything_can_be_learned(
-    encoding: PositionEncoding, draw: Draw
-) -> None:
-    if isinstance(
-        encoding, FixedRotary | Rope | RopeInLearnedBasis | TensorProductString | SinusoidalEncoding
-    ):
-        with pytest.raises(ValueError, match="cannot start at zero"):
-            encoding.zero_()
-        return
-    encoding.zero_()
-    x, r = draw(2, encoding.heads, 4, encoding.head_dim), draw(2, 4, encoding.axes)
-    places = encoding.prepare(r)
-    q = encoding.rotate(x, places)
-    torch.testing.assert_close(q @ q.mT, x @ x.mT, rtol=0, atol=1e-11)
-    if list(encoding.parameters()):
-        (_Everything3(encoding)(x, r) * draw(encoding.head_dim)).sum().backward()
-        assert any(p.grad is not None and p.grad.abs().max() > 1e-3 for p in encoding.parameters())
-
-
-def test_another_draw_is_independent(starting_encoding: PositionEncoding) -> None:
+def test_redrawn_encodings_are_independent(starting_encoding: PositionEncoding) -> None:
     before = {name: value.clone() for name, value in starting_encoding.state_dict().items()}
     first, again = starting_encoding.redrawn(7), starting_encoding.redrawn(7)
     assert isinstance(first, type(starting_encoding))
@@ -402,19 +239,19 @@ def test_another_draw_is_independent(starting_encoding: PositionEncoding) -> Non
         "VisionLlamaRope",
         "RopeInLearnedBasis",
         "SinusoidalEncoding",
-    }  # Their start is not random.
+    }  # Their initial values are not random.
     if list(starting_encoding.parameters()) and type(starting_encoding).__name__ not in fixed:
         assert any(
             not torch.equal(value, before[name]) for name, value in first.state_dict().items()
         )
 
 
-def test_no_parameter_decays(encoding: PositionEncoding) -> None:
+def test_no_parameter_has_weight_decay(encoding: PositionEncoding) -> None:
     assert encoding.no_weight_decay() == {name for name, _ in encoding.named_parameters()}
 
 
 def test_apply_visits_all_modules(encoding: PositionEncoding) -> None:
-    """Rotation has a name of its own, so `torch.nn.Module.apply` works as in every module."""
+    """No method hides `torch.nn.Module.apply`, which works as in every module."""
     seen: list[torch.nn.Module] = []
     assert encoding.apply(seen.append) is encoding
     assert set(seen) == set(encoding.modules())
@@ -442,7 +279,7 @@ def test_apply_visits_all_modules(encoding: PositionEncoding) -> None:
         ((2, 5, 3), torch.float32, torch.ones(2, 5), "has_position is .* torch.float32"),
     ],
 )
-def test_coordinates_that_do_not_fit_are_refused(
+def test_invalid_coordinates_are_rejected(
     shape: tuple[int, ...], dtype: torch.dtype, has_position: Tensor | None, message: str
 ) -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0))
@@ -451,7 +288,7 @@ def test_coordinates_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_coordinates_that_are_no_numbers_are_refused_where_a_token_has_a_place(
+def test_nan_coordinates_are_rejected_where_a_token_has_a_place(
     value: float,
 ) -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0))

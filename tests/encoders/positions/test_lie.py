@@ -14,7 +14,7 @@ Draw = Callable[..., Tensor]
 
 @pytest.mark.parametrize("block", [2, 4, 16])
 @pytest.mark.parametrize("share_heads", [True, False])
-def test_it_is_the_exponential_of_the_sum_of_its_generators(
+def test_rotations_are_the_exponential_of_the_sum_of_generators(
     block: int, share_heads: bool, draw: Draw
 ) -> None:
     encoding = LieRE(2, 16, 3, block=block, share_heads=share_heads).double()
@@ -26,16 +26,14 @@ def test_it_is_the_exponential_of_the_sum_of_its_generators(
         torch.testing.assert_close(encoding.rotation(r)[:, head], expected, rtol=0, atol=1e-10)
 
 
-def test_the_start_is_that_of_the_paper() -> None:
+def test_the_initial_values_are_those_of_the_paper() -> None:
     entries = LieRE(12, 64, 2, block=64).entries.detach()
     assert entries.shape == (1, 2, 1, 2016)
     assert 0 <= entries.min() < 0.05
     assert 6.2 < entries.max() <= 6.2832
 
 
-def test_tokens_of_one_place_share_one_exponential(
-    monkeypatch: pytest.MonkeyPatch, draw: Draw
-) -> None:
+def test_equal_grids_share_one_exponential(monkeypatch: pytest.MonkeyPatch, draw: Draw) -> None:
     encoding = LieRE(2, 16, 2, block=8).double()
     grid = (
         torch.cartesian_prod(torch.linspace(0, 1, 3), torch.linspace(0, 1, 4))
@@ -67,7 +65,7 @@ def test_gradients_reach_the_generators_through_shared_places(draw: Draw) -> Non
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 
 
-def test_settings_that_do_not_fit_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="block is 5; allowed: divisors of head_dim 16 from 2"):
         LieRE(2, 16, 3, block=5)
     with pytest.raises(ValueError, match="uniform is 0.0; allowed: above 0"):

@@ -1,4 +1,4 @@
-"""What users do with encodings besides calling them: cast, save, misuse, extend."""
+"""Casting, saving, misuse and extension of encodings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ Draw = Callable[..., Tensor]
 
 
 class OwnRotary(Rotary):
-    """What a user may write: frequencies and a basis, nothing else."""
+    """An encoding of a user: frequencies and a basis only."""
 
     def __init__(self) -> None:
         super().__init__(2, 16, 3)
@@ -40,7 +40,7 @@ class OwnRotary(Rotary):
         self.basis_model.reset_parameters(seed)
 
 
-def test_an_encoding_of_ones_own_is_what_its_parts_say(draw: Draw) -> None:
+def test_a_custom_encoding_is_defined_by_its_parts(draw: Draw) -> None:
     encoding = OwnRotary().double()
     x, r = draw(1, 2, 4, 16), draw(1, 4, 3)
     q = encoding.rotate(x, encoding.prepare(r))
@@ -56,7 +56,7 @@ def test_an_encoding_of_ones_own_is_what_its_parts_say(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_optimiser_lets_nothing_of_an_encoding_decay(kind: str) -> None:
+def test_the_optimiser_has_no_weight_decay_for_encodings(kind: str) -> None:
     network = VisionTransformer(make(kind), 32, depth=2, share_layers=False)
     decayed, _ = Trainer(steps=1, batch_size=1, weight_decay=0.1).parameter_groups(network)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
@@ -67,7 +67,7 @@ def test_the_optimiser_lets_nothing_of_an_encoding_decay(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("folded", [False, True])
-def test_encodings_come_back_from_files(
+def test_encodings_are_restored_from_files(
     kind: str, folded: bool, draw: Draw, tmp_path: Path
 ) -> None:
     written, read = (make(kind, at_start=start).float() for start in (False, True))
@@ -92,7 +92,7 @@ def test_frequencies_keep_their_meaning_in_a_network_of_another_unit() -> None:
 @pytest.mark.parametrize(
     "kind", ["rope", "mixed", "circulant_8", "comrope_ld", "liere_8", "tensor_product", "learned"]
 )
-def test_casting_a_network_leaves_places_as_precise_as_they_were(
+def test_casting_a_network_keeps_the_precision_of_places(
     kind: str, dtype: torch.dtype, draw: Draw
 ) -> None:
     network = VisionTransformer(make(kind).float(), 32, depth=1)
@@ -104,23 +104,23 @@ def test_casting_a_network_leaves_places_as_precise_as_they_were(
     torch.testing.assert_close(encoding.rotate(x, encoding.prepare(r)), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("without_position", ["those that ask", "those that answer"])
-def test_cross_attention_is_invariant_though_one_side_has_no_place(
+@pytest.mark.parametrize("without_position", ["queries", "keys"])
+def test_cross_attention_is_invariant_if_one_side_has_no_place(
     without_position: str, draw: Draw
 ) -> None:
     encoding, layer = make("cayley"), PositionalAttention(32, 2).double()
     x, context, r, shift = draw(1, 3, 32), draw(1, 4, 32), draw(1, 4, 3), draw(1, 1, 3)
 
     def attended(r: Tensor) -> Tensor:
-        nobody = encoding.prepare(
+        unplaced = encoding.prepare(
             torch.zeros(1, 3, 3).double(),
             torch.zeros(1, 3, dtype=torch.bool),
             fallback_position=centroid(r),
         )
-        somewhere = encoding.prepare(r)
-        if without_position == "those that ask":
-            return layer(x, nobody, context, somewhere)
-        return layer(context, somewhere, x, nobody)
+        placed = encoding.prepare(r)
+        if without_position == "queries":
+            return layer(x, unplaced, context, placed)
+        return layer(context, placed, x, unplaced)
 
     torch.testing.assert_close(attended(r + shift), attended(r), rtol=0, atol=1e-9)
     assert (attended(1.3 * r) - attended(r)).abs().max() > 1e-3
@@ -128,7 +128,7 @@ def test_cross_attention_is_invariant_though_one_side_has_no_place(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("batch", "tokens"), [(0, 4), (2, 0), (2, 1)])
-def test_nothing_to_encode_is_no_error(kind: str, batch: int, tokens: int) -> None:
+def test_empty_inputs_are_valid(kind: str, batch: int, tokens: int) -> None:
     encoding = make(kind)
     x = torch.zeros(batch, encoding.heads, tokens, encoding.head_dim, dtype=torch.float64)
     places = encoding.prepare(torch.zeros(batch, tokens, encoding.axes, dtype=torch.float64))
@@ -148,20 +148,20 @@ def test_nothing_to_encode_is_no_error(kind: str, batch: int, tokens: int) -> No
         (lambda e, p: e.rotate_inverse(torch.zeros(2, 2, 5, 8), p), "16 channels"),
     ],
 )
-def test_tokens_that_do_not_fit_are_refused(misuse: Callable[..., Tensor], message: str) -> None:
+def test_invalid_tokens_are_rejected(misuse: Callable[..., Tensor], message: str) -> None:
     encoding = RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0))
     with pytest.raises(ValueError, match=message):
         misuse(encoding, encoding.prepare(torch.zeros(2, 5, 3)))
 
 
-def test_axes_without_a_block_are_refused() -> None:
+def test_axes_without_a_block_are_rejected() -> None:
     with pytest.raises(
         ValueError, match="3 axes with 2 blocks; allowed: at least one block for each axis"
     ):
         ComRopeAp(2, 16, 3, block=8)
 
 
-def test_draws_of_neighbouring_seeds_have_nothing_in_common() -> None:
+def test_draws_of_neighbouring_seeds_are_independent() -> None:
     first, second = (ComRopeLd(2, 16, 2, block=4, seed=seed) for seed in (0, 1))
     drawn = [
         {round(float(x), 5) for p in each.parameters() for x in p.detach().flatten() if x != 0}
@@ -175,7 +175,7 @@ def test_draws_of_neighbouring_seeds_have_nothing_in_common() -> None:
     assert not any(torch.equal(a, b) for i, a in enumerate(starts) for b in starts[:i])
 
 
-def test_what_is_added_once_is_not_made_for_every_layer() -> None:
+def test_absolute_encodings_are_not_built_for_every_layer() -> None:
     network = VisionTransformer(make("learned"), 32, depth=3, share_layers=False)
     assert len(network.encodings) == 1
     assert isinstance(make("liere_8"), LieRE)

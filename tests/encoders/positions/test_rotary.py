@@ -69,7 +69,7 @@ def test_cayley_is_the_exponential_of_its_generators(share_heads: bool, draw: Dr
         )
 
 
-def test_wavelengths_cover_what_was_asked_for() -> None:
+def test_wavelengths_cover_the_given_range() -> None:
     encoding = RopeMixed(4, 32, 3, share_heads=False, wavelengths=(0.04, 2.0))
     wavelength = 2 * math.pi / encoding.frequencies().norm(dim=1)
     assert wavelength.shape == (4, 16)
@@ -98,7 +98,7 @@ def test_parameters_are_of_the_size_of_weights_in_any_unit() -> None:
     assert stored[0].abs().max() < 10
 
 
-def test_theta_restores_the_start_of_the_published_code() -> None:
+def test_theta_restores_the_initial_values_of_the_published_code() -> None:
     encoding = RopeMixed(4, 64, 2, share_heads=False, theta=10.0)
     omega = encoding.frequencies().detach()
     magnitude = 10 ** (-4 * torch.arange(16) / 64)
@@ -113,7 +113,7 @@ def test_theta_restores_the_start_of_the_published_code() -> None:
     assert len({round(float(x), 4) for x in direction[:, 0, 0]}) == 4
 
 
-def test_turning_planes_of_circulant_start_as_those_of_mixed() -> None:
+def test_rotating_planes_of_circulant_start_as_those_of_mixed() -> None:
     circulant = CirculantString(
         2, 16, 3, block=8, share_heads=False, wavelengths=(0.04, 2.0), seed=3
     )
@@ -156,18 +156,20 @@ def test_axial_frequencies_are_those_of_the_published_code() -> None:
     ("head_dim", "axes", "shares"),
     [(64, 3, [11, 11, 10]), (64, 2, [16, 16]), (10, 4, [2, 1, 1, 1]), (30, 1, [15])],
 )
-def test_planes_are_split_as_evenly_as_they_go(head_dim: int, axes: int, shares: list[int]) -> None:
+def test_planes_are_split_as_evenly_as_possible(
+    head_dim: int, axes: int, shares: list[int]
+) -> None:
     omega = Rope(1, head_dim, axes, wavelengths=(1.0, 2.0)).frequencies()[0]
     assert [int((row > 0).sum()) for row in omega] == shares
     assert ((omega > 0).sum(dim=0) == 1).all()
 
 
-def test_blocks_take_the_axes_in_turn() -> None:
+def test_blocks_are_assigned_to_the_axes_in_turn() -> None:
     omega = AxialFrequencies(1, 3, 8, theta=10.0, block=4)()[0]
     assert omega.argmax(dim=0).tolist() == [0, 0, 1, 1, 2, 2, 0, 0]
 
 
-def test_given_frequencies_are_the_start() -> None:
+def test_given_frequencies_are_the_initial_ones() -> None:
     omega = torch.arange(24.0).reshape(1, 3, 8)
     torch.testing.assert_close(MixedFrequencies(2, 3, 8, omega=omega)(), omega.expand(2, -1, -1))
 
@@ -175,7 +177,7 @@ def test_given_frequencies_are_the_start() -> None:
 @pytest.mark.parametrize("frequencies", FREQUENCIES.values(), ids=FREQUENCIES)
 @pytest.mark.parametrize("basis", BASES.values(), ids=BASES)
 @pytest.mark.parametrize("share", [(True, True), (False, False), (False, True), (True, False)])
-def test_any_frequencies_go_with_any_basis(
+def test_any_frequencies_combine_with_any_basis(
     frequencies: FrequencyFactory, basis: BasisFactory | None, share: tuple[bool, bool], draw: Draw
 ) -> None:
     encoding = RotaryEncoding(
@@ -231,6 +233,6 @@ def test_any_frequencies_go_with_any_basis(
         (lambda: CirculantString(2, 24, 3, block=16, wavelengths=(1.0, 2.0)), "block is 16"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(build: Callable[[], object], message: str) -> None:
+def test_invalid_settings_are_rejected(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

@@ -49,7 +49,7 @@ def logits(
     return turned @ turned.mT
 
 
-def test_it_turns_as_the_dense_matrices_do(
+def test_rotations_are_those_of_the_dense_matrices(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     x, coordinates, _ = scene
@@ -64,7 +64,7 @@ def test_it_turns_as_the_dense_matrices_do(
     )
 
 
-def test_at_one_time_it_is_the_encoding_of_space(
+def test_tokens_of_one_time_are_encoded_by_space(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     x, coordinates, has_position = scene
@@ -78,9 +78,7 @@ def test_at_one_time_it_is_the_encoding_of_space(
     )
 
 
-def test_shifts_common_to_all_change_nothing(
-    space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
-) -> None:
+def test_common_shifts_have_no_effect(space: Rotary, scene: tuple[Tensor, Tensor, Tensor]) -> None:
     """Places without unplaced tokens, which follow by themselves; times of all.
 
     A shift of one of them does change it.
@@ -111,9 +109,9 @@ def test_a_token_without_a_place_keeps_its_time(
     lost[..., :3] = torch.where(has_position[..., None], lost[..., :3], torch.nan)
     torch.testing.assert_close(logits(encoding, x, lost, has_position), expected, rtol=0, atol=1e-9)
     elsewhere = torch.full((3, 4), 0.2, dtype=torch.float64)
-    nobody = logits(encoding, x, lost, torch.zeros_like(has_position))
+    unplaced = logits(encoding, x, lost, torch.zeros_like(has_position))
     torch.testing.assert_close(
-        nobody,
+        unplaced,
         logits(encoding, x, torch.cat((0 * by_hand, lost[..., 3:]), dim=-1)),
         rtol=0,
         atol=1e-9,
@@ -121,7 +119,7 @@ def test_a_token_without_a_place_keeps_its_time(
     assert encoding.prepare(lost, torch.zeros_like(has_position), elsewhere) is not None
 
 
-def test_time_has_a_range_of_its_own() -> None:
+def test_time_has_separate_wavelengths() -> None:
     """All of its wavelengths, and the fastest of space are the slowest in time."""
     encoding = SpaceTime(RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0)), (0.5, 4.0))
     omega = encoding.frequencies().detach()[0]
@@ -144,10 +142,10 @@ def test_time_is_learned_where_space_is() -> None:
 
 
 @pytest.mark.parametrize("share_layers", [True, False])
-def test_folding_and_a_constant_basis_change_nothing(
+def test_folding_and_a_constant_basis_have_no_effect(
     space: Rotary, scene: tuple[Tensor, Tensor, Tensor], share_layers: bool
 ) -> None:
-    """In a network with registers, with tokens that have no place, and times of their own."""
+    """In a network with registers, with tokens without a place, at different times."""
     _, coordinates, has_position = scene
     torch.manual_seed(2)
     network = VisionTransformer(
@@ -167,7 +165,7 @@ def test_folding_and_a_constant_basis_change_nothing(
     )
 
 
-def test_what_has_no_frequencies_is_refused() -> None:
+def test_encodings_without_frequencies_are_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"Time cannot be added to LieRE; allowed: encodings by frequencies"
     ):

@@ -27,7 +27,7 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "dinov3_biases": ("vit_small_patch16_dinov3_qkvb", SMALL | {"img_size": 128}),
     "dinov3_swiglu": ("vit_small_plus_patch16_dinov3", SMALL | {"img_size": 128}),
 }
-# Of the families, those that turn queries and keys themselves.
+# The families that rotate queries and keys themselves.
 TURNING = ("dinov3", "dinov3_biases", "dinov3_swiglu")
 
 
@@ -82,7 +82,7 @@ def pair(
 
 @pytest.fixture
 def timms_own() -> Callable[[TimmModel, Tensor], Tensor]:
-    """Returns what timm itself makes of images (B, H, W, 3) from 0 to 255."""
+    """Returns timm's outputs for images (B, H, W, 3) from 0 to 255."""
 
     def features(model: TimmModel, images: Tensor) -> Tensor:
         assert isinstance(model, nn.Module)

@@ -43,7 +43,7 @@ def block_of(name: str, options: Mapping[str, object]) -> nn.Module:
     ],
     ids=str,
 )
-def test_without_places_a_block_computes_what_timms_does(
+def test_without_places_a_block_equals_timms(
     name: str, options: Mapping[str, object], draw: Callable[..., Tensor]
 ) -> None:
     block, x = block_of(name, options).eval(), draw(2, 7, 32)
@@ -53,7 +53,7 @@ def test_without_places_a_block_computes_what_timms_does(
     assert (expected - x).abs().max() > 1e-2
 
 
-def test_all_weights_of_a_block_are_taken_over(draw: Callable[..., Tensor]) -> None:
+def test_all_weights_of_a_block_are_kept(draw: Callable[..., Tensor]) -> None:
     block = PretrainedBlock(block_of(EVA, {"qkv_bias": True, "init_values": 0.5}))
     block(draw(2, 7, 32), Places()).square().sum().backward()
     for name, parameter in block.named_parameters():
@@ -89,7 +89,7 @@ def test_all_weights_of_a_block_are_taken_over(draw: Callable[..., Tensor]) -> N
         ),
     ],
 )
-def test_what_our_attention_does_not_compute_is_refused(
+def test_unsupported_attention_is_rejected(
     name: str, options: Mapping[str, object], message: str
 ) -> None:
     block = block_of(name, options)

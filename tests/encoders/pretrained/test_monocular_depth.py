@@ -62,7 +62,7 @@ def images() -> Any:
     return np.random.default_rng(0).integers(0, 256, (3, 30, 40, 3), np.uint8)
 
 
-def test_metric_depth_is_what_the_network_says(models: dict[str, Path], images: Any) -> None:
+def test_metric_depth_is_the_output_of_the_network(models: dict[str, Path], images: Any) -> None:
     depth = MonocularDepth(str(models["metric"]))(images)
     assert depth.shape == (3, 30, 40)
     assert depth.dtype == np.float32
@@ -93,7 +93,7 @@ def test_inverse_depth_needs_a_scale(models: dict[str, Path], images: Any) -> No
     assert np.isnan(MonocularDepth(path, inverse_scale=1.0, inverse_shift=-1e6)(images)).all()
 
 
-def test_models_that_cannot_be_used(
+def test_unusable_models_are_rejected(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(

@@ -26,7 +26,7 @@ Images = Callable[[int, int], Tensor]
 
 
 def half_seen(height: int, width: int) -> View:
-    """Returns a view in whose left third there is no depth."""
+    """Returns a view whose left third is without depth."""
     depth = torch.randint(500, 1500, (2, height, width), generator=torch.Generator().manual_seed(0))
     depth[:, :, : width // 3] = 0
     return View(height=height, width=width, depth=depth.to(torch.uint16))
@@ -71,7 +71,7 @@ def test_depth_starts_without_effect_and_learns(
     assert (encode(seen, view).features - expected).abs().max() > 1e-3
 
 
-def test_frequencies_may_be_kept_as_they_are(make: Make, images: Images) -> None:
+def test_frequencies_may_be_continued_without_a_basis(make: Make, images: Images) -> None:
     encode = PretrainedVisionTransformer(make("dinov3"), GridPlaces()).double()
     for encoding in encode.encodings:
         encoding.requires_grad_(False)
@@ -81,7 +81,7 @@ def test_frequencies_may_be_kept_as_they_are(make: Make, images: Images) -> None
     assert "blocks.0.attention.qkv.weight" in learned
 
 
-def test_a_hole_in_the_depth_takes_no_place_away_where_it_is_filled(
+def test_patches_keep_their_places_where_holes_are_filled(
     make: Make, timms_own: Features, images: Images
 ) -> None:
     seen, view = images(96, 144), half_seen(96, 144)
@@ -90,12 +90,12 @@ def test_a_hole_in_the_depth_takes_no_place_away_where_it_is_filled(
     torch.testing.assert_close(filled(seen, view).features, expected, rtol=0, atol=2e-6)
     torch.testing.assert_close(
         filled(seen).features, expected, rtol=0, atol=2e-6
-    )  # No depth at all.
+    )  # An image without depth.
     unfilled = PretrainedVisionTransformer(make("dinov3"), PatchDepthPlaces()).double()
     assert (unfilled(seen, view).features - expected).abs().max() > 1e-2
 
 
-def test_patches_without_depth_stand_at_the_mean_depth_of_the_others() -> None:
+def test_patches_without_depth_are_at_the_mean_depth_of_the_others() -> None:
     view = half_seen(96, 144)
     coordinates = FilledDepthPlaces(units_per_metre=2.0)
     places, has_position = coordinates.patches(view, 16, 2, torch.device("cpu"))
@@ -112,7 +112,7 @@ def test_patches_without_depth_stand_at_the_mean_depth_of_the_others() -> None:
 @pytest.mark.parametrize(
     "factory", [partial(CayleyString, wavelengths=(1.0, 20.0)), partial(RopeMixed, theta=100.0)]
 )
-def test_other_encodings_go_on_from_there(
+def test_other_encodings_continue_the_frequencies(
     factory: Callable[..., CayleyString | RopeMixed],
     make: Make,
     timms_own: Features,
@@ -131,7 +131,7 @@ def test_other_encodings_go_on_from_there(
     )
 
 
-def test_what_cannot_go_on_from_there_is_refused(make: Make) -> None:
+def test_unsuitable_encodings_are_rejected(make: Make) -> None:
     allowed = (
         r"cannot continue .*allowed: `MixedFrequencies` in a basis that starts at the identity"
     )
@@ -144,7 +144,7 @@ def test_what_cannot_go_on_from_there_is_refused(make: Make) -> None:
     small = {"depth": 1, "embed_dim": 32, "num_heads": 2}
     axial = timm_model("vit_small_patch16_rope_224", pretrained=False, options=small)
     with pytest.raises(
-        ValueError, match="rotary encoding RotaryEmbeddingCat; allowed: that of DINOv3, or none"
+        ValueError, match="rotary encoding RotaryEmbeddingCat; allowed: no rotation, or that of"
     ):
         own_frequencies(axial)
     jittered = timm_model(

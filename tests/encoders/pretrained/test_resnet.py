@@ -23,7 +23,7 @@ def images() -> Tensor:
 
 @pytest.fixture
 def theirs() -> nn.Module:
-    """A network of timm whose batch norms have seen something."""
+    """A network of timm whose batch norms have statistics."""
     torch.manual_seed(0)
     network: nn.Module = import_timm().create_model(
         "resnet18", num_classes=7, zero_init_last=False, **OPTIONS
@@ -41,9 +41,7 @@ def weights(theirs: nn.Module, tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def test_frozen_norms_give_timms_own_features(
-    weights: Path, theirs: nn.Module, images: Tensor
-) -> None:
+def test_frozen_norms_give_timms_features(weights: Path, theirs: nn.Module, images: Tensor) -> None:
     ours = ResNet(norm="frozen", weights=weights, options=OPTIONS).train()
     colours = (images / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor(
         [0.229, 0.224, 0.225]
@@ -67,7 +65,7 @@ def test_a_classifier_may_be_missing_from_the_file(weights: Path, theirs: nn.Mod
 
 
 @pytest.mark.parametrize("norm", ["group", "frozen"])
-def test_an_image_is_encoded_by_itself(norm: Norm, weights: Path, images: Tensor) -> None:
+def test_images_are_encoded_independently(norm: Norm, weights: Path, images: Tensor) -> None:
     """In training too: so a moving average of the weights is the whole network."""
     network = ResNet(norm=norm, weights=weights, options=OPTIONS).train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
@@ -116,12 +114,12 @@ def test_it_has_the_size_of_the_published_network() -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ResNet(**arguments)  # type: ignore[arg-type]
 
 
-def test_weights_of_another_network_are_refused(weights: Path) -> None:
+def test_weights_of_another_network_are_rejected(weights: Path) -> None:
     with pytest.raises(
         ValueError,
         match=r"does not fit this model: missing: layer1.1.bn1.bias, .*of another shape: ",

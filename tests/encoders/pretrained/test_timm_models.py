@@ -18,7 +18,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from stringline.encoders.pretrained.vision_transformer import timm_model
-assert "timm" not in sys.modules, "timm is optional, so it is imported when it is needed"
+assert "timm" not in sys.modules, "timm is optional, so it is imported on its first use"
 def attempt():
     try:
         timm_model("vit_tiny_patch16_224.augreg_in21k")
@@ -31,7 +31,7 @@ attempt()
 """
 
 
-def test_no_timm_and_no_network_are_said_with_the_way_out(tmp_path: Path) -> None:
+def test_a_missing_timm_and_a_missing_network_are_reported_with_a_remedy(tmp_path: Path) -> None:
     environment = os.environ | {
         "PYTHONPATH": ".src",
         "HF_HUB_OFFLINE": "1",
@@ -68,7 +68,7 @@ def test_no_timm_and_no_network_are_said_with_the_way_out(tmp_path: Path) -> Non
         ("vit_base_patch16_siglip_256.webl", "'vit_base_patch16_siglip_256.webli'"),
     ],
 )
-def test_an_unknown_name_is_answered_with_near_ones(name: str, near: str) -> None:
+def test_an_unknown_name_is_reported_with_the_nearest_ones(name: str, near: str) -> None:
     with pytest.raises(
         ValueError,
         match=f"timm has no vision transformer '{name}'. Did you mean .*{near}.*timm.list_models",
@@ -76,7 +76,7 @@ def test_an_unknown_name_is_answered_with_near_ones(name: str, near: str) -> Non
         timm_model(name, pretrained=False)
 
 
-def test_what_is_no_plain_vision_transformer_is_refused() -> None:
+def test_other_networks_than_vision_transformers_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"no vision transformer 'resnet18'"):
         timm_model("resnet18", pretrained=False)
     with pytest.raises(ValueError, match="'vit_relpos_small_patch16_224': VisionTransformerRelPos"):
@@ -92,7 +92,7 @@ def test_what_is_no_plain_vision_transformer_is_refused() -> None:
         timm_model(SIGLIP, pretrained=False, options={"dept": 3})
 
 
-def test_a_file_of_another_resolution_is_read_as_timm_reads_it(tmp_path: Path) -> None:
+def test_a_file_of_another_resolution_is_resampled_as_by_timm(tmp_path: Path) -> None:
     import timm
 
     path = tmp_path / "model.safetensors"
@@ -121,9 +121,7 @@ def save_model(model: TimmModel, path: Path) -> None:
     save_file(model.state_dict(), path)
 
 
-def test_a_pooled_head_is_neither_needed_nor_in_the_way(
-    tmp_path: Path, make: Callable[[str], TimmModel]
-) -> None:
+def test_a_pooled_head_is_optional(tmp_path: Path, make: Callable[[str], TimmModel]) -> None:
     model = make("siglip")
     save_model(model, tmp_path / "with.safetensors")
     tensors = load_file(tmp_path / "with.safetensors")
@@ -141,7 +139,7 @@ def test_a_pooled_head_is_neither_needed_nor_in_the_way(
         )
 
 
-def test_a_file_that_does_not_fit_says_where(tmp_path: Path) -> None:
+def test_the_mismatch_of_a_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with pytest.raises(ValueError, match="model.safetensors cannot be read as safetensors: "):
         timm_model(SIGLIP, weights=path, options=SMALL)

@@ -44,7 +44,7 @@ def observation_of(batch: int = 2) -> dict[str, Tensor]:
     }
 
 
-def test_tokens_come_camera_by_camera_as_the_network_gives_them(make: Make) -> None:
+def test_tokens_are_those_of_the_network_camera_by_camera(make: Make) -> None:
     observation = observation_of()
     encode = PretrainedVisionTransformer(make("clip"), MetricPlaces(), CAYLEY).double()
     tokens = PretrainedTokens(CAMERAS, encode).double()(observation)
@@ -67,7 +67,7 @@ def test_tokens_come_camera_by_camera_as_the_network_gives_them(make: Make) -> N
     )  # CLS, a hole, and the second camera.
 
 
-def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
+def test_tokens_of_a_missing_camera_are_absent(make: Make) -> None:
     encode = PretrainedVisionTransformer(make("clip"), MetricPlaces(), CAYLEY).double()
     tokenise = PretrainedTokens(CAMERAS, encode).double()
     present = {"present/wrist": torch.tensor([True, False])}
@@ -79,7 +79,7 @@ def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
     assert not tokens.has_position[1].any()
 
 
-def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> None:
+def test_returned_places_may_differ_from_those_of_the_network(make: Make) -> None:
     observation = observation_of()
     in_image = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
     tokens = PretrainedTokens(CAMERAS, in_image, 24, coordinates=MetricPlaces()).double()(
@@ -105,7 +105,7 @@ def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> 
     assert not tokens.has_position[:, :5].any()
 
 
-def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
+def test_all_parameters_train_with_a_following_transformer(make: Make) -> None:
     encode = PretrainedVisionTransformer(
         make("siglip").float(),  # type: ignore[attr-defined]
         MetricPlaces(),
@@ -127,7 +127,7 @@ def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
     assert tokenise.no_weight_decay() == {"camera_mark"}
 
 
-def test_what_does_not_fit_is_refused(make: Make) -> None:
+def test_invalid_cameras_and_observations_are_rejected(make: Make) -> None:
     encode = PretrainedVisionTransformer(make("dinov2"), MetricPlaces(), CAYLEY)
     with pytest.raises(
         ValueError, match="Camera 'wrist' has 32x48 pixels; allowed: multiples of 14"

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def answer(code: str, *arguments: str) -> str:
-    """Runs Python in a process of its own and returns what it printed."""
+    """Returns the output of Python code in a new process."""
     command = [sys.executable, "-c", code, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
     done = subprocess.run(
@@ -19,7 +19,7 @@ def answer(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_torchvision_imports_even_after_a_failure_and_says_what_it_cannot_do() -> None:
+def test_torchvision_imports_after_a_failure_and_its_operators_raise_an_error() -> None:
     code = """
 import torch
 try:
@@ -28,7 +28,7 @@ except RuntimeError as error:
     assert "operator torchvision::nms does not exist" in str(error)
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 declare_torchvision_operators()
-declare_torchvision_operators()  # A second time is no error.
+declare_torchvision_operators()  # A second call is valid.
 import torchvision.ops
 import torchvision.transforms.functional
 try:
@@ -40,7 +40,7 @@ except RuntimeError as error:
     assert answer(code).startswith(("computes [0]", "refuses Couldn't load custom C++ ops."))
 
 
-def test_operators_are_declared_only_where_their_library_is_there_and_cannot_be_loaded(
+def test_operators_are_declared_only_if_their_library_exists_and_cannot_be_loaded(
     tmp_path: Path,
 ) -> None:
     for kind in ("missing", "sound", "broken"):

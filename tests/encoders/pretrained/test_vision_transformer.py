@@ -63,7 +63,7 @@ def test_outputs_are_those_of_timm(
         theirs.patch_embed.img_size if size == "native" else (6 * ours.patch, 9 * ours.patch)
     )
     seen = images(height, width)
-    turns = "dinov3" in family  # Then both round phases to float32, each in its own way.
+    turns = "dinov3" in family  # Then both round phases to float32, in different ways.
     for kind, closeness in {torch.float32: 1e-5, torch.float64: 2e-6 if turns else 1e-12}.items():
         assert isinstance(theirs, nn.Module)
         expected = timms_own(theirs.to(kind), seen)
@@ -76,7 +76,7 @@ def test_outputs_are_those_of_timm(
 
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("kind", FACTORIES)
-def test_every_encoding_starts_where_nothing_changes_and_learns_from_there(
+def test_every_encoding_starts_without_effect_and_learns(
     kind: str, values: bool, make: Make, timms_own: Features, images: Images
 ) -> None:
     seen = images(64, 96)
@@ -113,7 +113,7 @@ def test_one_step_of_training_moves_all_frequencies(make: Make, images: Images) 
 
 
 def moved(encode: PretrainedVisionTransformer) -> PretrainedVisionTransformer:
-    """Returns the network in float64, evaluating, with its encodings away from their start."""
+    """Returns the network in float64 and evaluation mode, with changed encodings."""
     generator = torch.Generator().manual_seed(4)
     encode.double().eval()
     with torch.no_grad():
@@ -125,7 +125,7 @@ def moved(encode: PretrainedVisionTransformer) -> PretrainedVisionTransformer:
 
 
 @pytest.mark.parametrize("values", [False, True])
-def test_folding_changes_nothing_but_the_weights(values: bool, make: Make, images: Images) -> None:
+def test_folding_changes_only_the_weights(values: bool, make: Make, images: Images) -> None:
     seen = images(64, 96)
     encode = moved(
         PretrainedVisionTransformer(make("siglip"), MetricPlaces(), CAYLEY, values=values)
@@ -137,7 +137,7 @@ def test_folding_changes_nothing_but_the_weights(values: bool, make: Make, image
     assert not list(encode.encodings[0].parameters())
 
 
-def test_a_model_that_normalises_queries_and_keys_refuses_to_fold(
+def test_a_model_that_normalises_queries_and_keys_cannot_be_folded(
     make: Make, images: Images
 ) -> None:
     seen = images(64, 96)
@@ -151,9 +151,7 @@ def test_a_model_that_normalises_queries_and_keys_refuses_to_fold(
     torch.testing.assert_close(encode(seen, view_of(seen)).features, before, rtol=0, atol=0)
 
 
-def test_a_common_shift_of_all_places_changes_nothing_once_it_has_learned(
-    make: Make, images: Images
-) -> None:
+def test_a_common_shift_has_no_effect_on_a_trained_network(make: Make, images: Images) -> None:
     encode = moved(
         PretrainedVisionTransformer(make("dinov2_registers"), MetricPlaces(), CAYLEY, values=True)
     )
@@ -170,7 +168,7 @@ def test_a_common_shift_of_all_places_changes_nothing_once_it_has_learned(
     )
 
 
-def test_a_model_that_was_made_for_one_size_says_so(images: Images) -> None:
+def test_a_model_of_a_fixed_size_rejects_other_sizes(images: Images) -> None:
     options = {"depth": 1, "embed_dim": 32, "num_heads": 2, "dynamic_img_size": False}
     encode = PretrainedVisionTransformer.load(
         "vit_base_patch16_siglip_224",
@@ -187,7 +185,7 @@ def test_a_model_that_was_made_for_one_size_says_so(images: Images) -> None:
         encode(images(64, 96))
 
 
-def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
+def test_invalid_models_and_images_are_rejected(make: Make, images: Images) -> None:
     with pytest.raises(
         ValueError, match="has no rotary encoding of its own; pass the encoding to insert"
     ):
@@ -229,7 +227,7 @@ def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
         encode(images(64, 96), View(height=32, width=96))
 
 
-def test_weight_decay_spares_what_it_would_falsify(make: Make) -> None:
+def test_positions_have_no_weight_decay(make: Make) -> None:
     encode = PretrainedVisionTransformer(make("clip"), MetricPlaces(), CAYLEY)
     names = {name for name, _ in encode.named_parameters()}
     assert encode.no_weight_decay() <= names

@@ -1,4 +1,4 @@
-"""A model whose loss draws random numbers, and its data: what runs in tests of the loop train."""
+"""A model whose loss draws random numbers, and its data, for tests of the training loop."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ class Line(nn.Module):
 
 
 class Points:
-    """Batches on a fixed line; step n gives the same points whenever it is asked for."""
+    """Batches on a fixed line; step n always gives the same points."""
 
     def __init__(self, before: Callable[[int], None] = lambda step: None) -> None:
         self.before = before
@@ -64,5 +64,5 @@ def run(
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
-    """Says whether two models are equal to the bit."""
+    """Returns whether two models are equal to the bit."""
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

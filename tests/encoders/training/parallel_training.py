@@ -1,6 +1,6 @@
 """The run of `test_accumulation.py`: DIRECTORY, windows per process, and maybe `apart`.
 
-Apart, every process but the first has a directory of its own, as on machines that share none.
+Apart, every process but the first has a directory of its own, as on machines without a shared one.
 """
 
 import os
@@ -18,16 +18,16 @@ from stringline.encoders.training.trainer import Trainer
 
 
 class Line(nn.Module):
-    """A mean over what a mask leaves; nothing is drawn."""
+    """A mean over a mask, without random draws."""
 
     def __init__(self) -> None:
-        """Starts the same everywhere."""
+        """Starts with the same weights everywhere."""
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(3, 2)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns it."""
+        """Returns the mean."""
         error = ((self.layer(batch["x"]) - batch["y"]) ** 2).sum(dim=1)
         return (error * batch["mask"]).sum() / batch["mask"].sum().clamp(min=1)
 
@@ -42,7 +42,7 @@ class Rows:
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
     ) -> Iterator[Batch]:
-        """Yields its share."""
+        """Yields the rows of this process."""
         for step in range(first_step, last_step):
             rows = torch.arange(8) + 8 * step
             rows = rows[self.size * process : self.size * (process + 1)]

@@ -1,4 +1,4 @@
-"""Parts of a batch, and processes that share it, give the gradients of the whole."""
+"""Parts of a batch, and processes that share a batch, give the gradients of the whole."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ SCRIPT = Path(parallel_training.__file__)
 
 
 class Masked(nn.Module):
-    """A mean over what a mask leaves, as the losses of policies are; nothing is drawn."""
+    """A mean over a mask, as the losses of policies, without random draws."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Masked(nn.Module):
 
 
 class Rows:
-    """Batches of 8 rows whose masks count very differently, in the first half hardly any."""
+    """Batches of 8 rows with very different masks, which are nearly empty in the first half."""
 
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
@@ -83,14 +83,14 @@ def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
 
 
 def test_the_weights_matter(tmp_path: Path) -> None:
-    """Without them a mean of means would be another loss: the test above can fail."""
+    """A mean of means without weights is another loss, so the test above can fail."""
     (whole, _), (divided, _) = train(tmp_path, 1), train(tmp_path, 2)
     assert not torch.allclose(
         next(iter(divided.parameters())), next(iter(whole.parameters())), atol=1e-3
     )
 
 
-def test_a_batch_is_split_into_rows_that_belong_together() -> None:
+def test_a_batch_is_split_into_the_same_rows_of_all_keys() -> None:
     batch = {"x": torch.arange(7), "y": torch.arange(14).reshape(7, 2)}
     parts = split(batch, 3)
     assert [len(part["x"]) for part in parts] == [3, 2, 2]
@@ -100,7 +100,7 @@ def test_a_batch_is_split_into_rows_that_belong_together() -> None:
 
 
 def parallel(directory: Path, size: int, *more: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the script in two processes, which talk over loopback only."""
+    """Runs the script in two processes, which communicate over loopback only."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
         [sys.executable, *launch, str(SCRIPT), str(directory), str(size), *more],
@@ -113,7 +113,7 @@ def parallel(directory: Path, size: int, *more: str) -> "subprocess.CompletedPro
 
 
 def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
-    """Both with and without accumulation; how much of a batch counts differs between the processes.
+    """Both with and without accumulation; the weight of a batch differs between the processes.
 
     What a loss draws differs between processes, so it is compared without draws: the model draws
     none.
@@ -132,7 +132,7 @@ def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-def test_machines_that_do_not_see_the_same_state_are_told(tmp_path: Path) -> None:
+def test_machines_with_different_states_are_reported(tmp_path: Path) -> None:
     assert parallel(tmp_path / "run", 4).returncode == 0
     apart = parallel(tmp_path / "run", 4, "apart")
     assert apart.returncode

@@ -1,4 +1,4 @@
-"""The moving average: beside diffusers', and while it is lent."""
+"""The moving average: equal to diffusers', and restored after its use."""
 
 import copy
 
@@ -11,7 +11,7 @@ from stringline.encoders.training.optimisation import MovingAverage
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3, 0.9999])
-def test_it_is_to_the_bit_what_diffusers_computes(decay: float) -> None:
+def test_averages_equal_those_of_diffusers_to_the_bit(decay: float) -> None:
     # Before diffusers, which imports torchvision where that is installed.
     declare_torchvision_operators()
     from diffusers.training_utils import EMAModel
@@ -36,7 +36,7 @@ def test_it_is_to_the_bit_what_diffusers_computes(decay: float) -> None:
     assert all(map(torch.equal, model.parameters(), theirs.shadow_params))
 
 
-def test_whoever_borrows_the_averages_gives_the_weights_back_even_after_an_error() -> None:
+def test_weights_are_restored_after_the_use_of_averages_even_after_an_error() -> None:
     model = nn.Linear(3, 2).train()
     average = MovingAverage(model, 0.9)
     started = copy.deepcopy(model.state_dict())

@@ -1,4 +1,4 @@
-"""A run killed between its history and its copies: `best` is what its history calls so."""
+"""A run killed between its history and its copies: `best` is the best model of its history."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Killed(BaseException):
-    """As SIGKILL: nobody catches it."""
+    """Stands for SIGKILL, which cannot be caught."""
 
 
 class Attempt:
@@ -70,7 +70,7 @@ class Attempt:
         self.models: dict[int, Tensor] = {}
 
     def go(self) -> bool:
-        """Trains; says whether it was killed."""
+        """Trains; returns whether the run was killed."""
         callbacks = Callbacks(validate=self._validate, evaluate=self.evaluate, keep=self._keep)
         add = History.add
 
@@ -111,7 +111,7 @@ class Attempt:
 
 
 def named_best(directory: Path) -> int | None:
-    """Returns how many steps the model had that the history calls the best one."""
+    """Returns the number of steps of the best model of the history."""
     file = directory / "history.jsonl"
     history = History(file, [json.loads(line) for line in file.read_text().splitlines()])
     history.close()
@@ -120,7 +120,7 @@ def named_best(directory: Path) -> int | None:
 
 
 def kept_best(directory: Path) -> int | None:
-    """Returns how many steps the model had that is kept as the best one."""
+    """Returns the number of steps of the model that is kept as the best one."""
     best = directory / "best"
     return int(load_description(best)["steps"]) if (best / DESCRIPTION).exists() else None
 
@@ -146,4 +146,6 @@ def test_the_best_model_is_that_of_the_history(tmp_path: Path, trials: bool) -> 
         assert best is not None
         weight = load_file(directory / "best" / WEIGHTS)["layer.weight"]
         assert torch.equal(weight, whole.models[best]), f"killed at moment {moment}"
-    assert went_on >= ({None, 3, 6} if trials else {None, 2, 4}), "it did go on between them"
+    assert went_on >= ({None, 3, 6} if trials else {None, 2, 4}), (
+        "some runs continued between the best models"
+    )

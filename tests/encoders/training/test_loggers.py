@@ -35,7 +35,7 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
     assert len(scalars(tmp_path)["evaluation/success"]) == 6
 
 
-def test_a_run_that_goes_on_replaces_what_was_after_its_state(tmp_path: Path) -> None:
+def test_a_continued_run_replaces_metrics_after_its_state(tmp_path: Path) -> None:
     for first, steps in ((0, range(10)), (6, range(6, 12))):
         board = TensorBoard(directory=tmp_path, first_step=first)
         for step in steps:
@@ -47,7 +47,7 @@ def test_a_run_that_goes_on_replaces_what_was_after_its_state(tmp_path: Path) ->
     assert scalars(tmp_path)["loss"] == expected
 
 
-def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
+def test_wandb_stores_a_run_without_a_network(tmp_path: Path) -> None:
     log = WeightsAndBiases(directory=tmp_path / "a_run", first_step=0, mode="offline")
     log.log(0, {"loss": 1.5})
     log.log(10, {"evaluation/success": 0.25})
@@ -56,14 +56,14 @@ def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
     deadline = time.monotonic() + 20.0
     while b"evaluation/success" not in (
         data := file.read_bytes()
-    ):  # A process of wandb's own writes it.
+    ):  # A separate process of wandb writes it.
         assert time.monotonic() < deadline, data
         time.sleep(0.1)
     assert b"a_run" in data
     assert (tmp_path / "a_run" / "wandb_run").read_text() in file.name
 
 
-def test_wandb_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wandb_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(
         ValueError,

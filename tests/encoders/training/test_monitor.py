@@ -1,4 +1,4 @@
-"""What is found out and kept while a model is trained."""
+"""Metrics, validation, evaluation and kept models of a training run."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ def held_out() -> Iterator[Batch]:
 
 
 def test_the_validation_loss_draws_the_same_noise_every_time() -> None:
-    """It is the mean over its batches, and leaves the state of the random numbers as it was."""
+    """The loss is the mean over its batches, and the state of the generator is restored."""
     torch.manual_seed(0)
     model = Line().eval()
     validate = ValidationLoss(held_out, seed=7)
@@ -37,7 +37,7 @@ def test_the_validation_loss_draws_the_same_noise_every_time() -> None:
     assert first == pytest.approx(sum(losses) / 3)
 
 
-def test_batches_weigh_in_the_validation_loss_as_much_as_counts() -> None:
+def test_batches_have_their_weight_in_the_validation_loss() -> None:
     model = Line().eval()
     large, second, _ = held_out()
     small = {key: value[:4] for key, value in second.items()}
@@ -52,7 +52,7 @@ def test_batches_weigh_in_the_validation_loss_as_much_as_counts() -> None:
         ValidationLoss(lambda: iter(()))(model)
 
 
-def test_validation_does_not_change_what_is_learned(tmp_path: Path) -> None:
+def test_validation_does_not_change_the_training(tmp_path: Path) -> None:
     plain, history = run(tmp_path / "plain")
     callbacks = Callbacks(
         validate=ValidationLoss(held_out),
@@ -73,7 +73,7 @@ def keep_into(kept: dict[str, tuple[int, nn.Module]]) -> Callbacks:
     return Callbacks(keep=keep)
 
 
-def test_the_latest_model_is_as_new_as_the_last_state_and_averaged(tmp_path: Path) -> None:
+def test_the_latest_model_is_the_average_of_the_last_state(tmp_path: Path) -> None:
     kept: dict[str, tuple[int, nn.Module]] = {}
     model, _ = run(tmp_path, callbacks=keep_into(kept))
     assert list(kept) == ["latest"]
@@ -98,7 +98,7 @@ def test_the_best_model_is_the_one_with_the_smallest_validation_loss(tmp_path: P
     assert next(kept["best"][1].parameters()).sum().item() == seen[2]
 
 
-def test_success_decides_once_it_is_measured_and_validation_among_equals(tmp_path: Path) -> None:
+def test_models_are_compared_by_success_then_by_validation_loss(tmp_path: Path) -> None:
     rows = [
         {"step": 9, "validation": 0.1},
         {"step": 19, "validation": 0.4},
@@ -117,7 +117,7 @@ def test_success_decides_once_it_is_measured_and_validation_among_equals(tmp_pat
     assert best == [None, 9, 9, 19, 19, 29, 29]
 
 
-def test_the_history_has_what_a_run_was_like(tmp_path: Path) -> None:
+def test_the_history_records_all_metrics(tmp_path: Path) -> None:
     _, history = run(tmp_path, callbacks=Callbacks(validate=lambda model: 1.5))
     steps = [row for row in history.rows if "loss" in row]
     assert len(steps) == 40
@@ -129,7 +129,7 @@ def test_the_history_has_what_a_run_was_like(tmp_path: Path) -> None:
     )
 
 
-def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> None:
+def test_metrics_are_logged_from_the_first_step_of_a_continued_run(tmp_path: Path) -> None:
     got: list[tuple[int, dict[str, float]]] = []
     begun: list[int] = []
 
@@ -161,7 +161,7 @@ def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> No
     assert (14, {"held_out/seen": 0.5, "held_out/validation_loss": 2.0}) in got
 
 
-def test_the_meter_tells_waiting_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_meter_separates_waiting_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 11.0, 14.0, 20.0, 21.0, 24.0, 30.0])
     monkeypatch.setattr(
         "stringline.encoders.training.monitor.time.perf_counter", lambda: next(clock)
@@ -170,7 +170,7 @@ def test_the_meter_tells_waiting_from_working(monkeypatch: pytest.MonkeyPatch) -
     assert (meter.samples_per_s, meter.waiting) == (0.0, 0.0)
     for _ in meter.waits(
         iter("ab")
-    ):  # Each is asked for at 10 and 20, comes a second later, and is done with after 4.
+    ):  # Each is requested at 10 and 20, arrives a second later, and is processed after 4.
         meter.step_done()
     assert meter.samples_per_s == pytest.approx(2 * 8 / 8)
     assert meter.waiting == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint as the start of another model."""
+"""Parts of a checkpoint as initial weights of another model."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def changed(before: Model, after: Model) -> set[str]:
     return {name for name, value in after.state_dict().items() if not torch.equal(value, old[name])}
 
 
-def test_everything_is_taken_where_everything_fits(checkpoint: Path) -> None:
+def test_all_parts_of_an_equal_model_are_loaded(checkpoint: Path) -> None:
     model = Model(2, seed=1)
     loaded = load_partial_weights(checkpoint, model)
     assert (loaded.loaded, loaded.initialised, loaded.unused) == (("encoder", "head"), (), ())
@@ -48,7 +48,7 @@ def test_everything_is_taken_where_everything_fits(checkpoint: Path) -> None:
     )
 
 
-def test_the_encoder_alone(checkpoint: Path) -> None:
+def test_the_encoder_alone_is_loaded(checkpoint: Path) -> None:
     model = Model(2, seed=1, extra=True)
     loaded = load_partial_weights(checkpoint, model, include=["encoder"])
     assert (loaded.loaded, loaded.initialised, loaded.unused) == (
@@ -61,8 +61,8 @@ def test_the_encoder_alone(checkpoint: Path) -> None:
     }
 
 
-def test_everything_but_the_head(checkpoint: Path) -> None:
-    """A layer that does not fit starts anew as a whole, also when its name stands for it."""
+def test_all_parts_except_the_head_are_loaded(checkpoint: Path) -> None:
+    """A layer that does not fit keeps its initial weights as a whole."""
     model = Model(3, seed=1)
     loaded = load_partial_weights(checkpoint, model, exclude=["head.read", "encoder.mark"])
     assert loaded.loaded == ("encoder.blocks", "head.blocks")
@@ -75,17 +75,17 @@ def test_everything_but_the_head(checkpoint: Path) -> None:
     }
 
 
-def test_what_does_not_fit_is_named_with_what_to_do(checkpoint: Path) -> None:
+def test_a_mismatch_is_reported_with_the_parts_to_exclude(checkpoint: Path) -> None:
     model = Model(3, seed=1)
     message = (
-        r"do not fit this model: encoder.mark is \(2, 4\) there and \(3, 4\) here; "
-        r"head.read.weight is \(2, 4\) there and "
-        r"\(3, 4\) here; head.read.bias is .*exclude=\[encoder.mark,head.read\], or "
+        r"do not fit this model: encoder.mark is \(2, 4\) in the checkpoint, "
+        r"\(3, 4\) in this model; head.read.weight is \(2, 4\) in the checkpoint, "
+        r"\(3, 4\) in this model; head.read.bias is .*exclude=\[encoder.mark,head.read\], or "
         r"exclude=mismatched"
     )
     with pytest.raises(ValueError, match=message):
         load_partial_weights(checkpoint, model)
-    assert changed(Model(3, seed=1), model) == set(), "nothing is loaded by halves"
+    assert changed(Model(3, seed=1), model) == set(), "the model is unchanged"
     with pytest.raises(ValueError, match=r"exclude=\[head,encoder.mark\]"):
         load_partial_weights(checkpoint, model, exclude=["head"])
     smaller = Model(2, seed=1)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_named_with_what_to_do(checkpoint: Path) -> None:
         load_partial_weights(checkpoint, smaller)
 
 
-def test_unknown_parts_are_answered_with_the_nearest(checkpoint: Path) -> None:
+def test_unknown_parts_are_reported_with_the_nearest(checkpoint: Path) -> None:
     model = Model(2, seed=1)
     with pytest.raises(
         ValueError, match=r"no part of the model to include 'encodr'. Did you mean 'encoder'"

@@ -1,4 +1,4 @@
-"""A process leaves torch's group if all do, and only then."""
+"""A process leaves torch's group only if all processes do."""
 
 import signal
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from stringline.encoders.training.stopping import Stopped, process_group
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[None]:
-    """A group of one process, as a training makes it, over a file in place of the network."""
+    """A group of one process, as in a training, over a file in place of the network."""
     distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
     )
@@ -22,27 +22,27 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("group")
-def test_the_end_leaves() -> None:
+def test_the_group_is_left_at_the_end() -> None:
     with process_group():
         assert distributed.is_initialized()
     assert not distributed.is_initialized()
 
 
 @pytest.mark.usefixtures("group")
-def test_a_stop_leaves_and_is_told(tmp_path: Path) -> None:
+def test_the_group_is_left_after_a_stop(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match="after step 3"), process_group():
         raise Stopped(signal.SIGTERM, 3, tmp_path)
     assert not distributed.is_initialized()
 
 
 @pytest.mark.usefixtures("group")
-def test_an_error_stays_where_others_may_wait() -> None:
+def test_the_group_is_kept_after_an_error() -> None:
     with pytest.raises(ValueError, match="broken"), process_group():
         raise ValueError("broken")
     assert distributed.is_initialized()
 
 
-def test_alone_there_is_nothing_to_leave() -> None:
+def test_a_single_process_needs_no_group() -> None:
     with process_group():
         pass
     assert not distributed.is_initialized()

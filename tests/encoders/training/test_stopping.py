@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run after its step, with all that is needed to go on."""
+"""Ctrl-C and SIGTERM end a run after its step, with the state to continue from."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def send(number: int, at: int, times: int = 1) -> Callable[[int], None]:
 @pytest.mark.parametrize(
     ("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
 )
-def test_a_signal_ends_a_run_that_goes_on_to_the_same_bits(
+def test_a_run_stopped_by_a_signal_continues_to_the_same_bits(
     tmp_path: Path, number: int, code: int, name: str
 ) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
@@ -44,20 +44,20 @@ def test_a_signal_ends_a_run_that_goes_on_to_the_same_bits(
     assert later.losses() == history.losses()
 
 
-def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as stopped:
         run(tmp_path, before=send(signal.SIGINT, 17, times=2))
     assert not isinstance(stopped.value, Stopped)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step_00000010"]
 
 
-def test_a_signal_at_the_last_step_does_not_keep_the_run_from_ending(tmp_path: Path) -> None:
+def test_a_signal_at_the_last_step_does_not_prevent_the_end_of_the_run(tmp_path: Path) -> None:
     _, history = run(tmp_path, before=send(signal.SIGTERM, 39))
     assert len(history.losses()) == 40
 
 
-def test_an_evaluation_is_interrupted_at_once_and_made_up_for(tmp_path: Path) -> None:
-    """Its state was saved before, so the run goes on with the evaluation that is missing."""
+def test_an_evaluation_is_interrupted_at_once_and_repeated(tmp_path: Path) -> None:
+    """The state was saved before, so the continued run starts with the missing evaluation."""
     seen: list[int] = []
 
     def evaluate(done: int) -> dict[str, float]:
@@ -76,7 +76,7 @@ def test_an_evaluation_is_interrupted_at_once_and_made_up_for(tmp_path: Path) ->
     ]
 
 
-def test_outside_the_main_thread_signals_are_left_to_others(tmp_path: Path) -> None:
+def test_outside_of_the_main_thread_signals_are_not_handled(tmp_path: Path) -> None:
     histories: list[History] = []
     thread = threading.Thread(target=lambda: histories.append(run(tmp_path)[1]))
     thread.start()
@@ -84,7 +84,7 @@ def test_outside_the_main_thread_signals_are_left_to_others(tmp_path: Path) -> N
     assert len(histories[0].losses()) == 40
 
 
-def test_a_signal_is_remembered_until_there_is_time_for_it() -> None:
+def test_a_signal_is_recorded_until_the_end_of_the_step() -> None:
     with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.received == signal.SIGTERM

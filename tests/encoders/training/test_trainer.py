@@ -1,4 +1,4 @@
-"""The training loop: a stopped run equals an uninterrupted one, and it learns."""
+"""The training loop: learning, and a stopped run that equals an uninterrupted one."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +13,7 @@ from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.run_state import latest_state
 from stringline.encoders.training.trainer import Trainer
 
-# Losses of steps 0, 1, 20 and 39 as the loop had them before it could accumulate, compile, validate
-# or be stopped.
+# Losses of steps 0, 1, 20 and 39 before accumulation, compilation, validation and stops existed.
 EARLIER = [10.316740989685059, 9.856908798217773, 9.119978904724121, 10.250299453735352]
 
 
@@ -37,7 +36,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
     whole, history = run(tmp_path / "whole", callbacks=callbacks)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", before=stop_before(stop_at), callbacks=callbacks)
-    # The second model starts elsewhere: everything must come from the state on disk.
+    # The second model has other weights: all must come from the state on disk.
     continued, later = run(
         tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None), callbacks=callbacks
     )
@@ -46,7 +45,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
     assert history.probes() == later.probes()
 
 
-def test_what_prepares_batches_depends_on_the_step_alone(tmp_path: Path) -> None:
+def test_the_preparation_of_batches_depends_on_the_step_only(tmp_path: Path) -> None:
     """Its draws differ between steps and from those of the loss, and are the same after a stop."""
 
     def train(
@@ -95,7 +94,7 @@ def test_it_learns(tmp_path: Path) -> None:
 
 
 def test_losses_are_those_of_earlier_versions(tmp_path: Path) -> None:
-    """A run of the default settings draws and computes what it always did."""
+    """The numbers of a run with the default settings are unchanged."""
     _, history = run(tmp_path, precision="no")
     losses = [loss for _, loss in history.losses()]
     assert [losses[0], losses[1], losses[20], losses[39]] == pytest.approx(EARLIER, rel=1e-6)
@@ -118,7 +117,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_update(
     tmp_path: Path, accumulate: int
 ) -> None:
     """The message names step and broken examples; weights and saved states are unchanged."""
@@ -156,7 +155,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(
     assert len((tmp_path / "broken_batch_0.txt").read_text().splitlines()) == 17
 
 
-def test_a_loss_that_is_not_finite_by_itself_is_answered_with_what_to_lower(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_for_finite_inputs_is_reported_with_a_remedy(
+    tmp_path: Path,
+) -> None:
     model = Line()
     with torch.no_grad():
         model.layer.weight.fill_(float("nan"))
@@ -168,7 +169,7 @@ def test_a_loss_that_is_not_finite_by_itself_is_answered_with_what_to_lower(tmp_
         run(tmp_path, model=model)
 
 
-def test_gradients_that_are_not_finite_stop_the_run_too(tmp_path: Path) -> None:
+def test_gradients_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     class Root(Line):
         def loss(self, batch: Batch) -> Tensor:
             return (self.layer(batch["x"]) * 0).abs().sqrt().sum()  # The slope of a root at 0.
@@ -177,7 +178,7 @@ def test_gradients_that_are_not_finite_stop_the_run_too(tmp_path: Path) -> None:
         run(tmp_path, model=Root())
 
 
-def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> None:
+def test_vectors_and_listed_parameters_have_no_weight_decay(tmp_path: Path) -> None:
     class Spared(Line):
         def __init__(self) -> None:
             super().__init__()
@@ -192,7 +193,7 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("computes", "precision"), [(True, "bf16"), (False, "no")])
-def test_the_course_of_a_run_says_in_what_it_computes(
+def test_the_fingerprint_of_a_run_contains_its_precision(
     computes: bool, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
@@ -202,7 +203,7 @@ def test_the_course_of_a_run_says_in_what_it_computes(
     assert Trainer(steps=1, batch_size=1, precision="bf16").fingerprint()["precision"] == "bf16"
 
 
-def test_settings_out_of_range_are_refused() -> None:
+def test_settings_out_of_range_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"trainer.steps is 0; allowed: whole numbers 1 and above"):
         Trainer(steps=0, batch_size=1)
     with pytest.raises(ValueError, match=r"trainer.seed is -1; allowed: whole numbers 0 and above"):
@@ -215,7 +216,7 @@ def test_settings_out_of_range_are_refused() -> None:
         Trainer(steps=1, batch_size=1, compile="yes")
 
 
-def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
+def test_the_history_drops_an_incomplete_line(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     file.write_text('{"step": 0, "loss": 2.0}\n{"step": 1, "lo')
     history = History.open(file)
@@ -230,8 +231,8 @@ def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
 )  # PyTorch's own.
-def test_a_compiled_loss_is_the_same(tmp_path: Path) -> None:
-    """But for the numbers that it draws: here it draws none.
+def test_a_compiled_loss_is_equal(tmp_path: Path) -> None:
+    """Except for random draws, which this loss lacks.
 
     Names of weights stay, so states and checkpoints fit.
     """

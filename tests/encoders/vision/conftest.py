@@ -1,4 +1,4 @@
-"""One observation that has everything, and the embedding of its cameras."""
+"""One observation with all kinds of cameras, and their embedding."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Attention over tokens with positions: its formula with dense matrices, and consequences."""
+"""Attention over tokens with positions: its formula with dense matrices, and its properties."""
 
 import math
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def _by_dense_matrices(
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_self_attention_is_the_formula(
+def test_self_attention_equals_the_formula(
     encoding: PositionEncoding, values: bool, draw: Draw
 ) -> None:
     layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
@@ -69,7 +69,7 @@ def test_self_attention_is_the_formula(
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_cross_attention_is_the_formula(
+def test_cross_attention_equals_the_formula(
     encoding: PositionEncoding, values: bool, draw: Draw
 ) -> None:
     layer, x, context = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
@@ -80,7 +80,9 @@ def test_cross_attention_is_the_formula(
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+def test_folding_does_not_change_the_outputs(
+    encoding: PositionEncoding, values: bool, draw: Draw
+) -> None:
     layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
     before = layer(x, encoding.prepare(r))
     layer.fold_(encoding.basis())
@@ -94,7 +96,7 @@ def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw:
     ids=["mean", "root"],
 )
 @pytest.mark.parametrize("values", [True, False])
-def test_normalised_queries_and_keys_are_turned_afterwards(
+def test_normalised_queries_and_keys_are_rotated_afterwards(
     qk_norm: Callable[[int], torch.nn.Module],
     values: bool,
     spatial_encoding: PositionEncoding,
@@ -127,7 +129,7 @@ def test_normalised_queries_and_keys_are_turned_afterwards(
         torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
 
 
-def test_the_weights_that_are_shown_are_those_that_attend(
+def test_the_returned_weights_are_those_of_the_attention(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     attention = _attention(spatial_encoding, values=False)
@@ -147,7 +149,7 @@ def test_the_weights_that_are_shown_are_those_that_attend(
     )
 
 
-def test_what_was_remembered_serves_many_queries(
+def test_precomputed_keys_and_values_serve_many_queries(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     layer, context, r_context = (
@@ -162,7 +164,7 @@ def test_what_was_remembered_serves_many_queries(
         torch.testing.assert_close(layer(x, places, known), expected, rtol=0, atol=1e-12)
 
 
-def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+def test_absent_tokens_have_no_effect(spatial_encoding: PositionEncoding, draw: Draw) -> None:
     layer, x, r = _attention(spatial_encoding, values=True), draw(2, 6, 32), draw(2, 6, 3)
     present = torch.tensor([[True, True, False, True, False, True], [True] * 6])
     got = layer(x, spatial_encoding.prepare(r), present=present)
@@ -176,8 +178,8 @@ def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: 
     assert rounded.isfinite().all()
 
 
-def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:
-    """For a single token the weights are one at all positions: published RoPE is blind there."""
+def test_only_relative_values_contain_the_positions_of_others(draw: Draw) -> None:
+    """For a single token the weight is one at all positions, so published RoPE has no effect."""
     encoding = RopeMixed(2, 16, 3, wavelengths=(0.5, 5.0)).double()
     x, context, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
     for values in (True, False):
@@ -223,7 +225,7 @@ def test_attend_is_softmax_attention_by_every_kernel(
 def test_in_half_precision_only_inputs_and_outputs_are_rounded(
     autocast: bool, factor: float | None, draw: Draw
 ) -> None:
-    """Large logits that are near each other, as those of neighbouring places, stay apart."""
+    """Large logits with small differences, as of neighbouring places, stay different."""
     q, k, v = ((6 * draw(2, 2, 40, 8)).bfloat16() for _ in "qkv")
     logit_factor = None if factor is None else torch.full((2, 1, 40, 40), factor)
     expected = attend(q.double(), k.double(), v.double(), logit_factor)
@@ -234,10 +236,10 @@ def test_in_half_precision_only_inputs_and_outputs_are_rounded(
 
 
 @pytest.mark.parametrize("values", [False, True])
-def test_under_autocast_a_shift_of_all_places_changes_nothing(
+def test_under_autocast_a_shift_of_all_places_has_no_effect(
     values: bool, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
-    """Places are told apart by small differences of large numbers, which nothing here may round."""
+    """Places differ by small differences of large numbers, which must not be rounded."""
     layer, x, r = (
         _attention(spatial_encoding, values=values).float(),
         draw(2, 30, 32).float(),
@@ -257,7 +259,7 @@ def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("qk_norm", [None, torch.nn.LayerNorm], ids=["plain", "normalised"])
-def test_a_network_of_half_the_precision_runs(
+def test_a_network_in_half_precision_runs(
     qk_norm: Callable[[int], torch.nn.Module] | None, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     layer, x, r = (
@@ -271,12 +273,12 @@ def test_a_network_of_half_the_precision_runs(
     assert (rounded.double() - exact).abs().mean() < 0.1 * exact.abs().mean()
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
+def test_invalid_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match="dim is 36 with 4 heads; allowed: multiples of 8"):
         PositionalAttention(36, 4)
 
 
-def test_a_memory_without_places_is_refused() -> None:
+def test_a_context_without_places_is_rejected() -> None:
     layer = PositionalAttention(8, 2)
     with pytest.raises(ValueError, match="needs context_places"):
         layer(torch.zeros(1, 2, 8), Places(), torch.zeros(1, 3, 8))

@@ -12,7 +12,7 @@ from stringline.encoders.vision.linear_attention import LinearAttention
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]
-# One of each way of turning; every rotary encoding shares the code of these.
+# One of each kind of rotation; every rotary encoding shares the code of these.
 EACH_WAY = [
     "mixed_per_head",
     "cayley",
@@ -26,7 +26,7 @@ EACH_WAY = [
 
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> Iterator[None]:
-    """Forgets the graphs of other tests."""
+    """Clears the graphs of other tests."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()

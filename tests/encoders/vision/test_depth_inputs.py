@@ -1,4 +1,4 @@
-"""What the network sees of depth."""
+"""Depth as an input of the network."""
 
 import pytest
 import torch
@@ -33,12 +33,12 @@ def _view(*, geometry: bool = True, depth: bool = True) -> View:
     )
 
 
-def test_colours_are_seen_alone() -> None:
+def test_colours_are_the_only_input() -> None:
     (seen,) = ColourOnly()(COLOURS, _view())
     assert torch.equal(seen, COLOURS)
 
 
-def test_depth_is_a_fourth_channel_in_metres_with_zero_for_none() -> None:
+def test_depth_is_a_fourth_channel_in_metres_and_zero_without_depth() -> None:
     (seen,) = DepthChannel()(COLOURS, _view())
     assert torch.equal(seen[..., :3], COLOURS)
     torch.testing.assert_close(seen[..., 3], (_view().depth * 0.001).nan_to_num(0.0))  # type: ignore[operator]
@@ -71,7 +71,7 @@ def test_without_depth_or_geometry_normals_are_zero() -> None:
 @pytest.mark.parametrize(
     "choice", [ColourOnly(), DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)]
 )
-def test_every_choice_says_what_it_makes_and_from_what(choice: DepthInput) -> None:
+def test_every_choice_declares_its_channels_streams_and_keys(choice: DepthInput) -> None:
     everything = _view()
     seen = choice(COLOURS, everything)
     assert len(seen) == choice.streams
@@ -87,19 +87,19 @@ def test_every_choice_says_what_it_makes_and_from_what(choice: DepthInput) -> No
         assert same == (kind not in choice.reads)
 
 
-def test_a_configuration_chooses() -> None:
+def test_a_configuration_selects_the_depth_input() -> None:
     built = build({"_target_": "stringline.SurfaceNormals", "base_frame": False}, torch.nn.Module)
     assert isinstance(built, SurfaceNormals)
     assert not built.base_frame
 
 
-def test_normals_refuse_what_is_out_of_range() -> None:
+def test_normals_reject_arguments_out_of_range() -> None:
     for arguments in ({"reach": 0}, {"steepest_deg": 0.0}, {"steepest_deg": 90.0}):
         with pytest.raises(ValueError, match="allowed: from 1, and between 0 and 90"):
             SurfaceNormals(**arguments)  # type: ignore[arg-type]
 
 
-def test_fusion_is_one_linear_map_of_the_tokens_of_one_place() -> None:
+def test_fusion_is_one_linear_map_of_the_tokens_at_a_place() -> None:
     torch.manual_seed(0)
     fusion = StreamFusion(8, 2)
     tokens = torch.randn(3, 10, 8)
@@ -112,7 +112,7 @@ def test_fusion_is_one_linear_map_of_the_tokens_of_one_place() -> None:
     torch.testing.assert_close(fusion(tokens), expected)
 
 
-def test_one_stream_passes_and_has_nothing_to_learn() -> None:
+def test_one_stream_is_unchanged_and_has_no_parameters() -> None:
     fusion, tokens = StreamFusion(8, 1), torch.randn(3, 10, 8)
     assert torch.equal(fusion(tokens), tokens)
     assert not list(fusion.parameters())

@@ -1,10 +1,11 @@
-"""What a common shift or turn of the world does to encoded tokens: nothing."""
+"""Encoded tokens do not change with a common shift or rotation of the world."""
 
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
@@ -22,7 +23,7 @@ from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, RotaryEncoding
 from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, SurfaceNormals
 from stringline.encoders.vision.patches import PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
+from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 
 MakeTokens = Callable[..., RgbdTokens]
@@ -46,7 +47,7 @@ def _blocks(encoding: PositionEncoding, registers: int = 2) -> VisionTransformer
 
 
 class FirstAxes(MetricPlaces):
-    """The first few metric coordinates, for encodings of fewer axes."""
+    """The first metric coordinates, for encodings of fewer axes."""
 
     def __init__(self, axes: int) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class FirstAxes(MetricPlaces):
 
 
 class AtOrigin(FirstAxes):
-    """The mistake: tokens without a place are put at the origin."""
+    """A wrong choice: tokens without a place are put at the origin."""
 
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
@@ -78,12 +79,12 @@ SHIFT = torch.tensor([0.7, -1.3, 0.4], dtype=torch.float64)
 def _change(
     tokenise: RgbdTokens, blocks: VisionTransformer, before: Observation, after: Observation
 ) -> float:
-    """Returns by how much the encoded tokens of two observations differ."""
+    """Returns the largest difference of the encoded tokens of two observations."""
     encode = RgbdVisionTransformer(tokenise.double(), blocks)
     return float((encode(after).features - encode(before).features).abs().max())
 
 
-def test_a_common_shift_changes_nothing(
+def test_a_common_shift_has_no_effect(
     relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     """The batch has holes, cameras without geometry and depth, and the network has registers."""
@@ -95,7 +96,7 @@ def test_a_common_shift_changes_nothing(
     )
 
 
-def test_it_would_if_tokens_without_a_place_stood_at_the_origin(
+def test_a_common_shift_has_an_effect_with_unplaced_tokens_at_the_origin(
     relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     tokenise = make_tokens(AtOrigin(relative_encoding.axes))
@@ -108,7 +109,7 @@ def test_it_would_if_tokens_without_a_place_stood_at_the_origin(
 @pytest.mark.parametrize(
     "depth", [DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)]
 )
-def test_whatever_the_network_sees_of_depth_a_common_shift_changes_nothing(
+def test_a_common_shift_has_no_effect_with_any_depth_input(
     depth: DepthInput, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     blocks = _blocks(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)))
@@ -117,10 +118,10 @@ def test_whatever_the_network_sees_of_depth_a_common_shift_changes_nothing(
     )
 
 
-def test_a_common_shift_takes_points_of_the_robot_along(
+def test_a_common_shift_of_images_and_points_has_no_effect(
     spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    """Grippers join the tokens of the images, and one of them has no place."""
+    """Grippers join the tokens of the images; one gripper is without a place."""
     tokenise, blocks = make_tokens().double(), _blocks(spatial_encoding, registers=0)
     grippers, features = (
         torch.randn(2, 2, 3, dtype=torch.float64),
@@ -157,12 +158,12 @@ def _turned(observation: Observation, angle: float) -> Observation:
 
 
 def _canonical(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
-    """Returns places about an axis behind all cameras, which look away from it."""
+    """Returns places about an axis behind all cameras, which are directed away from it."""
     return kind(origin=(0.0, 0.0, -6.0), axis=(0.0, 1.0, 0.0), forward=(0.0, 0.0, 1.0))
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
+def test_a_rotation_about_the_axis_has_no_effect_in_canonical_places(
     kind: type[CanonicalPlaces],
     spatial_encoding: PositionEncoding,
     observation: Observation,
@@ -179,7 +180,7 @@ def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
     assert (metric > 1e-4) == (not isinstance(spatial_encoding, NoEncoding))
 
 
-def test_a_turn_across_the_cut_asks_for_whole_frequencies(
+def test_a_rotation_across_the_cut_needs_integer_frequencies(
     observation: Observation, cameras: tuple[Camera, ...]
 ) -> None:
     """Every token has a position: the mean of azimuths on both sides of the cut has no meaning."""

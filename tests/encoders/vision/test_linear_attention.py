@@ -16,7 +16,7 @@ Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_it_is_the_formula_pair_by_pair(
+def test_outputs_equal_the_formula_pair_by_pair(
     spatial_encoding: PositionEncoding, values: bool, draw: Draw
 ) -> None:
     torch.manual_seed(0)
@@ -39,14 +39,14 @@ def test_it_is_the_formula_pair_by_pair(
     )
 
 
-def test_a_common_shift_changes_nothing(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+def test_a_common_shift_has_no_effect(spatial_encoding: PositionEncoding, draw: Draw) -> None:
     torch.manual_seed(0)
     network = VisionTransformer(spatial_encoding, 32, depth=2, attention=LinearAttention).double()
     x, r = draw(2, 5, 32), draw(2, 5, 3)
     torch.testing.assert_close(network(x, r + 2.0), network(x, r), rtol=0, atol=1e-9)
 
 
-def test_the_denominator_stays_positive_where_nothing_fires() -> None:
+def test_the_denominator_stays_positive_for_zero_features() -> None:
     layer = LinearAttention(16, 2)
     torch.nn.init.constant_(layer.qkv.bias, -100.0)
     encoding = CayleyString(2, 8, 3, wavelengths=(0.1, 1.0))
@@ -61,6 +61,6 @@ def test_the_basis_adds_capacity_and_is_not_folded() -> None:
     make(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0))).fold_()
 
 
-def test_a_width_that_does_not_fit_is_refused() -> None:
+def test_an_invalid_width_is_rejected() -> None:
     with pytest.raises(ValueError, match="dim is 36 with 4 heads; allowed: multiples of 8"):
         LinearAttention(36, 4)

@@ -33,7 +33,7 @@ def test_one_token_per_patch_row_by_row(kind: str, channels: int) -> None:
     assert differs.nonzero().tolist() == [[1, 5]]
 
 
-def test_a_patch_of_the_stem_sees_a_symmetric_margin() -> None:
+def test_a_patch_of_the_stem_has_a_symmetric_margin() -> None:
     torch.manual_seed(0)
     images = torch.randn(1, 80, 80, 3, requires_grad=True)
     ConvolutionalStem(8, width=8)(images)[0, 12].sum().backward()  # The middle one of 5 x 5.
@@ -60,7 +60,7 @@ def test_the_projection_is_one_linear_map_of_the_pixels_of_a_patch(patch: int) -
 @pytest.mark.parametrize(
     "shape", [(1, 224, 223, 3), (1, 225, 224, 3), (1, 224, 224, 5), (224, 224, 3)]
 )
-def test_images_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...]) -> None:
+def test_invalid_images_are_rejected(kind: str, shape: tuple[int, ...]) -> None:
     factory, patch = FACTORIES[kind]
     with pytest.raises(
         ValueError, match=rf"shape \({shape[0]}, .*H, W, 3\), H and W multiples of {patch}"
@@ -68,13 +68,13 @@ def test_images_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...]) -
         factory(8, channels=3)(torch.zeros(shape))
 
 
-def test_a_configuration_chooses() -> None:
+def test_a_configuration_selects_the_embedding() -> None:
     factory = build(
         {"_target_": "stringline.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module
     )
     assert factory(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
 
 
-def test_a_patch_of_no_size_is_refused() -> None:
+def test_an_empty_patch_is_rejected() -> None:
     with pytest.raises(ValueError, match="patch is 0 and channels is 3; allowed: from 1"):
         PatchProjection(8, patch=0)

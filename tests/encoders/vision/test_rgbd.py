@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.canonical import CylindricalPlaces, SphericalPlaces
+from stringline.encoders.coordinates.canonical import SphericalPlaces
 from stringline.encoders.coordinates.coordinates import (
     Coordinates,
     GridPlaces,
@@ -21,13 +22,12 @@ from stringline.encoders.coordinates.coordinates import (
 from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.depth_inputs import (
-    ColourOnly,
     DepthChannel,
     DepthInput,
     SurfaceNormals,
 )
 from stringline.encoders.vision.patches import PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
+from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 
 MakeTokens = Callable[..., RgbdTokens]
@@ -36,7 +36,7 @@ WITH_POSITION = 6 + 4
 CHOICES = Path(__file__).parents[3] / "configs" / "coordinates"
 
 
-def test_moving_one_camera_alone_does_change_the_tokens(
+def test_a_shift_of_one_camera_changes_the_tokens(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
     encode = RgbdVisionTransformer(
@@ -52,7 +52,7 @@ def test_moving_one_camera_alone_does_change_the_tokens(
     assert not torch.allclose(encode(observation).features, encode(moved).features, atol=1e-3)
 
 
-def test_tokens_come_camera_by_camera(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_tokens_are_ordered_by_camera(observation: Observation, make_tokens: MakeTokens) -> None:
     tokens: Tokens = make_tokens()(observation)
     assert tokens.features.shape == (2, 18, 32)
     assert tokens.has_position.tolist()[1] == [True] * WITH_POSITION + [False] * 8
@@ -62,7 +62,7 @@ def test_tokens_come_camera_by_camera(observation: Observation, make_tokens: Mak
     assert differs.tolist() == [False] * 6 + [True] * 4 + [False] * 8
 
 
-def test_cameras_with_the_same_image_are_told_apart(
+def test_cameras_with_the_same_image_have_different_tokens(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
     observation["rgb/web"] = observation["rgb/wrist"]
@@ -96,10 +96,10 @@ def test_depth_is_an_optional_fourth_channel(
     torch.testing.assert_close(make_tokens()(further).features, plain, rtol=0, atol=0)
 
 
-def test_normals_are_tokens_of_their_own_at_the_same_places(
+def test_normals_are_further_tokens_at_the_same_places(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    """The shared embedding sees both images: colours' tokens equal those without normals."""
+    """The embedding is shared: tokens of colours equal those without normals."""
     tokenise = make_tokens(depth=SurfaceNormals())
     tokens: Tokens = tokenise(observation)
     colours: Tokens = make_tokens()(observation)
@@ -114,7 +114,7 @@ def test_normals_are_tokens_of_their_own_at_the_same_places(
     assert differs.tolist() == [False] * (18 + 6) + [True] * 4 + [False] * 8
 
 
-def test_normals_take_part_in_their_places_even_while_places_are_drawn(
+def test_normals_have_the_places_of_colours_with_perturbation(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
     tokens: Tokens = make_tokens(MetricPlaces(perturbation=1.0), depth=SurfaceNormals()).train()(
@@ -137,16 +137,13 @@ def test_streams_are_split_and_fused_after_the_transformer(
     tokens: Tokens = tokenise(observation)
     through: Tensor = blocks(tokens.features, tokens.coordinates, tokens.has_position)
     torch.testing.assert_close(encoded.features, tokenise.fusion(through))
-    others = torch.randn(2, 3, 32, dtype=torch.float64)
-    joined = tokenise.fuse(torch.cat((through, others), dim=1), others=3)
-    assert torch.equal(joined, torch.cat((encoded.features, others), dim=1))
     assert tokenise.no_weight_decay() == {"camera_mark", "stream_mark"}
 
 
-def test_one_stream_needs_no_fusion_and_keeps_its_parameters_names(make_tokens: MakeTokens) -> None:
+def test_one_stream_needs_no_fusion_and_keeps_parameter_names(make_tokens: MakeTokens) -> None:
     tokenise = make_tokens()
     features = torch.randn(2, 5, 32)
-    assert torch.equal(tokenise.fuse(features, others=2), features)
+    assert torch.equal(tokenise.fusion(features), features)
     assert {name.split(".")[0] for name, _ in tokenise.named_parameters()} == {
         "camera_mark",
         "embedding",
@@ -165,7 +162,7 @@ def test_every_configuration_of_coordinates_builds_and_trains(
         make_tokens(places), VisionTransformer(encoding, 32, depth=1)
     ).train()
     first, again = (encode(observation).features for _ in range(2))
-    assert torch.equal(first, again), "no configuration perturbs places by default"
+    assert torch.equal(first, again), "configurations have no perturbation by default"
     first.sum().backward()
     assert all(
         parameter.grad is None or parameter.grad.isfinite().all()
@@ -174,7 +171,7 @@ def test_every_configuration_of_coordinates_builds_and_trains(
     assert places.points(torch.zeros(2, 3, 3))[0].shape == (2, 3, places.axes)
 
 
-def test_patches_may_be_projected_instead() -> None:
+def test_patches_may_be_projected() -> None:
     cameras = (Camera("wide", 28, 42, depth="simulated"),)
     tokenise = RgbdTokens(
         cameras,
@@ -223,7 +220,9 @@ def test_every_use_of_depth_trains(
 
 
 @torch.no_grad()
-def test_the_whole_compiles_as_one_graph(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_the_network_compiles_as_one_graph(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
     blocks = VisionTransformer(
         RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=1
     )
@@ -256,86 +255,5 @@ def test_images_of_another_size_keep_the_meaning_of_places(observation: Observat
             2, 2, 2, 3, 2, -1
         )  # Rows, upper and lower, columns, left and right.
         middle = quarters.mean(dim=(2, 4)).flatten(1, 2)[..., :2]
-        if not isinstance(coordinates, MetricPlaces):  # There the quarters differ in depth.
+        if not isinstance(coordinates, MetricPlaces):  # In metres the quarters differ in depth.
             torch.testing.assert_close(middle, small.coordinates[..., :2])
-
-
-def test_only_what_is_used_must_be_there(
-    observation: Observation, make_tokens: MakeTokens, cameras: tuple[Camera, ...]
-) -> None:
-    images = {key: value for key, value in observation.items() if key.startswith("rgb/")}
-    assert make_tokens(GridPlaces())(images).has_position.all()  # Nobody reads depth,
-    colour = {"rgb/colour": images["rgb/colour"]}
-    metric = RgbdTokens(cameras[3:], MetricPlaces(), 32, depth=SurfaceNormals())
-    assert not metric(colour).has_position.any()  # or the contract promises none.
-    undeclared = colour | {"depth/colour": torch.full((2, 32, 32), -1.0)}
-    assert not metric(undeclared).has_position.any()
-
-
-@pytest.mark.parametrize(
-    ("key", "coordinates", "depth"),
-    [
-        ("rgb/wrist", GridPlaces(), ColourOnly()),
-        ("depth/wrist", PatchDepthPlaces(), ColourOnly()),
-        ("depth/wrist", GridPlaces(), DepthChannel()),
-        ("intrinsics/wrist", MetricPlaces(), ColourOnly()),
-        ("intrinsics/wrist", GridPlaces(), SurfaceNormals()),
-        ("T_base_camera/wrist", CylindricalPlaces(), ColourOnly()),
-    ],
-)
-def test_a_missing_key_is_named_with_the_nearest(
-    key: str,
-    coordinates: Coordinates,
-    depth: DepthInput,
-    observation: Observation,
-    make_tokens: MakeTokens,
-) -> None:
-    observation[key.replace("wrist", "wirst")] = observation.pop(key)
-    with pytest.raises(
-        ValueError,
-        match=(
-            f"There is no observation key '{key}'. Did you mean .*'{key.replace('wrist', 'wirst')}'"
-        ),
-    ):
-        make_tokens(coordinates, depth=depth)(observation)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("rgb/web", torch.zeros(2, 20, 32, 3), "H and W multiples of 16"),
-        (
-            "rgb/wrist",
-            torch.zeros(2, 32, 32),
-            r"rgb/wrist has shape \(2, 32, 32\); allowed: \(B, H, W, 3\)",
-        ),
-        ("rgb/wrist", torch.zeros(2, 32, 32, 4), r"rgb/wrist has shape \(2, 32, 32, 4\)"),
-        (
-            "depth/wrist",
-            torch.ones(2, 16, 16),
-            r"Camera 'wrist': depth has shape \(2, 16, 16\) beside images of 32x32",
-        ),
-        ("depth/wrist", torch.full((2, 32, 32), -0.1), "depth holds -0.1"),
-        ("intrinsics/wrist", torch.zeros(2, 3, 3), "intrinsics holds"),
-        ("T_base_camera/wrist", torch.full((2, 4, 4), torch.nan), "T_base_camera holds nan"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(
-    key: str, value: Tensor, message: str, observation: Observation, make_tokens: MakeTokens
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_tokens()(observation | {key: value})
-
-
-def test_cameras_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="Camera 'odd' has 30x32 pixels; allowed: multiples of 16"):
-        RgbdTokens((Camera("odd", 30, 32),), GridPlaces())
-    with pytest.raises(ValueError, match="Camera 'odd' has 28x32 pixels; allowed: multiples of 14"):
-        RgbdTokens(
-            (Camera("odd", 28, 32),), GridPlaces(), embedding=partial(PatchProjection, patch=14)
-        )
-    with pytest.raises(ValueError, match="'brown_conrady' distortion; undistort"):
-        RgbdTokens(
-            (Camera("bent", 32, 32, distortion_model="brown_conrady", distortion=(0.1,)),),
-            GridPlaces(),
-        )

@@ -28,7 +28,7 @@ def _network(encoding: PositionEncoding, **choices: Any) -> VisionTransformer:
 
 @pytest.mark.parametrize("share_layers", [True, False])
 @pytest.mark.parametrize("values", [True, False])
-def test_folding_changes_nothing(
+def test_folding_does_not_change_the_outputs(
     encoding: PositionEncoding, values: bool, share_layers: bool, draw: Draw
 ) -> None:
     network = _network(encoding, values=values, share_layers=share_layers)
@@ -39,7 +39,9 @@ def test_folding_changes_nothing(
     assert all(each.basis() is None for each in network.encodings)
 
 
-def test_a_batch_is_its_examples(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+def test_examples_of_a_batch_are_independent(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
     network, x, r = _network(spatial_encoding), draw(3, 5, 32), draw(3, 5, 3)
     has_position = draw(3, 5) > -0.5
     together = network(x, r, has_position)
@@ -52,7 +54,7 @@ def test_a_batch_is_its_examples(spatial_encoding: PositionEncoding, draw: Draw)
         )
 
 
-def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
+def test_a_token_without_a_place_has_a_mark(draw: Draw) -> None:
     network, x, r = _network(NoEncoding(2, 16, 3)), draw(1, 5, 32), draw(1, 5, 3)
     has_position = torch.tensor([[True, True, False, True, True]])
     marked = x.clone()
@@ -61,7 +63,7 @@ def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
     assert not torch.allclose(network(x, r, has_position), network(x, r))
 
 
-def test_registers_have_no_place_and_pass_on_what_they_see(
+def test_registers_have_no_place_and_exchange_information(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     network = _network(spatial_encoding, registers=2)
@@ -93,7 +95,7 @@ def test_sizes_are_those_of_the_papers(size: Size, millions: float) -> None:
     assert len(network.registers) == 1
 
 
-def test_layers_share_an_encoding_or_have_their_own() -> None:
+def test_layers_share_an_encoding_or_have_separate_ones() -> None:
     shared, own = (
         _network(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0)), share_layers=share)
         for share in (True, False)
@@ -104,7 +106,7 @@ def test_layers_share_an_encoding_or_have_their_own() -> None:
     torch.testing.assert_close(first, shared.encodings[0].get_parameter("frequency_model.scaled"))
 
 
-def test_projections_are_kept_in_a_basis_that_nothing_learns(draw: Draw) -> None:
+def test_projections_are_stored_in_a_constant_basis(draw: Draw) -> None:
     encoding = CirculantString(2, 16, 3, block=8, wavelengths=(0.04, 2.0)).double()
     kept, x, r = _network(encoding), draw(2, 5, 32), draw(2, 5, 3)
     assert kept.encodings[0].basis() is None
@@ -124,12 +126,12 @@ def test_projections_are_kept_in_a_basis_that_nothing_learns(draw: Draw) -> None
     torch.testing.assert_close(multiplied.state_dict()[projection], kept.state_dict()[projection])
 
 
-def test_a_basis_that_is_learned_stays() -> None:
+def test_a_learned_basis_is_kept() -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.04, 2.0))
     assert encoding.without_constant_basis() is encoding
 
 
-def test_every_layer_teaches_its_encoding(draw: Draw) -> None:
+def test_every_layer_trains_its_encoding(draw: Draw) -> None:
     network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0)), share_layers=False)
     (network(draw(2, 5, 32), draw(2, 5, 3)) * draw(32)).sum().backward()
     for each in network.encodings:
@@ -138,7 +140,7 @@ def test_every_layer_teaches_its_encoding(draw: Draw) -> None:
             assert parameter.grad.abs().max() > 1e-6
 
 
-def test_what_must_not_decay_exists() -> None:
+def test_parameters_without_weight_decay_exist() -> None:
     network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0)), share_layers=False)
     names = {name for name, _ in network.named_parameters()}
     assert network.no_weight_decay() <= names
@@ -173,8 +175,8 @@ def test_bfloat16_stays_near_float32(spatial_encoding: PositionEncoding, draw: D
     )
 
 
-def test_it_learns_where_another_token_stands() -> None:
-    """Two equal tokens: only relative values can tell one how far away the other is."""
+def test_relative_values_learn_the_offset_of_another_token() -> None:
+    """Two equal tokens: only relative values contain the distance of the other."""
     assert _error_of_learning_an_offset(values=True) < 0.02
     assert _error_of_learning_an_offset(values=False) > 0.2  # The variance of the offset is 1/3.
 
@@ -199,7 +201,7 @@ def _error_of_learning_an_offset(*, values: bool) -> float:
     return loss.item()
 
 
-def test_a_width_that_does_not_fit_is_refused() -> None:
+def test_an_invalid_width_is_rejected() -> None:
     with pytest.raises(
         ValueError, match="dim is 48; allowed: 32, since the encoding has 2 heads of 16"
     ):

@@ -1,9 +1,8 @@
-"""Action spaces: round trips, limits, and statistics of the windows that are trained on."""
+"""Action spaces: round trips, limits, and statistics of training windows."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +16,13 @@ from torch import Tensor
 from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.transforms import pose, rotation_about
-from stringline.datasets.loading.statistics import KeyStatistics, Statistics, statistics_of
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.action_spaces.joints import RelativeJoints
 from stringline.policies.action_spaces.kinematics import ForwardKinematics, rotation_of, six_numbers
 from stringline.policies.action_spaces.space import ActionSpace, ContractActions
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy, check_actions
-from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 
 OfDemonstrations = Callable[..., ChunkPolicy]
 Configuration = Callable[..., dict[str, object]]
@@ -72,7 +69,7 @@ def rotations(seed: int, count: int = 20) -> Tensor:
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
 def test_six_numbers_are_a_rotation(seed: int) -> None:
-    """A round trip, and any six numbers give a rotation along their first three."""
+    """A round trip; any six numbers give a rotation along their first three."""
     rotated = rotations(seed)
     torch.testing.assert_close(rotation_of(six_numbers(rotated)), rotated, rtol=0, atol=1e-12)
     six = torch.from_numpy(np.random.default_rng(seed).normal(size=(20, 6)))
@@ -91,7 +88,7 @@ def test_six_numbers_are_a_rotation(seed: int) -> None:
     "six",
     [[0.0] * 6, [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 2, 0], [1, 0, 0, -1, 0, 0], [0, 0, 1, 0, 0, 0]],
 )
-def test_six_numbers_without_directions_are_one_too(six: list[float]) -> None:
+def test_degenerate_six_numbers_are_a_rotation(six: list[float]) -> None:
     found = rotation_of(torch.tensor(six, dtype=torch.float64))
     torch.testing.assert_close(
         found.mT @ found, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12
@@ -99,7 +96,7 @@ def test_six_numbers_without_directions_are_one_too(six: list[float]) -> None:
     assert torch.linalg.det(found) == pytest.approx(1)
 
 
-def test_kinematics_are_those_of_the_body() -> None:
+def test_kinematics_are_those_of_the_embodiment() -> None:
     action, _ = chunks(0)
     rotation, position = ForwardKinematics(ALOHA)(action)
     for index, (_, expected) in enumerate(ALOHA.forward_kinematics(action.numpy()).items()):
@@ -116,7 +113,7 @@ def test_kinematics_are_those_of_the_body() -> None:
 
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
-def test_relative_joints_come_back(seed: int) -> None:
+def test_relative_joints_are_restored(seed: int) -> None:
     action, observation = chunks(seed)
     space = RelativeJoints(contract=CONTRACT)
     encoded = space.encode(action, observation)
@@ -137,7 +134,7 @@ def test_relative_joints_stay_within_their_limits() -> None:
     )
     np.testing.assert_allclose(far[0, 0, HINGES], ALOHA.upper[HINGES], atol=1e-6)
     assert (far[..., GRIPPERS] == 9).all(), (
-        "grippers stay what they are asked to be: squeezing is beyond closed"
+        "targets of grippers are unchanged: squeezing is beyond closed"
     )
     other = RelativeJoints(contract=POST)
     measured = {"joints/position": torch.tensor([[5.0, 1.0]])}
@@ -147,7 +144,7 @@ def test_relative_joints_stay_within_their_limits() -> None:
 
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
-def test_gripper_poses_come_back(seed: int) -> None:
+def test_gripper_poses_are_restored(seed: int) -> None:
     """Anywhere within the limits the numbers are the commanded pose in the measured one."""
     action, observation = chunks(seed)
     space = GripperPoses(contract=CONTRACT)
@@ -167,7 +164,7 @@ def test_gripper_poses_come_back(seed: int) -> None:
     assert torch.equal(encoded[..., 18:], action[..., GRIPPERS])
 
 
-def test_inverse_kinematics_find_smooth_motions_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_inverse_kinematics_restores_smooth_motions(caplog: pytest.LogCaptureFixture) -> None:
     """The same joints, since each pose is solved from the previous one; without a warning."""
     action, observation = moves()
     space = GripperPoses(contract=CONTRACT)
@@ -188,7 +185,7 @@ def test_inverse_kinematics_find_smooth_motions_again(caplog: pytest.LogCaptureF
     assert torch.equal(again, found[1:]), "plans do not depend on each other"
 
 
-def test_a_pose_out_of_reach_is_answered_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pose_out_of_reach_is_replaced_by_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
     """Two metres ahead of the left gripper: joints keep their limits, with a warning."""
     action, observation = moves((0,), 3)
     space = GripperPoses(contract=CONTRACT, first_iterations=15, iterations=5)
@@ -210,8 +207,8 @@ def test_a_pose_out_of_reach_is_answered_with_the_nearest(caplog: pytest.LogCapt
     )
 
 
-def test_gripper_poses_do_not_see_the_base_frame() -> None:
-    """Moved and turned feet of the arms: the same joints mean the same numbers."""
+def test_gripper_poses_are_independent_of_the_base_frame() -> None:
+    """With moved and rotated bases of the arms the same joints give the same numbers."""
     action, observation = moves()
     space, moved = GripperPoses(contract=CONTRACT), GripperPoses(contract=CONTRACT)
     base = pose((0.3, -2.0, 0.7), rotation_about((0.6, 0.0, 0.8), 1.1))
@@ -222,7 +219,7 @@ def test_gripper_poses_do_not_see_the_base_frame() -> None:
     )
 
 
-def test_contracts_that_do_not_fit_are_refused() -> None:
+def test_unsuitable_contracts_are_rejected() -> None:
     relative = replace(POST, action=(replace(POST.action[0], mode="relative"),))
     with pytest.raises(
         ValueError,
@@ -279,45 +276,6 @@ def test_statistics_are_those_of_the_windows(
     assert normal.abs().amax(dim=0).max() > 0.99
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_a_policy_in_another_space(
-    name: str,
-    tmp_path: Path,
-    demonstrations: EpisodeStore,
-    of_demonstrations: OfDemonstrations,
-    configuration: Configuration,
-) -> None:
-    """It is trained, asked, kept and loaded without the data; what it answers is the contract's."""
-    policy = of_demonstrations(f"+action={name}", "policy.chunk=4")
-    batch = {
-        key: torch.from_numpy(value)
-        for key, value in Windows(demonstrations, chunk=4).batch([0, 7]).items()
-    }
-    policy.train().loss(batch).backward()
-    assert all(parameter.grad is not None for parameter in policy.parameters())
-    policy.eval()
-    predicted = policy.predict(batch, torch.Generator().manual_seed(0))
-    assert predicted.shape == (2, 4, 14)
-    save_policy(tmp_path / "c", policy, configuration(f"+action={name}", "policy.chunk=4"), {})
-    again = load_policy(tmp_path / "c")
-    assert type(again.action_space) is type(policy.action_space)
-    np.testing.assert_array_equal(
-        again.statistics[f"action/{name}/4"].max, policy.statistics[f"action/{name}/4"].max
-    )
-    torch.testing.assert_close(
-        again.predict(batch, torch.Generator().manual_seed(0)), predicted, rtol=0, atol=0
-    )
-    assert not [key for key in policy.state_dict() if "action_space" in key], (
-        "the contract is all that a space comes from"
-    )
-    observation = {
-        key: value[0].numpy()
-        for key, value in batch.items()
-        if not key.startswith(("action", "past"))
-    }
-    assert policy.session(0).plan(observation).action.shape == (4, 14)
-
-
 def test_autocast_does_not_round_actions(of_demonstrations: OfDemonstrations) -> None:
     policy, (action, observation) = of_demonstrations("+action=gripper_poses"), moves()
     single = {key: value.float() for key, value in observation.items()}
@@ -326,48 +284,7 @@ def test_autocast_does_not_round_actions(of_demonstrations: OfDemonstrations) ->
         assert torch.equal(policy.normalised(action.float(), single), expected)
 
 
-def test_without_data_there_are_no_statistics_of_another_space(
-    configuration: Configuration, measured: Statistics
-) -> None:
-    numbers = Statistics.from_dict(measured.to_dict())
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"no statistics of 'action/relative_joints/8', the actions that this policy generates; "
-            r"known: action,"
-        ),
-    ):
-        build_policy(configuration("+action=relative_joints"), CONTRACT, numbers)
-
-
-def of_rows(rows: list[list[float]]) -> KeyStatistics:
-    return statistics_of(lambda: iter([np.array(rows)]))
-
-
-def test_statistics_that_give_no_range_are_refused(
-    configuration: Configuration, contract: Contract, statistics: Statistics
-) -> None:
-    """An action that never changes in any dimension; a single one that rests is no mistake."""
-    still = of_rows([[0.5] * 14] * 3)
-    with pytest.raises(
-        ValueError,
-        match=r"'action' have zero range in each of the 14 dimensions .* moves the robot",
-    ):
-        build_policy(configuration(), contract, Statistics({**statistics, "action": still}))
-    check_actions("action", of_rows([[0.5, 1.0], [0.5, 2.0]]), 2)
-    with pytest.raises(ValueError, match=r"'action' are not finite"):
-        check_actions(
-            "action", replace(of_rows([[0.5, 1.0], [0.5, 2.0]]), max=np.array([0.5, np.nan])), 2
-        )
-    with pytest.raises(ValueError, match=r"'action' have 2 dimensions; actions have 14"):
-        build_policy(
-            configuration(),
-            contract,
-            Statistics({**statistics, "action": of_rows([[0.5, 1.0], [0.5, 2.0]])}),
-        )
-
-
-def test_the_default_is_what_it_was(contract: Contract) -> None:
+def test_the_default_is_unchanged(contract: Contract) -> None:
     action, observation = chunks(0)
     space: ActionSpace = ContractActions(contract=contract)
     assert space.encode(action, observation) is action

@@ -1,4 +1,4 @@
-"""ACT: both parts of its loss by hand, learning, and its answer to disagreeing demonstrations."""
+"""ACT: both parts of its loss by hand, learning, and plans after disagreeing demonstrations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -74,7 +74,7 @@ def test_the_divergence_is_that_of_normal_distributions() -> None:
 
 
 @torch.no_grad()
-def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
+def test_the_loss_is_that_computed_by_hand(act: MakeAct) -> None:
     policy, conditioning = act(kl_weight=3.0), conditioning_of(2)
     action, joints = torch.randn(2, 8, 14), torch.randn(2, 14)
     mask = torch.arange(8) < torch.tensor([[8], [3]])
@@ -99,8 +99,8 @@ def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
     )
 
 
-def test_padded_actions_do_not_matter(act: MakeAct) -> None:
-    """Neither to the style nor to the error; and with nothing but padding the error is 0."""
+def test_padded_actions_have_no_effect(act: MakeAct) -> None:
+    """Neither on the style nor on the error; with padding only the error is 0."""
     policy, conditioning, action = act(), conditioning_of(2), torch.randn(2, 8, 14)
     mask = torch.arange(8) < torch.tensor([[8], [3]])
     changed = torch.where(mask[..., None], action, 50.0)
@@ -148,7 +148,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(
     torch.testing.assert_close(others, gradients, atol=1e-6, rtol=1e-4)
 
 
-def test_the_style_is_read_off_actions_and_joints(act: MakeAct, make_batch: MakeBatch) -> None:
+def test_the_style_depends_on_actions_and_joints(act: MakeAct, make_batch: MakeBatch) -> None:
     policy, batch = act().train(), make_batch(2)
     joints = policy.joint_range.normalise(batch["joints/position"]) if policy.joint_range else None
     mask = batch["action_mask"]
@@ -164,7 +164,7 @@ def test_the_style_is_read_off_actions_and_joints(act: MakeAct, make_batch: Make
         assert parameter.grad.isfinite().all(), name
 
 
-def test_nothing_is_drawn_when_it_acts(act: MakeAct, observe: Observe) -> None:
+def test_plans_draw_no_random_numbers(act: MakeAct, observe: Observe) -> None:
     policy = act().eval()
     one, other = policy.session(1).plan(observe(0)), policy.session(2).plan(observe(0))
     assert np.array_equal(one.action, other.action)
@@ -175,7 +175,7 @@ def test_nothing_is_drawn_when_it_acts(act: MakeAct, observe: Observe) -> None:
     assert torch.equal(generator.get_state(), state)
 
 
-def test_tokens_that_are_not_there_do_not_count(act: MakeAct) -> None:
+def test_absent_tokens_have_no_effect(act: MakeAct) -> None:
     policy, conditioning = act().eval(), conditioning_of(2)
     present = torch.tensor([True, False, True, True, False]).expand(2, 5)
     found = policy.generate(ConditioningTokens(conditioning.tokens, present), torch.Generator())
@@ -202,8 +202,8 @@ def trained(policy: ActPolicy, conditioning: Tensor, action: Tensor, steps: int)
     return policy.eval()
 
 
-def test_it_learns_a_chunk_that_follows_from_the_image(act: MakeAct, make_batch: MakeBatch) -> None:
-    """Brightness says how far each joint swings, of images that it has not seen too."""
+def test_act_learns_a_chunk_that_depends_on_the_image(act: MakeAct, make_batch: MakeBatch) -> None:
+    """Brightness determines the amplitude of each joint, also in images of other episodes."""
     policy, batch = act().train(), make_batch(1)
     generator = torch.Generator().manual_seed(0)
 
@@ -231,8 +231,8 @@ def test_it_learns_a_chunk_that_follows_from_the_image(act: MakeAct, make_batch:
     assert (found - action).abs().mean() < 0.2 * action.abs().mean()
 
 
-def test_where_demonstrations_disagree_it_takes_the_commoner_way(act: MakeAct) -> None:
-    """Seven of ten go one way: ACT returns their median, where diffusion draws both ways."""
+def test_of_disagreeing_demonstrations_act_follows_the_majority(act: MakeAct) -> None:
+    """Of seven of ten demonstrations ACT returns the median; diffusion draws both modes."""
     way = torch.where(torch.arange(10) < 7, 0.6, -0.6)
     policy = trained(
         act().train(),
@@ -244,7 +244,7 @@ def test_where_demonstrations_disagree_it_takes_the_commoner_way(act: MakeAct) -
     assert (found - 0.6).abs().max() < 0.1
 
 
-def test_committed_actions_are_refused(act: MakeAct) -> None:
+def test_prefixes_are_rejected(act: MakeAct) -> None:
     prefix = NormalisedPrefix(torch.zeros(2, 8, 14), torch.ones(8))
     with pytest.raises(
         ValueError,
@@ -264,14 +264,14 @@ def test_committed_actions_are_refused(act: MakeAct) -> None:
         ({"chunk": 0}, "chunk is 0; allowed: whole numbers 1 and above."),
     ],
 )
-def test_sizes_out_of_range_are_refused(
+def test_sizes_out_of_range_are_rejected(
     act: MakeAct, wrong: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         act(**wrong)
 
 
-def test_it_computes_in_bfloat16(act: MakeAct, make_batch: MakeBatch) -> None:
+def test_act_computes_in_bfloat16(act: MakeAct, make_batch: MakeBatch) -> None:
     policy, batch = act(), make_batch(3)
     batch["present/overhead"] = torch.tensor([True, False, True])
     torch.manual_seed(0)
@@ -283,7 +283,7 @@ def test_it_computes_in_bfloat16(act: MakeAct, make_batch: MakeBatch) -> None:
     assert found.item() == pytest.approx(expected.item(), rel=0.05)
 
 
-def test_the_decoder_has_the_layers_that_are_asked_for(act: MakeAct) -> None:
+def test_the_decoder_has_the_given_number_of_layers(act: MakeAct) -> None:
     sizes = {
         layers: sum(p.numel() for p in act(decoder_layers=layers).transformer.decoder.parameters())
         for layers in (1, 3)

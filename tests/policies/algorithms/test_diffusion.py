@@ -1,8 +1,6 @@
 """The diffusion policy: loss, sampling, sessions and checkpoints."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import get_args
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,26 +10,16 @@ from hydra import compose, initialize_config_module
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.algorithms.samplers import (
-    Prediction,
-    Sampler,
-    Spacing,
-    clean_chunk,
     make_scheduler,
     ready,
-    target_of,
 )
 from stringline.policies.checkpoints.load import (
     SHIPPED,
-    checkpoint_digest,
-    load_policy,
-    save_policy,
 )
-from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.probes.localisation import LocalisationProbe
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -39,7 +27,7 @@ MakeBatch = Callable[[int], dict[str, Tensor]]
 Observe = Callable[[int], dict[str, Array]]
 
 
-def test_sampling_starts_where_no_data_is_left(make_policy: MakePolicy) -> None:
+def test_sampling_starts_at_a_level_without_signal(make_policy: MakePolicy) -> None:
     policy = make_policy()
     assert isinstance(policy, DiffusionPolicy)
     policy.scheduler.set_timesteps(policy.sampling_steps)
@@ -48,7 +36,7 @@ def test_sampling_starts_where_no_data_is_left(make_policy: MakePolicy) -> None:
     assert policy.scheduler.alphas_cumprod[first].sqrt() < 1e-3
 
 
-def test_actions_beyond_the_end_do_not_count(
+def test_actions_beyond_the_end_have_no_effect(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_policy(), make_batch(3)
@@ -68,7 +56,9 @@ def test_actions_beyond_the_end_do_not_count(
     assert policy.loss(fewer) == 0
 
 
-def test_draws_share_the_memory(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_draws_share_the_conditioning_tokens(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     """K draws together are the K draws one by one."""
     policy = make_policy()
     assert isinstance(policy, DiffusionPolicy)
@@ -81,7 +71,7 @@ def test_draws_share_the_memory(make_policy: MakePolicy, make_batch: MakeBatch) 
         torch.testing.assert_close(together[:, draw : draw + 1], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_a_session_depends_on_its_seed_and_observations_alone(
+def test_a_session_depends_on_its_seed_and_observations_only(
     make_policy: MakePolicy, observe: Observe
 ) -> None:
     policy = make_policy()
@@ -113,9 +103,7 @@ def test_predictions_stay_within_the_range_of_the_data(
     assert (action <= policy.action_range.high + 1e-4).all()
 
 
-def test_an_observation_that_does_not_fit_is_refused(
-    make_policy: MakePolicy, observe: Observe
-) -> None:
+def test_an_invalid_observation_is_rejected(make_policy: MakePolicy, observe: Observe) -> None:
     session = make_policy().session(0)
     lacking = observe(0)
     del lacking["depth/overhead"]
@@ -126,22 +114,7 @@ def test_an_observation_that_does_not_fit_is_refused(
         session.plan(wrong)
 
 
-def test_a_checkpoint_gives_the_same_policy(
-    tmp_path: Path,
-    make_policy: MakePolicy,
-    observe: Observe,
-    configuration: Callable[..., dict[str, object]],
-) -> None:
-    policy = make_policy()
-    save_policy(tmp_path / "c", policy, configuration(), {"steps": 3})
-    again = load_policy(tmp_path / "c")
-    assert again.contract == policy.contract
-    assert np.array_equal(
-        policy.session(1).plan(observe(0)).action, again.session(1).plan(observe(0)).action
-    )
-
-
-def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(
+def test_the_probe_is_one_for_exact_and_about_zero_for_constant_plans(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_policy(), make_batch(6)
@@ -153,7 +126,7 @@ def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(
         LocalisationProbe(make_batch(2))
 
 
-def test_the_policy_learns_where_the_target_is(
+def test_the_policy_learns_the_position_of_the_target(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     """A chunk that depends on the offset of an object in the image is learned."""
@@ -170,192 +143,7 @@ def test_the_policy_learns_where_the_target_is(
     assert np.mean(losses[-5:]) < 0.3 * np.mean(losses[:5])
 
 
-def test_checkpoints_build_networks_only(
-    tmp_path: Path, make_policy: MakePolicy, configuration: Callable[..., dict[str, object]]
-) -> None:
-    save_policy(tmp_path / "c", make_policy(), configuration(), {})
-    file = tmp_path / "c" / "checkpoint.yaml"
-    text = file.read_text()
-    refusals = {
-        "stringline.sim.rollout.workers.Worker": "no public name",
-        "stringline.Trainer": "not a class derived from Module",
-    }
-    for target, refusal in refusals.items():
-        file.write_text(text.replace("stringline.MetricPlaces", target))
-        with pytest.raises(ValueError, match=refusal):
-            load_policy(tmp_path / "c")
-
-
-def test_every_checkpoint_has_its_own_digest(
-    tmp_path: Path, make_policy: MakePolicy, configuration: Callable[..., dict[str, object]]
-) -> None:
-    policy = make_policy()
-    save_policy(tmp_path / "c", policy, configuration(), {})
-    before = checkpoint_digest(tmp_path / "c")
-    save_policy(tmp_path / "c", policy, configuration(), {})
-    assert checkpoint_digest(tmp_path / "c") == before
-    with torch.no_grad():
-        next(policy.parameters()).add_(1e-6)
-    save_policy(tmp_path / "c", policy, configuration(), {})
-    assert checkpoint_digest(tmp_path / "c") != before
-
-
-def test_a_checkpoint_that_does_not_exist_is_answered_with_those_that_ship() -> None:
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"no checkpoint folder or shipped checkpoint 'hand_over_bannana'. Did you mean "
-            r"'hand_over_banana'"
-        ),
-    ):
-        load_policy("hand_over_bannana")
-
-
-def test_the_shipped_checkpoint_sees_and_acts() -> None:
-    """It is small enough to ship, fits ALOHA, and plans within its limits."""
-    policy = load_policy("hand_over_banana")
-    size = sum(file.stat().st_size for file in (SHIPPED / "hand_over_banana").iterdir())
-    assert size <= 10_000_000
-    assert policy.contract.incompatibilities(ALOHA.contract(policy.contract.cameras, 50.0)) == []
-    assert (policy.action_range.low.numpy() >= ALOHA.lower - 0.05).all()
-    assert (policy.action_range.high.numpy() <= ALOHA.upper + 0.05).all()
-
-
-class GaussianDenoiser(nn.Module):
-    """The best prediction for noisy chunks of independent numbers from N(0.3, spread^2)."""
-
-    def __init__(self, scheduler_kept: Tensor, prediction: Prediction, spread: float) -> None:
-        super().__init__()
-        self.kept, self.spread = scheduler_kept, spread
-        self.prediction: Prediction = prediction
-
-    def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
-        return []
-
-    def forward(
-        self,
-        noisy: Tensor,
-        level: Tensor,
-        precomputed: Sequence[tuple[Tensor, ...]],
-        present: Tensor | None = None,
-    ) -> Tensor:
-        kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
-        share = kept.sqrt() * self.spread**2 / (kept * self.spread**2 + 1 - kept)
-        clean = 0.3 + share * (noisy - kept.sqrt() * 0.3)
-        return target_of(
-            self.prediction, clean, (noisy - kept.sqrt() * clean) / (1 - kept).sqrt(), kept
-        )
-
-
-def gaussian_chunks(
-    make_policy: MakePolicy,
-    sampler: Sampler,
-    steps: int,
-    prediction: Prediction = "sample",
-    spread: float = 0.1,
-    *more: str,
-) -> Tensor:
-    """Draws chunks (500, 8, 14) with the best network there is."""
-    policy = make_policy(
-        f"policy.sampler={sampler}",
-        f"policy.prediction={prediction}",
-        f"policy.sampling_steps={steps}",
-        *more,
-    )
-    assert isinstance(policy, DiffusionPolicy)
-    policy.denoiser = GaussianDenoiser(policy.scheduler.alphas_cumprod, prediction, spread)
-    return policy.generate(
-        ConditioningTokens(torch.zeros(500, 1, 32)), torch.Generator().manual_seed(0)
-    )
-
-
-@pytest.mark.parametrize("prediction", get_args(Prediction))
-def test_a_prediction_stands_for_the_clean_chunk(prediction: Prediction) -> None:
-    generator = torch.Generator().manual_seed(0)
-    clean, noise = torch.randn(2, 5, 3, 8, 14, generator=generator, dtype=torch.float64)
-    kept = torch.rand(5, 3, 1, 1, generator=generator, dtype=torch.float64)
-    noisy = kept.sqrt() * clean + (1 - kept).sqrt() * noise
-    back = clean_chunk(prediction, target_of(prediction, clean, noise, kept), noisy, kept)
-    torch.testing.assert_close(back, clean, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("sampler", "spacing"),
-    [
-        ("ddim", "trailing"),
-        ("ddpm", "trailing"),
-        ("dpm_solver", "trailing"),
-        ("ddim", "leading"),
-        ("ddpm", "leading"),
-    ],
-)
-@pytest.mark.parametrize("prediction", ["sample", "v"])
-def test_every_sampler_draws_the_distribution_of_the_data(
-    make_policy: MakePolicy, sampler: Sampler, spacing: Spacing, prediction: Prediction
-) -> None:
-    chunks = gaussian_chunks(make_policy, sampler, 50, prediction, 0.2, f"policy.spacing={spacing}")
-    assert abs(chunks.mean().item() - 0.3) < 0.005
-    # The smaller of DDPM's two variances is that for data without a spread (Ho et al., 2020,
-    # section 3.2), so some is lost.
-    assert chunks.std().item() == pytest.approx(0.2, rel=0.15 if sampler == "ddpm" else 0.1)
-
-
-@pytest.mark.parametrize("sampler", get_args(Sampler))
-@pytest.mark.parametrize("steps", [1, 2, 6, 7, 60, 100])
-def test_no_noise_is_left_after_any_number_of_steps(
-    make_policy: MakePolicy, sampler: Sampler, steps: int
-) -> None:
-    """Diffusers' DDIM would end one level early for some of them, such as 6 and 60 of 100."""
-    chunks = gaussian_chunks(make_policy, sampler, steps, spread=0.0)
-    torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("sampler", get_args(Sampler))
-def test_zero_terminal_snr_starts_from_noise_alone(
-    make_policy: MakePolicy, make_batch: MakeBatch, sampler: Sampler
-) -> None:
-    options = ("policy.zero_terminal_snr=true", "policy.prediction=v", f"policy.sampler={sampler}")
-    policy, batch = make_policy(*options), make_batch(2)
-    assert isinstance(policy, DiffusionPolicy)
-    assert policy.scheduler.alphas_cumprod[-1] <= 1e-7
-    assert policy.loss(batch).isfinite()
-    assert policy.predict(batch, torch.Generator().manual_seed(0)).isfinite().all()
-    chunks = gaussian_chunks(make_policy, sampler, 20, "v", 0.0, "policy.zero_terminal_snr=true")
-    torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-4)
-
-
-def test_samplers_that_start_at_the_wrong_level_are_refused(
-    make_policy: MakePolicy, make_batch: MakeBatch
-) -> None:
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"'epsilon'.*trailing.*keeps 4\.9e-04.*allowed.*spacing=leading.*prediction=sample or "
-            r"v"
-        ),
-    ):
-        make_policy("policy.prediction=epsilon")
-    with pytest.raises(ValueError, match=r"keeps 4\.9e-04 of the signal"):
-        make_policy(
-            "policy.prediction=epsilon", "policy.spacing=leading", "policy.sampling_steps=100"
-        )
-    for sampler, steps in (("ddim", 60), ("dpm_solver", 50), ("ddpm", 1)):
-        with pytest.raises(
-            ValueError,
-            match=r"from pure noise \(leading spacing\) at a level that keeps .* at most 0.5",
-        ):
-            make_policy(
-                f"policy.sampler={sampler}",
-                "policy.spacing=leading",
-                f"policy.sampling_steps={steps}",
-            )
-    policy = make_policy("policy.prediction=epsilon", "policy.spacing=leading")
-    assert policy.loss(make_batch(2)).isfinite()
-    chunks = gaussian_chunks(make_policy, "ddim", 20, "epsilon", 0.1, "policy.spacing=leading")
-    assert abs(chunks.mean().item() - 0.3) < 0.02
-
-
-def test_the_default_is_what_it_was(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_the_default_is_unchanged(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
     """To the bit: loss and chunks of the version that trained the shipped checkpoint."""
     policy, batch = make_policy("policy.sampling_steps=8"), make_batch(3)
     assert isinstance(policy, DiffusionPolicy)
@@ -418,7 +206,7 @@ def test_the_default_number_of_steps_divides_the_levels() -> None:
     )
 
 
-def test_another_denoiser_takes_the_place_of_the_transformer(
+def test_another_denoiser_replaces_the_transformer(
     make_policy: MakePolicy, configuration: Callable[..., dict[str, object]], make_batch: MakeBatch
 ) -> None:
     factory = (
@@ -442,12 +230,14 @@ def test_another_denoiser_takes_the_place_of_the_transformer(
         ("policy.draws=0", r"draws is 0; allowed: whole numbers 1 and above"),
     ],
 )
-def test_what_cannot_be_is_refused(make_policy: MakePolicy, override: str, message: str) -> None:
+def test_invalid_settings_are_rejected(
+    make_policy: MakePolicy, override: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         make_policy(override)
 
 
-def test_a_mask_of_another_shape_is_refused() -> None:
+def test_a_mask_of_another_shape_is_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"mask has shape \(2, 7\); allowed for errors \(2, 3, 8, 14\): \(2, 8\)"
     ):

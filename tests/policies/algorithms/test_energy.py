@@ -1,4 +1,4 @@
-"""The energy policy: ranking, choice, Langevin steps, and that it beats its own proposal."""
+"""The energy policy: ranking, choice, Langevin steps, and improvement of its proposal."""
 
 import math
 from collections.abc import Callable
@@ -55,8 +55,8 @@ def test_langevin_steps_draw_from_the_density_under_inference_mode() -> None:
     assert weight.grad is None
 
 
-def test_langevin_steps_never_leave_what_has_a_density() -> None:
-    """Steps that are far too long are refused rather than taken."""
+def test_langevin_steps_stay_where_the_density_is_positive() -> None:
+    """Far too long steps are rejected."""
     drawn = langevin(
         lambda chunk: (chunk.clamp(max=1).log() * 3).sum(dim=(-2, -1)),
         torch.full((100, 1, 1, 1), 0.5),
@@ -86,7 +86,7 @@ def test_ranking_finds_the_log_odds() -> None:
     assert bend.item() == pytest.approx(0, abs=0.04)
 
 
-def test_the_actions_within_the_episode_say_how_much_an_observation_counts() -> None:
+def test_the_weight_of_an_observation_is_its_number_of_actions() -> None:
     log_odds = torch.tensor([[2.0, 0.0, 0.0], [0.0, 9.0, 9.0]])
     both, one, other, none = (
         ranking_loss(log_odds, torch.tensor(counts)).item()
@@ -109,7 +109,7 @@ def test_the_choice_follows_the_energy() -> None:
     assert choose(log_odds, 0.0, generator).tolist() == [1]
 
 
-def test_an_energy_that_cannot_tell_changes_no_mode(make_energy: MakeEnergy) -> None:
+def test_a_constant_energy_changes_no_mode(make_energy: MakeEnergy) -> None:
     """With log odds of zero the choice is uniform and Langevin steps keep y near its proposal."""
     policy = make_energy("policy.refining_steps=20")
     assert isinstance(policy.energy, nn.Module)
@@ -125,7 +125,7 @@ def test_an_energy_that_cannot_tell_changes_no_mode(make_energy: MakeEnergy) -> 
     assert refined.std().item() == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_energy_does_not_pull_the_proposal(
+def test_the_energy_has_no_gradient_to_the_proposal(
     make_energy: MakeEnergy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_energy(), make_batch(2)
@@ -142,7 +142,7 @@ def test_the_energy_does_not_pull_the_proposal(
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
-def test_what_lies_beyond_the_end_tells_nothing(
+def test_actions_beyond_the_end_have_no_effect(
     make_energy: MakeEnergy, make_batch: MakeBatch
 ) -> None:
     """An observation without actions inside the episode has no loss; others ignore the rest."""
@@ -156,7 +156,7 @@ def test_what_lies_beyond_the_end_tells_nothing(
     assert policy.loss(batch | {"action_mask": empty}) == 0
 
 
-def test_plans_are_those_of_the_seed_and_leave_no_gradients(
+def test_plans_depend_on_the_seed_and_leave_no_gradients(
     make_energy: MakeEnergy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_energy(), make_batch(2)
@@ -191,10 +191,10 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
     return float(2 * torch.cdist(one, other).mean() - within(one) - within(other))
 
 
-def test_the_policy_beats_its_own_coarse_proposal(
+def test_the_policy_improves_its_coarse_proposal(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:
-    """The flow has only two steps; ranking and refining come much closer to the data."""
+    """The flow has only two steps; after ranking and refining chunks are closer to the data."""
     sizes = (
         "policy.chunk=2",
         "policy.dim=64",
@@ -247,6 +247,8 @@ def test_the_policy_beats_its_own_coarse_proposal(
         ("policy.solver=rk4", r"no solver 'rk4'"),
     ],
 )
-def test_what_cannot_be_is_refused(make_energy: MakeEnergy, override: str, message: str) -> None:
+def test_invalid_settings_are_rejected(
+    make_energy: MakeEnergy, override: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         make_energy(override)

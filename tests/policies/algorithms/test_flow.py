@@ -51,7 +51,9 @@ class GaussianVelocity(nn.Module):
 
 
 @pytest.mark.parametrize("solver", get_args(Solver))
-def test_a_flow_with_the_best_network_draws_the_data(make_flow: MakeFlow, solver: Solver) -> None:
+def test_a_flow_with_the_best_network_draws_from_the_data(
+    make_flow: MakeFlow, solver: Solver
+) -> None:
     policy = make_flow(f"policy.solver={solver}", "policy.sampling_steps=50")
     policy.denoiser = GaussianVelocity(0.1)
     chunks = policy.generate(
@@ -71,13 +73,13 @@ def test_straight_paths_need_one_step(make_flow: MakeFlow) -> None:
 
 
 @pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
-def test_solvers_have_their_order(solver: Solver, order: int) -> None:
+def test_errors_of_solvers_have_the_expected_order(solver: Solver, order: int) -> None:
     """On d x / d t = cos(3 t) x, with the solution exp(sin(3 t) / 3), from t = 0.2 to 1."""
-    asked = 0
+    evaluations = 0
 
     def velocity(chunk: Tensor, level: float) -> Tensor:
-        nonlocal asked
-        asked += 1
+        nonlocal evaluations
+        evaluations += 1
         return chunk * math.cos(3 * (1 - level))
 
     start = torch.ones(1, dtype=torch.float64)
@@ -86,11 +88,11 @@ def test_solvers_have_their_order(solver: Solver, order: int) -> None:
         abs(walk(velocity, start, level=0.8, steps=steps, solver=solver).item() - exact)
         for steps in (40, 80)
     ]
-    assert asked == 120 * EVALUATIONS[solver]
+    assert evaluations == 120 * EVALUATIONS[solver]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1)
 
 
-def test_levels_are_drawn_as_the_options_say(make_flow: MakeFlow) -> None:
+def test_levels_have_the_chosen_distribution(make_flow: MakeFlow) -> None:
     """Beta(1.5, 1) has the mean 1.5 / 2.5 and the variance 1.5 / (2.5^2 3.5)."""
     torch.manual_seed(0)
     shape, like = torch.Size((20_000, 2)), torch.zeros(())
@@ -123,7 +125,7 @@ def test_the_loss_is_that_of_the_velocity(make_flow: MakeFlow, make_batch: MakeB
     assert policy.loss(batch | {"action_mask": torch.zeros(2, 8, dtype=torch.bool)}) == 0
 
 
-def test_draws_are_those_of_the_seed(make_flow: MakeFlow, make_batch: MakeBatch) -> None:
+def test_draws_depend_on_the_seed(make_flow: MakeFlow, make_batch: MakeBatch) -> None:
     policy, batch = make_flow(), make_batch(2)
     one, other, third = (
         policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
@@ -144,6 +146,6 @@ def test_draws_are_those_of_the_seed(make_flow: MakeFlow, make_batch: MakeBatch)
         ("policy.chunk=7", r"chunk is 7; allowed: multiples of steps_per_token = 2"),
     ],
 )
-def test_what_cannot_be_is_refused(make_flow: MakeFlow, override: str, message: str) -> None:
+def test_invalid_settings_are_rejected(make_flow: MakeFlow, override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_flow(override)

@@ -1,4 +1,4 @@
-"""The whole world may be moved: one translation of every T_base_* changes nothing.
+"""Invariance: one translation of every T_base_* changes neither tokens nor plans.
 
 Joints stay as they are. Registers, holes in depth, a camera without depth or geometry, history and
 instruction are present.
@@ -44,7 +44,7 @@ def double_precision() -> Iterator[None]:
 
 @pytest.fixture
 def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
-    """Three windows in float64: one without a past, and one without an instruction."""
+    """Three windows in float64: one without a past, one without an instruction."""
     read = Windows(demonstrations, chunk=8, past=(8, 4)).batch([0, 3, 10])
     lacking = ("depth/table", "T_base_camera/table", "intrinsics/table")
     tensors = {
@@ -94,14 +94,14 @@ def translation(*shift: float) -> Tensor:
 
 
 def generated(policy: ChunkPolicy, batch: Mapping[str, Tensor]) -> Tensor:
-    """Returns what the sampler gives before it is turned into actions of the contract."""
+    """Returns the output of the sampler, before its conversion to actions of the contract."""
     with torch.inference_mode():
         return policy.generate(policy.observation_encoder(batch), torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("action", ["absolute", "relative_joints", "gripper_poses"])
 @pytest.mark.parametrize("encoder", ["cayley", "circulant"])
-def test_a_common_translation_changes_neither_memory_nor_actions(
+def test_a_common_translation_changes_neither_tokens_nor_actions(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor], action: str, encoder: str
 ) -> None:
     block = (
@@ -129,10 +129,10 @@ def test_a_common_translation_changes_neither_memory_nor_actions(
     )
     assert (action_here - action_there).abs().max() <= BOUND
     targets = [policy.normalised(each["action"], each) for each in (batch, there)]
-    assert torch.equal(*targets), "what is learned does not see the base frame at all"
+    assert torch.equal(*targets), "the targets of training are independent of the base frame"
 
 
-def test_what_is_present_matters(
+def test_all_inputs_have_an_effect(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
     """The invariance is not trivial: positions, images, past and instruction change the plan."""
@@ -150,7 +150,7 @@ def test_what_is_present_matters(
         assert (generated(policy, batch | {key: batch[key].flip(0)}) - here).abs().max() > 1e-5, key
 
 
-def test_a_rotation_of_the_base_changes_the_memory_only(
+def test_a_rotation_of_the_base_changes_the_tokens_only(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
     """Metric places depend on a rotation of the world; relative gripper poses do not."""
@@ -166,11 +166,11 @@ def test_a_rotation_of_the_base_changes_the_memory_only(
     assert (one.tokens - other.tokens)[1].abs().max() > 1e-3
 
 
-def test_a_turn_about_the_axis_changes_nothing_in_cylindrical_places(
+def test_a_rotation_about_the_axis_has_no_effect_in_cylindrical_places(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
     """With coordinates that it shifts, and relative poses, the plan rotates with the world."""
-    # Far behind everything, so that nothing crosses the cut.
+    # Far behind the scene, so that no token crosses the cut.
     axis = "coordinates.places.origin=[0.0,-3.0,0.0]"
     policy = policy_of(
         "+action=gripper_poses",

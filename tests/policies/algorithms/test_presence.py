@@ -1,4 +1,4 @@
-"""A camera that an example lacks: the policy sees the same as one that never had that camera."""
+"""A camera that an example lacks: plans equal those of a policy without that camera."""
 
 from collections.abc import Callable
 from functools import partial
@@ -72,14 +72,14 @@ def without_its_camera(whole: ObservationEncoder, fewer: ObservationEncoder) -> 
 
 @pytest.mark.parametrize("depth", [None, SurfaceNormals()])
 @pytest.mark.parametrize("absent", NAMES)
-def test_an_absent_camera_is_as_one_that_never_was(
+def test_tokens_with_an_absent_camera_equal_those_without_it(
     absent: str,
     depth: DepthInput | None,
     contract: Contract,
     statistics: Statistics,
     batch: dict[str, Tensor],
 ) -> None:
-    """Whatever stands in its place; the other examples of the batch keep it."""
+    """For any content of its images; the other examples of the batch keep it."""
     whole = conditioning_of(NAMES, contract, statistics, depth)
     fewer = conditioning_of(
         tuple(name for name in NAMES if name != absent), contract, statistics, depth
@@ -110,10 +110,10 @@ def test_an_absent_camera_is_as_one_that_never_was(
     )
 
 
-def test_the_policy_answers_the_same(
+def test_plans_with_an_absent_camera_equal_those_without_it(
     make_policy: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
-    """The denoiser asks present tokens only, and nothing of an absent image reaches its output."""
+    """The denoiser attends to present tokens only, so an absent image has no effect."""
     policy = make_policy().double()
     assert isinstance(policy, DiffusionPolicy)
     lacking = {**batch, "present/wrist_left": torch.tensor([True, False, False])}
@@ -144,7 +144,7 @@ def test_the_policy_answers_the_same(
     torch.testing.assert_close(both, first[1:2], rtol=0, atol=1e-9)
 
 
-def test_gradients_are_finite_and_none_reaches_the_absent(
+def test_gradients_are_finite_and_zero_for_absent_images(
     make_policy: Callable[..., ChunkPolicy], make_batch: Callable[[int], dict[str, Tensor]]
 ) -> None:
     policy = make_policy().train()
@@ -161,8 +161,8 @@ def test_gradients_are_finite_and_none_reaches_the_absent(
 
 @pytest.mark.parametrize("registers", [0, 2])
 @pytest.mark.parametrize("linear", [False, True])
-def test_blocks_of_either_attention_leave_the_absent_out(registers: int, linear: bool) -> None:
-    """Against the same tokens without them, whatever they hold and wherever they stand."""
+def test_blocks_of_both_attentions_ignore_absent_tokens(registers: int, linear: bool) -> None:
+    """Compared to the same tokens without them, for any content and order."""
     attention: AttentionFactory = LinearAttention if linear else PositionalAttention
     torch.manual_seed(0)
     blocks = VisionTransformer(

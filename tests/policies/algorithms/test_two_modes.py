@@ -14,8 +14,8 @@ from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
-# A coarse sampler favours the commoner way: with 5 steps it takes 4 of the 5 hundredths that are
-# allowed, with 20 one.
+# A coarse sampler favours the more frequent mode: with 5 steps by 4 of the 5 hundredths that are
+# allowed, with 20 by one.
 DRAWN = {5: 0.262, 10: 0.282, 20: 0.290, 100: 0.297}
 SIZES = (
     "policy.chunk=2",
@@ -24,8 +24,8 @@ SIZES = (
     "policy.depth=1",
     "policy.draws=8",
 )
-# How long each kind is trained, and what else is set: an energy policy also proposes while it
-# learns, which takes time.
+# Training steps and further settings of each kind: an energy policy also proposes in training,
+# which takes time.
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "diffusion": (300, ()),
     "flow": (500, ()),
@@ -35,11 +35,11 @@ SHARES = torch.tensor([0.3, 0.7])
 SPREAD, BATCH, RATE = 0.05, 40, 5e-3
 CONDITIONING = torch.randn(
     1, 3, 32, generator=torch.Generator().manual_seed(0)
-)  # It has nothing to say here.
+)  # It has no effect in this test.
 
 
 def modes() -> Tensor:
-    """Returns the two ways, (2, 2, 14) normalised: on either side of the middle."""
+    """Returns the two modes, (2, 2, 14) normalised, on both sides of the middle."""
     time, phase = torch.arange(2.0)[:, None], torch.linspace(0, 3, 14)
     return torch.stack(
         (0.3 + 0.3 * torch.sin(2 * time + phase), -0.3 - 0.3 * torch.cos(3 * time - phase))
@@ -47,13 +47,13 @@ def modes() -> Tensor:
 
 
 def shown(count: int, generator: torch.Generator) -> Tensor:
-    """Draws demonstrations, (count, 2, 14): 3 of 10 of the first way, the others of the second."""
+    """Draws demonstrations, (count, 2, 14): 3 of 10 of the first mode, 7 of the second."""
     which = (torch.arange(count) >= 3 * count // 10).long()
     return modes()[which] + SPREAD * torch.randn(count, 2, 14, generator=generator)
 
 
 def train(policy: ChunkPolicy, steps: int, seed: int) -> None:
-    """Trains all but the encoder."""
+    """Trains all parameters except those of the encoder."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(policy.parameters(), RATE, weight_decay=0)
@@ -92,21 +92,21 @@ def build(
 
 
 def check(policy: ChunkPolicy, steps: int, seed: int) -> None:
-    """Trains a policy, and looks at what it draws."""
+    """Trains a policy and checks its draws."""
     train(policy, steps, seed)
     chunks = drawn(policy.eval(), 2000)
     which = nearest(chunks)
     shares = torch.bincount(which, minlength=2) / len(which)
-    assert (shares - SHARES).abs().max() <= 0.05, f"the modes come with shares of {shares.tolist()}"
+    assert (shares - SHARES).abs().max() <= 0.05, f"the shares of the modes are {shares.tolist()}"
     for mode, expected in enumerate(modes()):
         found = chunks[which == mode]
         assert (found.mean(dim=0) - expected).abs().mean() <= 0.02
         assert (found - expected).square().mean().sqrt() <= 2 * SPREAD, (
             "chunks between the modes, or noise left in them"
         )
-    # An action of the rarer way that is decided is followed by the rest of that way.
-    decided = NormalisedPrefix(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
-    assert (nearest(drawn(policy, 300, decided)) == 0).float().mean() >= 0.95
+    # A fixed action of the rarer mode is followed by the rest of that mode.
+    fixed = NormalisedPrefix(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
+    assert (nearest(drawn(policy, 300, fixed)) == 0).float().mean() >= 0.95
 
 
 # One seed of each kind takes five to ten seconds; the other two are left to `make stress`.
@@ -139,7 +139,7 @@ def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., Chun
 
 
 class BestDenoiser(nn.Module):
-    """Predicts the clean chunk as well as it can be."""
+    """Predicts the clean chunk with the smallest possible error."""
 
     def __init__(self, kept: Tensor) -> None:
         """Takes the share of signal in the variance at each level."""
@@ -167,7 +167,7 @@ class BestDenoiser(nn.Module):
         return (odds.softmax(dim=0)[..., None, None] * clean).sum(dim=0)
 
 
-def test_a_coarse_sampler_favours_the_commoner_way(build: Callable[..., ChunkPolicy]) -> None:
+def test_a_coarse_sampler_favours_the_more_frequent_mode(build: Callable[..., ChunkPolicy]) -> None:
     """With the best denoiser: few steps change the shares by the sampler, not by learning."""
     shares = {}
     for steps in (5, 10, 20, 100):

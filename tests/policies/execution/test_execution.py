@@ -10,7 +10,6 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.policies.scripted import CONTRACT, HZ, Keeping, KeepingSession, Scripted, seen
 
-from stringline.policies.execution.executed_session import KEPT, Latency, periods
 from stringline.policies.execution.execution import NAMES, CombiningPolicy, Execution
 from stringline.policies.execution.real_time_chunking import RealTimeChunking
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
@@ -28,7 +27,7 @@ class Watch:
 
 
 class Remembering(Keeping):
-    """Keeps its sessions."""
+    """Stores its sessions."""
 
     def __init__(self, length: int) -> None:
         super().__init__(length)
@@ -41,17 +40,17 @@ class Remembering(Keeping):
 
 @pytest.fixture
 def durations(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the next plans seem to take."""
+    """The apparent durations of the next plans, in seconds."""
     left: list[float] = []
 
-    def looks() -> Iterator[float]:
+    def clock_readings() -> Iterator[float]:
         now = 0.0
         while True:
             yield now
             now += left.pop(0)
             yield now
 
-    watch = looks()
+    watch = clock_readings()
     monkeypatch.setattr(
         "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(watch)
     )
@@ -59,7 +58,7 @@ def durations(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_without_delay_plans_are_those_of_the_policy() -> None:
-    """Bit for bit, whatever waits for a delay, as long as nothing overlaps."""
+    """To the bit, for every execution without overlapping plans."""
     for name in NAMES:
         executed = Execution(name).session(Keeping(8), 3, execute_steps=8)
         plain = Keeping(8).session(3)
@@ -71,7 +70,7 @@ def test_without_delay_plans_are_those_of_the_policy() -> None:
 
 
 def test_a_given_delay_begins_with_the_second_plan() -> None:
-    """Simulated time does not begin before the first plan is there."""
+    """Simulated time begins with the first plan."""
     executed = Execution(delay_s=0.25).session(Scripted(8), 0, execute_steps=4)
     delays = []
     for number in range(3):
@@ -81,14 +80,14 @@ def test_a_given_delay_begins_with_the_second_plan() -> None:
     assert delays == [0, 3, 3]
 
 
-def test_a_measured_delay_is_what_the_answer_took(durations: list[float]) -> None:
+def test_a_measured_delay_is_the_duration_of_the_plan(durations: list[float]) -> None:
     durations += [9.0, 0.11, 0.3, 0.0]
     executed = Execution(delay_s="measured").session(Scripted(8), 0, execute_steps=4)
     found = [(executed.plan(seen(4 * number)), executed.delay_steps)[1] for number in range(4)]
     assert found == [0, 2, 3, 0]
 
 
-def test_a_plan_waits_as_long_as_the_arms_do(durations: list[float]) -> None:
+def test_a_plan_is_delayed_by_the_wait_of_the_arms(durations: list[float]) -> None:
     """The old plan ends at 5.8 s, the new one of 5.4 s arrives at 6.1 s and continues at 5.8 s."""
     durations += [0.0, 0.7]
     executed = Execution(delay_s="measured").session(Scripted(8), 0, execute_steps=4)
@@ -98,7 +97,7 @@ def test_a_plan_waits_as_long_as_the_arms_do(durations: list[float]) -> None:
     assert late.time[4] == pytest.approx(6.1)
 
 
-def test_by_the_clock_the_first_plan_begins_when_it_is_there() -> None:
+def test_in_real_time_the_first_plan_begins_at_its_arrival() -> None:
     """The arms wait for the first plan; of later ones, while the arms move, the past is skipped."""
     watch = Watch(5.0, 0.33, 0.2)
     executed = Execution().session(Scripted(8), 0, execute_steps=4, clock=watch)
@@ -109,7 +108,7 @@ def test_by_the_clock_the_first_plan_begins_when_it_is_there() -> None:
     assert (second.time[0], executed.delay_steps) == (pytest.approx(5.7), 2)
 
 
-def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
+def test_in_real_time_chunking_fixes_the_measured_delay() -> None:
     """The first plan is delayed by its own time, which is soon forgotten as a cold measurement."""
     keeping = Remembering(12)
     watch = Watch(5.0, 0.5, 0.14, 0.14)
@@ -123,14 +122,14 @@ def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
     watch.now = 6.1
     third = executed.plan(seen(11))
     np.testing.assert_array_equal(third.action[:2], second.action[4:6])
-    decided = [
-        0 if asked is None else int((asked.weight == 1).sum())
-        for asked in keeping.sessions[0].asked
+    fixed = [
+        0 if prefix is None else int((prefix.weight == 1).sum())
+        for prefix in keeping.sessions[0].prefixes
     ]
-    assert decided == [0, 5, 2]
+    assert fixed == [0, 5, 2]
 
 
-def test_stop_and_go_ends_plans_where_the_next_one_is_asked_for() -> None:
+def test_stop_and_go_ends_plans_at_the_next_request() -> None:
     execution = Execution("stop_and_go", delay_s=0.2)
     assert execution.replan_after(3) is None
     executed = execution.session(Scripted(8), 0, execute_steps=3)
@@ -139,33 +138,7 @@ def test_stop_and_go_ends_plans_where_the_next_one_is_asked_for() -> None:
     assert second.time[0] == pytest.approx(5.3 + 0.2)
 
 
-def test_what_to_expect_is_the_longest_of_the_latest() -> None:
-    latency = Latency(50.0, start=4)
-    assert latency.expected == 4
-    assert latency.add(0.5) == 25
-    assert latency.expected == 25, "only the cold one is known"
-    assert latency.add(0.041) == 3
-    assert latency.expected == 3
-    latency.add(0.12)
-    for _ in range(KEPT - 1):
-        latency.add(0.02)
-        assert latency.expected == 6
-    latency.add(0.02)
-    assert latency.expected == 1
-
-
-def test_periods_round_up() -> None:
-    assert [periods(seconds, 50.0) for seconds in (0.0, 0.019, 0.02, 0.021, 0.1, 0.3)] == [
-        0,
-        1,
-        1,
-        2,
-        5,
-        15,
-    ]
-
-
-def test_names_and_settings_that_do_not_exist() -> None:
+def test_unknown_names_and_settings_are_rejected() -> None:
     for settings, words in (
         (
             {"name": "real_time_chunkin"},
@@ -186,59 +159,7 @@ def test_names_and_settings_that_do_not_exist() -> None:
             Execution.of(settings)
 
 
-@pytest.mark.parametrize(
-    ("delay_s", "execute_steps", "words"),
-    [
-        (
-            0.3,
-            2,
-            (
-                "execute_steps is 2; allowed with a delay of 3 control periods and chunks of 8 "
-                "actions: 3 to 5"
-            ),
-        ),
-        (0.3, 6, "execute_steps is 6; allowed .* chunks of 8 actions: 3 to 5"),
-        (0.1, None, "execute_steps is 8; allowed .* chunks of 8 actions: 1 to 7"),
-        (
-            0.5,
-            5,
-            "chunks of 8 actions: none.*at most 4 control periods, or use execution=stop_and_go",
-        ),
-    ],
-)
-def test_plans_that_would_come_too_late_are_refused_at_once(
-    delay_s: float, execute_steps: int | None, words: str
-) -> None:
-    """The published condition, d <= s <= H - d, whatever is done with overlapping plans."""
-    for name in ("receding_horizon", "temporal_ensembling", "real_time_chunking"):
-        executed = Execution(name, delay_s=delay_s).session(
-            Keeping(8), 0, execute_steps=execute_steps
-        )
-        with pytest.raises(ValueError, match=words):
-            executed.plan(seen(0))
-    assert (
-        len(
-            Execution("stop_and_go", delay_s=delay_s)
-            .session(Keeping(8), 0, execute_steps=None)
-            .plan(seen(0))
-            .time
-        )
-        == 8
-    )
-
-
-def test_a_horizon_longer_than_the_chunk_is_refused() -> None:
-    executed = Execution("stop_and_go").session(Scripted(8), 0, execute_steps=9)
-    with pytest.raises(
-        ValueError,
-        match="execute_steps is 9; allowed: up to 8, the actions of a chunk",
-    ):
-        executed.plan(seen(0))
-    with pytest.raises(ValueError, match="execute_steps is 0; allowed: 1 and above, or null"):
-        Execution().session(Scripted(8), 0, execute_steps=0)
-
-
-def test_a_policy_of_three_methods_can_do_all_but_real_time_chunking() -> None:
+def test_a_minimal_policy_supports_all_executions_except_real_time_chunking() -> None:
     for name in NAMES[:3]:
         assert len(Execution(name).session(Scripted(8), 0, execute_steps=4).plan(seen(0)).time) in {
             4,
@@ -248,7 +169,7 @@ def test_a_policy_of_three_methods_can_do_all_but_real_time_chunking() -> None:
         Execution("real_time_chunking").session(Scripted(8), 0, execute_steps=4)
 
 
-def test_a_server_blends_for_clients_that_do_not() -> None:
+def test_a_server_combines_plans_for_its_clients() -> None:
     combined = CombiningPolicy(Scripted(8), Execution("temporal_ensembling", decay=0.5))
     assert combined.contract == CONTRACT
     by_hand = TemporalEnsemble(Scripted(8).session(4), CONTRACT, decay=0.5)
@@ -277,7 +198,7 @@ def test_a_server_blends_for_clients_that_do_not() -> None:
             CombiningPolicy(Keeping(8), execution)
 
 
-def test_what_is_written_down() -> None:
+def test_records_contain_the_settings_of_an_execution() -> None:
     """The default writes nothing, so old results continue; all other settings are recorded."""
     assert Execution().about() == Execution().overrides() == {}
     assert (
@@ -303,7 +224,7 @@ def test_what_is_written_down() -> None:
     assert Execution().described(24) == "24 actions between two plans"
 
 
-def test_it_needs_no_torch() -> None:
+def test_execution_imports_without_torch() -> None:
     code = "import sys, stringline.policies.execution.execution; print('torch' in sys.modules)"
     assert (
         subprocess.run(

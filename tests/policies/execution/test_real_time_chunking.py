@@ -38,7 +38,7 @@ def test_the_published_weights() -> None:
 @pytest.mark.parametrize(
     ("delay", "every", "length"), [(0, 4, 8), (2, 4, 8), (4, 4, 8), (1, 1, 8), (3, 5, 8)]
 )
-def test_what_is_decided_comes_out_unchanged(delay: int, every: int, length: int) -> None:
+def test_fixed_actions_are_unchanged(delay: int, every: int, length: int) -> None:
     """Actions up to the delay are those of the previous plan, to the bit; the last are free."""
     session, free = KeepingSession(length, seed=1), KeepingSession(length, seed=1)
     chunking = RealTimeChunking(session, CONTRACT, lambda: delay)
@@ -72,8 +72,8 @@ def test_without_overlap_and_delay_it_is_a_receding_horizon() -> None:
         )
 
 
-def test_off_the_grid_it_keeps_to_where_the_old_plan_is_then() -> None:
-    """An observation between two actions: fixed is the interpolation that the sampler sends."""
+def test_between_actions_the_interpolation_of_the_old_plan_is_fixed() -> None:
+    """After an observation between two actions, those that the sampler sends are fixed."""
     chunking = RealTimeChunking(KeepingSession(8, 3), CONTRACT, lambda: 2)
     old = chunking.plan(seen(0)).action[:, 0].astype(np.float64)
     new = chunking.plan(seen(0) | {"time": np.asarray(5.325)}).action[:2, 0]
@@ -82,7 +82,7 @@ def test_off_the_grid_it_keeps_to_where_the_old_plan_is_then() -> None:
     )
 
 
-def test_a_plan_that_was_carried_out_later_is_gone_on_from_later() -> None:
+def test_a_delayed_plan_is_continued_with_its_delay() -> None:
     session = KeepingSession(8, 4)
     chunking = RealTimeChunking(session, CONTRACT, lambda: 3)
     old = chunking.plan(seen(0)).action
@@ -90,17 +90,17 @@ def test_a_plan_that_was_carried_out_later_is_gone_on_from_later() -> None:
     np.testing.assert_array_equal(chunking.plan(seen(7)).action[:3], old[2:5])
 
 
-def test_a_delay_longer_than_what_is_left_commits_what_is_left() -> None:
+def test_a_delay_longer_than_the_rest_fixes_the_rest() -> None:
     session = KeepingSession(8, 5)
     chunking = RealTimeChunking(session, CONTRACT, lambda: 6)
     old = chunking.plan(seen(0)).action
     np.testing.assert_array_equal(chunking.plan(seen(5)).action[:3], old[5:])
     assert chunking.plan(seen(40)).action.shape == (8, 1)
-    assert session.asked[-1] is not None
-    assert len(session.asked[-1].time) == 0
+    assert session.prefixes[-1] is not None
+    assert len(session.prefixes[-1].time) == 0
 
 
-def test_who_cannot_keep_to_anything_is_refused() -> None:
+def test_sessions_without_support_of_prefixes_are_rejected() -> None:
     with pytest.raises(
         ValueError,
         match="ScriptedSession supports no action prefix.*use execution=receding_horizon",
@@ -111,9 +111,7 @@ def test_who_cannot_keep_to_anything_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
-def test_real_policies_keep_to_what_is_decided(
-    make_policy: MakePolicy, observe: Observe, kind: str
-) -> None:
+def test_policies_keep_fixed_actions(make_policy: MakePolicy, observe: Observe, kind: str) -> None:
     """To the bit in the units of the contract; an empty prefix changes nothing."""
     policy = make_policy(f"+policy={kind}")
     plain, observation = policy.session(7), observe(0)
@@ -122,19 +120,19 @@ def test_real_policies_keep_to_what_is_decided(
     np.testing.assert_array_equal(
         empty.plan(observation, ActionPrefix.empty(14)).action, alone[0].action
     )
-    decided = ActionPrefix(
+    fixed = ActionPrefix(
         alone[0].time[:5],
         alone[0].action[:5] * np.float32(0.5),
         np.array([1.0, 1.0, 1.0, 0.5, 0.1]),
     )
-    found = empty.plan(observation, decided)
+    found = empty.plan(observation, fixed)
     np.testing.assert_array_equal(found.time, alone[0].time)
-    np.testing.assert_array_equal(found.action[:3], decided.action[:3])
+    np.testing.assert_array_equal(found.action[:3], fixed.action[:3])
     assert np.abs(found.action[3:] - alone[1].action[3:]).max() > 0
     assert np.isfinite(found.action).all()
 
 
-def test_in_another_action_space_what_is_decided_is_encoded_by_it(
+def test_prefixes_are_encoded_in_the_action_space(
     of_demonstrations: MakePolicy,
 ) -> None:
     """Absolute joints of the contract are kept although the network generates differences."""
@@ -143,11 +141,11 @@ def test_in_another_action_space_what_is_decided_is_encoded_by_it(
     session = policy.session(0)
     start = session.plan(first)
     time = float(later["time"]) + np.arange(4) / 50
-    decided = ActionPrefix(time, start.action[4:], np.array([1.0, 1.0, 0.7, 0.3]))
-    found = session.plan(later, decided)
+    fixed = ActionPrefix(time, start.action[4:], np.array([1.0, 1.0, 0.7, 0.3]))
+    found = session.plan(later, fixed)
     np.testing.assert_array_equal(found.action[:2], start.action[4:6])
     batch = policy.observed(later)
-    normalised = policy.normalised_prefix(decided.aligned(found.time), batch).action
+    normalised = policy.normalised_prefix(fixed.aligned(found.time), batch).action
     assert not torch.allclose(
         policy.action_range.restore(normalised)[0, :4],
         torch.from_numpy(start.action[4:]),
@@ -157,14 +155,14 @@ def test_in_another_action_space_what_is_decided_is_encoded_by_it(
     np.testing.assert_allclose(there_and_back[0, :4].numpy(), start.action[4:], atol=1e-5)
 
 
-def test_act_refuses_before_anything_moves(
+def test_act_rejects_the_first_plan_before_any_motion(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
-    """The first question of an episode already shows that later ones could not be answered."""
-    looks = PlainVisionSettings(
+    """The first request of an episode shows that later ones would fail."""
+    encoder_settings = PlainVisionSettings(
         encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2
     )
-    conditioning = partial(PlainVisionEncoder, looks)
+    conditioning = partial(PlainVisionEncoder, encoder_settings)
     settings = ActSettings(
         observation_encoder=conditioning,
         chunk=8,
@@ -181,7 +179,7 @@ def test_act_refuses_before_anything_moves(
         RealTimeChunking(act.session(0), act.contract, lambda: 1).plan(observe(0))
 
 
-def test_a_commitment_belongs_together() -> None:
+def test_invalid_prefixes_are_rejected() -> None:
     time, action, weight = np.array([0.0, 0.1]), np.zeros((2, 1), np.float32), np.ones(2)
     for wrong, words in (
         ((time[:1], action, weight), r"time \(K,\), action \(K, A\)"),
@@ -192,12 +190,14 @@ def test_a_commitment_belongs_together() -> None:
         with pytest.raises(ValueError, match=words):
             ActionPrefix(*wrong)
     with pytest.raises(
-        ValueError, match=r"fixed for 0.1000 s, and the plan has none then: its 2 actions"
+        ValueError, match=r"fixed for 0.1000 s, which the plan lacks: its 2 actions"
     ):
         ActionPrefix(time, action, weight).aligned(np.array([0.0, 0.2]))
 
 
-def test_a_commitment_of_another_body_is_refused(make_policy: MakePolicy, observe: Observe) -> None:
+def test_a_prefix_of_another_embodiment_is_rejected(
+    make_policy: MakePolicy, observe: Observe
+) -> None:
     session, observation = make_policy().session(0), observe(0)
     with pytest.raises(ValueError, match="have 3 entries; those of the contract have 14"):
         session.plan(

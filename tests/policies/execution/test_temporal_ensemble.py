@@ -1,4 +1,4 @@
-"""Averages of plans: by hand, as in ACT's code, off the grid, and without a meaning."""
+"""Averages of plans: by hand, as in ACT's code, between actions, and invalid ones."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
 
 
-class Said:
-    """A session that answers with given plans."""
+class Given:
+    """A session that returns given plans."""
 
     def __init__(self, *plans: tuple[list[float], list[float]]) -> None:
         self.plans = [
@@ -24,11 +24,11 @@ class Said:
 
 
 def averages(*plans: tuple[list[float], list[float]], decay: float) -> list[NDArray[np.float32]]:
-    ensemble = TemporalEnsemble(Said(*plans), CONTRACT, decay=decay)
+    ensemble = TemporalEnsemble(Given(*plans), CONTRACT, decay=decay)
     return [ensemble.plan(seen(0)).action[:, 0] for _ in plans]
 
 
-def test_by_hand() -> None:
+def test_averages_equal_those_computed_by_hand() -> None:
     """The oldest plan has weight 1, the next e^-k; a plan counts only at times that it covers."""
     k = np.log(2.0)  # So each newer plan counts half as much as the one before it.
     first, second, third = averages(
@@ -46,14 +46,14 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("decay", [0.01, 0.5, -0.3])
-def test_as_it_is_computed_while_it_goes(every: int, decay: float) -> None:
+def test_averages_equal_the_published_running_average(every: int, decay: float) -> None:
     """ACT's published code has a running average and a count: the same to rounding."""
     session = ScriptedSession(8, seed=3)
     ensemble = TemporalEnsemble(session, CONTRACT, decay=decay)
     mean, count = np.zeros(0), np.zeros(0, np.int64)
     for number in range(12):
         found = ensemble.plan(seen(every * number)).action[:, 0]
-        new = session.said[-1].action[:, 0].astype(np.float64)
+        new = session.plans[-1].action[:, 0].astype(np.float64)
         mean, count = mean[every:], count[every:]
         before = np.array([np.exp(-decay * np.arange(n)).sum() for n in count])
         weight = np.exp(-decay * count)
@@ -64,7 +64,7 @@ def test_as_it_is_computed_while_it_goes(every: int, decay: float) -> None:
         np.testing.assert_allclose(found, mean, atol=1e-6)
 
 
-def test_between_the_actions_of_an_older_plan() -> None:
+def test_older_plans_are_interpolated_between_their_actions() -> None:
     """In real time plans are not on one grid: older ones are interpolated at the newer times."""
     straight, level = (
         ([0.0, 0.1, 0.2, 0.3], [0.0, 1.0, 2.0, 3.0]),
@@ -74,14 +74,14 @@ def test_between_the_actions_of_an_older_plan() -> None:
     np.testing.assert_allclose(found, [1.25 / 2, 2.25 / 2, 0.0], rtol=1e-6)
 
 
-def test_plans_that_have_ended_count_no_more() -> None:
+def test_plans_that_have_ended_have_no_weight() -> None:
     first, second = averages(([0.0, 0.1], [5.0, 5.0]), ([0.2, 0.3], [1.0, 2.0]), decay=0.01)
     assert (first.tolist(), second.tolist()) == ([5.0, 5.0], [1.0, 2.0])
 
 
-def test_plans_that_were_carried_out_later_are_averaged_later() -> None:
+def test_delayed_plans_are_averaged_with_their_delay() -> None:
     ensemble = TemporalEnsemble(
-        Said(([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.5, 0.6, 0.7], [7.0, 7.0, 7.0])),
+        Given(([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.5, 0.6, 0.7], [7.0, 7.0, 7.0])),
         CONTRACT,
         decay=0.0,
     )
@@ -90,8 +90,8 @@ def test_plans_that_were_carried_out_later_are_averaged_later() -> None:
     np.testing.assert_allclose(ensemble.plan(seen(5)).action[:, 0], [4.0, 4.5, 7.0], rtol=1e-6)
 
 
-def test_all_equal_plans_stay_as_they_are() -> None:
-    """An average of equal actions is that action, whatever the weights and their number."""
+def test_the_average_of_equal_plans_is_the_plan() -> None:
+    """For any weights and number of plans."""
     plan = np.sin(np.arange(40)).astype(np.float32)
 
     class Same:
@@ -108,7 +108,7 @@ def test_all_equal_plans_stay_as_they_are() -> None:
         )
 
 
-def test_what_has_no_average_is_refused() -> None:
+def test_actions_without_an_average_are_rejected() -> None:
     session = ScriptedSession(8, seed=0)
     with pytest.raises(
         ValueError,

@@ -42,7 +42,7 @@ def drawn(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
-def test_what_is_decided_comes_out_and_the_rest_sees_it(
+def test_fixed_actions_are_unchanged_and_affect_the_others(
     make_policy: Make, conditioning: ConditioningTokens, kind: tuple[str, ...]
 ) -> None:
     policy = make_policy(*kind)
@@ -52,14 +52,14 @@ def test_what_is_decided_comes_out_and_the_rest_sees_it(
     assert torch.equal(drawn(policy, conditioning, first), chunk)
     other = drawn(policy, conditioning, replace(first, action=-first.action))
     assert (other[:, 4:] - chunk[:, 4:]).abs().max() > 1e-4, (
-        "free actions do not attend to what is decided"
+        "free actions do not attend to fixed ones"
     )
     towards = (chunk[:, 3] - first.action[:, 3]).abs().mean()
     assert towards < 0.9 * (free[:, 3] - first.action[:, 3]).abs().mean()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
-def test_nothing_decided_is_nothing_changed(
+def test_an_empty_prefix_has_no_effect(
     make_policy: Make, conditioning: ConditioningTokens, kind: tuple[str, ...]
 ) -> None:
     policy = make_policy(*kind)
@@ -69,10 +69,10 @@ def test_nothing_decided_is_nothing_changed(
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow"])
-def test_a_weight_is_the_share_of_the_way(
+def test_a_weight_is_the_share_of_the_way_to_the_prefix(
     make_policy: Make, conditioning: ConditioningTokens, kind: str
 ) -> None:
-    """With a single step nothing else moves, so it is so exactly."""
+    """Exactly so with a single step, in which other actions do not move."""
     policy = make_policy(f"+policy={kind}", "policy.sampling_steps=1")
     policy.action_range.reach = 100.0
     weights = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 0]
@@ -87,7 +87,7 @@ def test_a_weight_is_the_share_of_the_way(
     )
 
 
-def test_pulling_is_exact_at_both_ends() -> None:
+def test_blending_is_exact_at_both_ends() -> None:
     prefix = committed_with([0, 1, 0.5, 1, 0, 0, 0, 0])
     free = torch.randn(3, 2, 8, 14)
     pulled = prefix.blend(free)
@@ -117,13 +117,13 @@ def test_pulling_is_exact_at_both_ends() -> None:
         (torch.full((1, 2, 14), torch.inf), torch.zeros(2), r"not finite"),
     ],
 )
-def test_what_cannot_be_committed_is_refused(action: Tensor, weight: Tensor, message: str) -> None:
+def test_invalid_prefixes_are_rejected(action: Tensor, weight: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NormalisedPrefix(action, weight)
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
-def test_chunks_of_another_shape_are_refused(
+def test_chunks_of_another_shape_are_rejected(
     make_policy: Make, conditioning: ConditioningTokens, kind: str
 ) -> None:
     prefix = NormalisedPrefix(torch.zeros(3, 6, 14), torch.zeros(6))

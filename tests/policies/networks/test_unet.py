@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from stringline.policies.networks.unet import (
     ConditionalUnet,
     UnetDenoiser,
-    UnetDenoiserSettings,
     UnetSettings,
     level_features,
 )
 
-SMALL = UnetDenoiserSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
+SMALL = UnetSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
 
 
 @pytest.fixture
@@ -33,23 +32,23 @@ def sized(network: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("down_dims", "published"), [((512, 1024, 2048), 263_253_134), ((256, 512, 1024), 70_743_950)]
 )
-def test_it_has_as_many_parameters_as_the_published_network(
+def test_the_number_of_parameters_is_the_published_one(
     down_dims: Sequence[int], published: int
 ) -> None:
     """Counted in `ConditionalUnet1D` of diffusion_policy: 14 numbers per action, condition 540."""
     with torch.device("meta"):
         assert (
             sized(
-                ConditionalUnet(UnetSettings(down_dims=down_dims), action_dim=14, condition_dim=540)
+                ConditionalUnet(UnetSettings(down_dims=down_dims, condition_dim=540, heads=4), 14)
             )
             == published
         )
 
 
-def test_it_computes_what_the_published_network_computes() -> None:
+def test_outputs_equal_those_of_the_published_network() -> None:
     """Against stored outputs of `ConditionalUnet1D` of diffusion_policy with the same weights."""
     network = ConditionalUnet(
-        UnetSettings(down_dims=(8, 16, 32), level_dim=8), action_dim=3, condition_dim=6
+        UnetSettings(down_dims=(8, 16, 32), level_dim=8, condition_dim=6, heads=2), 3
     ).double()
     set_by_rule(network)
     noisy = torch.cos(torch.arange(2 * 8 * 3, dtype=torch.float64)).reshape(2, 8, 3)
@@ -104,7 +103,7 @@ def published_order(block: nn.Module) -> list[nn.Module]:
     return [block.get_submodule(name) for name in ("first", "second", "modulation", "shortcut")]
 
 
-def test_the_level_is_told_as_published() -> None:
+def test_the_level_is_embedded_as_published() -> None:
     level = torch.tensor([[0.0, 0.07], [0.5, 1.0]], dtype=torch.float64)
     found = level_features(level, 8)
     assert found.shape == (2, 2, 8)
@@ -114,7 +113,7 @@ def test_the_level_is_told_as_published() -> None:
         torch.testing.assert_close(found[..., 4 + place], phase.cos(), rtol=0, atol=1e-5)
 
 
-def test_draws_know_nothing_of_each_other(denoiser: UnetDenoiser) -> None:
+def test_draws_are_independent_of_each_other(denoiser: UnetDenoiser) -> None:
     """K draws together are the K draws one by one."""
     precomputed = denoiser.precompute(torch.randn(2, 7, 12))
     noisy, level = torch.randn(2, 3, 8, 5), torch.rand(2, 3)
@@ -125,7 +124,7 @@ def test_draws_know_nothing_of_each_other(denoiser: UnetDenoiser) -> None:
         torch.testing.assert_close(together[:, draw : draw + 1], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_each_observation_and_level_matters_to_its_own_draws(denoiser: UnetDenoiser) -> None:
+def test_each_observation_and_level_affects_its_draws_only(denoiser: UnetDenoiser) -> None:
     conditioning, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
     usual = denoiser(noisy, level, denoiser.precompute(conditioning))
     other_memory, other_level = conditioning.clone(), level.clone()
@@ -145,7 +144,7 @@ def test_each_observation_and_level_matters_to_its_own_draws(denoiser: UnetDenoi
     assert moved.flatten()[:-1].max() < 1e-6
 
 
-def test_tokens_that_are_not_there_do_not_count(denoiser: UnetDenoiser) -> None:
+def test_absent_tokens_have_no_effect(denoiser: UnetDenoiser) -> None:
     conditioning, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
     present = torch.tensor([True, False, True, True, False, True, True]).expand(2, 7)
     found = denoiser(noisy, level, denoiser.precompute(conditioning), present)
@@ -161,7 +160,7 @@ def test_tokens_that_are_not_there_do_not_count(denoiser: UnetDenoiser) -> None:
     )
 
 
-def test_a_memory_of_one_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
+def test_a_single_conditioning_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
     conditioning = torch.randn(3, 1, 12)
     value = denoiser.conditioning_kv(conditioning)[:, 0, 24:]
     torch.testing.assert_close(denoiser.pool(denoiser.precompute(conditioning)), value)
@@ -176,7 +175,7 @@ def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
-def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoiser) -> None:
+def test_the_unet_learns_chunks_that_depend_on_the_observation(denoiser: UnetDenoiser) -> None:
     generator = torch.Generator().manual_seed(0)
     conditioning = torch.randn(8, 4, 12, generator=generator)
     clean = conditioning[:, 1, :5, None].mT.expand(8, 8, 5)[:, None]
@@ -209,17 +208,17 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
         ({"level_dim": 7}, "level_dim is 7; allowed: even numbers from 4."),
     ],
 )
-def test_sizes_that_do_not_divide_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_sizes_are_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(SMALL, **wrong)
 
 
-def test_a_chunk_that_does_not_divide_is_refused() -> None:
+def test_a_chunk_of_unsuitable_length_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"chunk is 10; allowed for 3 levels: multiples of 4\."):
         UnetDenoiser(SMALL, action_dim=5, chunk=10, conditioning_dim=12)
 
 
-def test_it_computes_in_bfloat16(denoiser: UnetDenoiser) -> None:
+def test_the_unet_computes_in_bfloat16(denoiser: UnetDenoiser) -> None:
     noisy, level, conditioning = (
         torch.randn(2, 3, 8, 5),
         torch.rand(2, 3),

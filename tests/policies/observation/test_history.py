@@ -51,12 +51,12 @@ def same(one: Tensor, other: Tensor) -> bool:
         ((0.1, 0.1), r"ages_s is \[0.1, 0.1\]"),
     ],
 )
-def test_ages_that_mean_nothing_are_refused(ages: tuple[float, ...], message: str) -> None:
+def test_invalid_ages_are_rejected(ages: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ObservationHistory(ages)
 
 
-def test_ages_are_steps() -> None:
+def test_ages_are_converted_to_steps() -> None:
     assert ObservationHistory((0.1, 0.96)).steps(50.0) == (48, 5)
     with pytest.raises(
         ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"
@@ -73,11 +73,11 @@ def seen(*times: float, history: ObservationHistory) -> dict[str, np.ndarray]:
     for time in times:
         value = np.array([time * 10], np.float32)
         found = past.before({"time": np.asarray(time), "value": value})
-        value[:] = np.nan  # Whoever gave it may use its memory again.
+        value[:] = np.nan  # The caller may reuse its memory.
     return found
 
 
-def test_what_was_not_seen_is_absent() -> None:
+def test_missing_observations_are_absent() -> None:
     history = ObservationHistory((0.2, 0.1), tolerance_s=0.03)
     first = seen(1.0, history=history)
     assert first["past_mask"].tolist() == [False, False]
@@ -91,18 +91,18 @@ def test_what_was_not_seen_is_absent() -> None:
     assert third["past_mask"].all()
 
 
-def test_times_between_the_asked_ones_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_times_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert seen(1.0, 1.1, history=ObservationHistory((0.2,)))["past_mask"].tolist() == [False]
-        assert not caplog.records, "an episode that is too young is no mistake"
+        assert not caplog.records, "the beginning of an episode is not reported"
         for times in ((1.0, 1.3), (1.0, 1.3, 1.6, 1.9)):
             caplog.clear()
             assert not seen(*times, history=ObservationHistory((0.2,)))["past_mask"].any()
             assert len(caplog.records) == 1
-            assert "reads observations of [0.2] s ago, but has none of 1.100 s" in caplog.text
+            assert "reads observations of [0.2] s ago, but lacks that of 1.100 s" in caplog.text
 
 
-def test_observations_have_an_order() -> None:
+def test_times_that_do_not_rise_are_rejected() -> None:
     with pytest.raises(
         ValueError,
         match=r"An observation of 1.0 s follows one of 2.0 s.*new session for each episode",
@@ -111,7 +111,7 @@ def test_observations_have_an_order() -> None:
 
 
 @pytest.mark.parametrize("images", [False, True])
-def test_a_session_sees_what_windows_give(
+def test_sessions_and_windows_have_the_same_history(
     demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations, images: bool
 ) -> None:
     """The same keys with the same values, from the absent start of an episode on."""
@@ -141,7 +141,7 @@ def test_a_session_sees_what_windows_give(
             assert value.dtype == expected[key].dtype
 
 
-def test_sessions_remember_and_forget(
+def test_sessions_store_observations_of_their_episode_only(
     demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations
 ) -> None:
     """The second plan of an episode differs from the plan of one that begins there."""
@@ -157,7 +157,7 @@ def test_sessions_remember_and_forget(
 @pytest.mark.parametrize(
     ("images", "depth"), [(False, "colours"), (True, "colours"), (True, "normals")]
 )
-def test_an_absent_past_is_as_none(
+def test_an_absent_past_has_no_effect(
     windows: Windows, of_demonstrations: OfDemonstrations, images: bool, depth: str
 ) -> None:
     """An encoder with an absent history equals the encoder without a history."""
@@ -192,7 +192,7 @@ def test_an_absent_past_is_as_none(
     )
 
 
-def test_the_past_matters_where_and_when_it_was(
+def test_the_past_depends_on_its_positions_and_times(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2, 4)
@@ -204,18 +204,20 @@ def test_the_past_matters_where_and_when_it_was(
             key
         )
     later = {key: batch[key] + 3.0 for key in ("time", "past/time")}
-    assert same(policy.observation_encoder(batch | later).tokens, here), "only how long ago counts"
+    assert same(policy.observation_encoder(batch | later).tokens, here), (
+        "only differences of times have an effect"
+    )
     half = batch | {"past_mask": torch.tensor([[False, True], [True, True]])}
     changed = half | {"past/joints/position": half["past/joints/position"].clone()}
     changed["past/joints/position"][0, 0] = 2.0
     one, other = policy.observation_encoder(half), policy.observation_encoder(changed)
     assert one.present is not None
     assert torch.equal(one.tokens[one.present], other.tokens[one.present]), (
-        "an absent moment tells nothing"
+        "an absent moment has no effect"
     )
 
 
-def test_images_of_an_absent_camera_are_absent_then_too(
+def test_past_images_of_an_absent_camera_are_absent(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = (
@@ -231,7 +233,7 @@ def test_images_of_an_absent_camera_are_absent_then_too(
     assert torch.equal(one.tokens[one.present], other.tokens[one.present])
 
 
-def test_training_hides_the_past_of_some(
+def test_training_hides_the_past_of_some_examples(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy = of_demonstrations(
@@ -244,12 +246,12 @@ def test_training_hides_the_past_of_some(
     present = policy.observation_encoder(batch).present
     assert present is not None
     hidden = (~present).sum(dim=1)
-    assert sorted(set(hidden.tolist())) == [0, 4], "all of an example's past, or nothing"
+    assert sorted(set(hidden.tolist())) == [0, 4], "the whole past of an example or no past"
     policy.loss(batch).backward()
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
-def test_the_past_is_asked_for_by_name(
+def test_the_keys_of_the_past_are_declared(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2)

@@ -90,7 +90,7 @@ def batch(observe: Observe) -> dict[str, Tensor]:
     return stacked | {f"rgb/{name}": each for name, each in zip(NAMES, images, strict=True)}
 
 
-def test_colours_and_joints_are_all_that_they_read(
+def test_only_colours_and_joints_are_read(
     make: Make, settings: Settings, batch: Mapping[str, Tensor]
 ) -> None:
     encoder = make(settings)
@@ -120,7 +120,7 @@ def test_one_token_for_each_cell_and_one_for_the_joints(
 
 @pytest.mark.parametrize("kind", ["map", "plain"])
 @pytest.mark.parametrize("absent", NAMES)
-def test_an_absent_camera_is_as_one_that_never_was(
+def test_tokens_with_an_absent_camera_equal_those_without_it(
     make: Make, kind: str, absent: str, batch: dict[str, Tensor]
 ) -> None:
     others = tuple(name for name in NAMES if name != absent)
@@ -160,7 +160,7 @@ def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]
     assert torch.equal(found[1, 12:], usual[1, 12:])
 
 
-def test_cameras_share_a_network_only_where_asked(make: Make) -> None:
+def test_cameras_share_a_network_only_if_configured(make: Make) -> None:
     shared = make(FEATURE_MAP)
     own = make(replace(FEATURE_MAP, shared=False))
     assert isinstance(shared, FeatureMapEncoder)
@@ -181,7 +181,7 @@ def test_every_parameter_learns(
         assert parameter.grad.isfinite().all(), name
         unseen = name.startswith("locate") and name.endswith(
             "bias"
-        )  # A softmax does not see what is added to all cells.
+        )  # A constant that is added to all cells has no effect on a softmax.
         assert parameter.grad.abs().max() > 0 or unseen, name
 
 
@@ -233,7 +233,7 @@ def test_positions_are_the_published_ones() -> None:
         sequence_positions(2, 5)
 
 
-def test_what_does_not_fit_is_refused(
+def test_invalid_settings_and_contracts_are_rejected(
     make: Make, settings: Settings, contract: Contract, batch: dict[str, Tensor]
 ) -> None:
     with pytest.raises(ValueError, match="no camera 'overhaed'. Did you mean 'overhead'"):
@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_refused(
         replace(PLAIN, dim=30)
 
 
-def test_a_checkpoint_outlives_the_weights_it_started_from(
+def test_a_checkpoint_is_independent_of_its_initial_weights(
     tmp_path: Path, contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
     file = tmp_path / "model.safetensors"
@@ -283,7 +283,7 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
         build_policy(model, contract, statistics)
 
 
-def test_a_policy_over_images_asks_for_no_depth(
+def test_a_policy_over_images_needs_no_depth(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
     encoder = partial(FeatureMapEncoder, replace(FEATURE_MAP, cameras=("overhead",)))
@@ -302,7 +302,7 @@ def test_a_policy_over_images_asks_for_no_depth(
     assert policy.session(0).plan(seen).action.shape == (4, 14)
 
 
-def test_attention_cannot_be_followed_where_there_are_no_places(
+def test_attention_maps_need_positions(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
     encoder = partial(PlainVisionEncoder, replace(PLAIN, cameras=("overhead",)))

@@ -1,4 +1,4 @@
-"""What was asked for: from episodes to windows to tokens, by name or by the meaning of a text."""
+"""Instructions: from episodes to windows to tokens, by name or by a text encoder."""
 
 import shutil
 import sys
@@ -36,7 +36,7 @@ WIDTH = 12
 
 @pytest.fixture
 def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
-    """A window of each of two episodes, which ask for different things."""
+    """A window of each of two episodes with different instructions."""
     windows = Windows(demonstrations, chunk=8, cameras=("overhead", "wrist_left", "wrist_right"))
     return {key: torch.from_numpy(value) for key, value in windows.batch([0, 6]).items()}
 
@@ -47,8 +47,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declare_torchvision_operators()  # Before transformers imports torchvision.
     folder = tmp_path_factory.mktemp("clip")
     words = sorted({word for text in (*TEXTS, "the pen on the mug") for word in text.split()})
-    # The end comes last: to an end of number 2 transformers answers with the token of the highest
-    # number.
+    # The end token is the last one: with an end token of number 2 transformers returns the token
+    # of the highest number.
     vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *words, "<end>"])}
     end = vocabulary["<end>"]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -88,12 +88,12 @@ def by_text(folder: Path, width: int = WIDTH) -> tuple[str, ...]:
     )
 
 
-def told(text: str) -> dict[str, np.ndarray]:
+def instructed(text: str) -> dict[str, np.ndarray]:
     return observation_at(episode(0), 0) | {"instruction": instruction_array(text)}
 
 
 def test_a_text_is_the_same_number_everywhere() -> None:
-    """The first 63 bits of SHA-256, as `printf 'hand over the pen' | sha256sum` says."""
+    """The first 63 bits of SHA-256, as printed by `printf 'hand over the pen' | sha256sum`."""
     assert instruction_number("hand over the pen") == 0xD578C4EF121411A1 >> 1
     assert instruction_number("") == 0
     assert instruction_of({"instruction": instruction_array("schön sacht")}) == "schön sacht"
@@ -103,7 +103,7 @@ def test_a_text_is_the_same_number_everywhere() -> None:
             instruction_of({"instruction": wrong})
 
 
-def test_windows_say_what_their_episode_asks_for(
+def test_windows_contain_the_instruction_of_their_episode(
     demonstrations: EpisodeStore, measured: Statistics
 ) -> None:
     windows = Windows(demonstrations, chunk=4)
@@ -128,16 +128,16 @@ def test_the_conditioning_depends_on_the_instruction(
     assert (policy.observation_encoder.instruction.table.grad.abs().sum(dim=1) > 0).all()
 
 
-def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
+def test_an_empty_instruction_has_no_effect(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
-    asked, plain = of_demonstrations("+instruction=task"), of_demonstrations()
-    assert isinstance(asked.observation_encoder, ObservationEncoder)
+    with_instructions, plain = of_demonstrations("+instruction=task"), of_demonstrations()
+    assert isinstance(with_instructions.observation_encoder, ObservationEncoder)
     assert isinstance(plain.observation_encoder, ObservationEncoder)
-    weights = asked.observation_encoder.state_dict()
+    weights = with_instructions.observation_encoder.state_dict()
     del weights["instruction.table"]
     plain.observation_encoder.load_state_dict(weights)
-    found = asked.observation_encoder(
+    found = with_instructions.observation_encoder(
         batch | {NUMBER_KEY: torch.tensor([0, instruction_number(TEXTS[0])])}
     )
     assert found.present is not None
@@ -150,7 +150,7 @@ def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
     )
 
 
-def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
+def test_a_missing_instruction_is_rejected(of_demonstrations: OfDemonstrations) -> None:
     policy = of_demonstrations("+instruction=task")
     with pytest.raises(
         ValueError,
@@ -160,16 +160,16 @@ def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     with pytest.raises(
         ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
     ):
-        policy.session(0).plan(told("hand over the pan"))
-    one, other = (policy.session(0).plan(told(text)).action for text in TEXTS)
+        policy.session(0).plan(instructed("hand over the pan"))
+    one, other = (policy.session(0).plan(instructed(text)).action for text in TEXTS)
     assert not np.allclose(one, other, atol=1e-4)
     assert np.array_equal(
         WithInstruction(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action,
         other,
     )
     assert np.array_equal(
-        WithInstruction(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other
-    ), "its own goes first"
+        WithInstruction(policy, TEXTS[0]).session(0).plan(instructed(TEXTS[1])).action, other
+    ), "an instruction in the observation takes precedence"
     assert WithInstruction(policy, "").contract == policy.contract
     with pytest.raises(
         ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
@@ -183,7 +183,7 @@ def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     )
 
 
-def test_a_policy_that_knows_one_thing_needs_no_words() -> None:
+def test_a_policy_with_one_known_instruction_needs_none() -> None:
     embedding = TaskEmbedding(dim=8, known=["only this"])
     assert (
         embedding.number(None) == embedding.number("only this") == instruction_number("only this")
@@ -191,7 +191,7 @@ def test_a_policy_that_knows_one_thing_needs_no_words() -> None:
     assert embedding.number("") == 0
     with pytest.raises(
         ValueError,
-        match=r"has an instruction that this policy does not know. Known instructions: only this",
+        match=r"has an unknown instruction. Known instructions: only this",
     ):
         embedding(torch.tensor([0, 5]))
 
@@ -205,7 +205,7 @@ def test_names_may_be_given(
     )
     assert policy.observation_encoder.instruction is not None
     assert policy.observation_encoder.instruction.names == tuple(names)
-    assert policy.session(0).plan(told("stack the cups")).action.shape == (8, 14)
+    assert policy.session(0).plan(instructed("stack the cups")).action.shape == (8, 14)
     with pytest.raises(
         ValueError,
         match=r"no instruction among the names 'hand over the pen'. Did you mean '.* pan'",
@@ -229,14 +229,15 @@ def test_a_checkpoint_keeps_the_names(
     assert again.observation_encoder.instruction.names == tuple(sorted(TEXTS))
     for text in TEXTS:
         assert np.array_equal(
-            policy.session(1).plan(told(text)).action, again.session(1).plan(told(text)).action
+            policy.session(1).plan(instructed(text)).action,
+            again.session(1).plan(instructed(text)).action,
         )
 
 
-def test_a_text_means_what_its_encoder_says(
+def test_the_token_of_a_text_is_that_of_its_encoder(
     encoder: Path, of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
-    """It equals the encoder alone; only the projection is learned, and draws stay the same."""
+    """Features are the encoder's; only the projection is learned, and draws are unchanged."""
     policy = of_demonstrations(*by_text(encoder)).train()
     torch.manual_seed(3)
     expected_draw = torch.rand(1)
@@ -268,45 +269,45 @@ def test_a_text_means_what_its_encoder_says(
     )
 
 
-def test_new_words_can_be_tried(encoder: Path, of_demonstrations: OfDemonstrations) -> None:
+def test_new_instructions_are_encoded(encoder: Path, of_demonstrations: OfDemonstrations) -> None:
     policy = of_demonstrations(*by_text(encoder))
-    known = policy.session(0).plan(told(TEXTS[0])).action
-    new = policy.session(0).plan(told("the pen on the mug")).action
+    known = policy.session(0).plan(instructed(TEXTS[0])).action
+    new = policy.session(0).plan(instructed("the pen on the mug")).action
     assert not np.allclose(new, known, atol=1e-5)
-    assert np.array_equal(policy.session(0).plan(told("the pen on the mug")).action, new)
-    assert np.array_equal(policy.session(0).plan(told(TEXTS[0])).action, known)
+    assert np.array_equal(policy.session(0).plan(instructed("the pen on the mug")).action, new)
+    assert np.array_equal(policy.session(0).plan(instructed(TEXTS[0])).action, known)
     assert policy.state_dict()["observation_encoder.instruction.features"].shape == (2, WIDTH)
 
 
-def test_a_checkpoint_acts_without_the_encoder(
+def test_a_checkpoint_plans_without_the_encoder(
     tmp_path: Path,
     encoder: Path,
     of_demonstrations: OfDemonstrations,
     configuration: Configuration,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On what it was trained on; for other words it says what is missing."""
+    """For its training texts; for others the error names the missing part."""
     folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
     policy = of_demonstrations(*by_text(folder))
-    expected = policy.session(1).plan(told(TEXTS[0])).action
+    expected = policy.session(1).plan(instructed(TEXTS[0])).action
     save_policy(tmp_path / "c", policy, configuration(*by_text(folder)), {})
     shutil.rmtree(folder)
     again = load_policy(tmp_path / "c")
-    assert np.array_equal(again.session(1).plan(told(TEXTS[0])).action, expected)
+    assert np.array_equal(again.session(1).plan(instructed(TEXTS[0])).action, expected)
     with pytest.raises(
         ValueError,
         match=r"no instruction 'sing'. .*New ones cannot be encoded: There is no folder .*encoder",
     ):
-        again.session(1).plan(told("sing"))
+        again.session(1).plan(instructed("sing"))
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(
         ValueError,
         match=r"needs transformers, which is not installed. Run: pip install .stringline\[text\]",
     ):
-        again.session(1).plan(told("sing"))
+        again.session(1).plan(instructed("sing"))
 
 
-def test_an_encoder_that_does_not_fit_is_refused(tmp_path: Path, encoder: Path) -> None:
+def test_an_unsuitable_encoder_is_rejected(tmp_path: Path, encoder: Path) -> None:
     numbers = torch.tensor([instruction_number("go")])
     with pytest.raises(ValueError, match=r"has 12 features; the policy has width 512"):
         TextEmbedding(dim=8, known=["go"], model=str(encoder), width=512)(numbers)
@@ -314,9 +315,9 @@ def test_an_encoder_that_does_not_fit_is_refused(tmp_path: Path, encoder: Path) 
         TextEmbedding(dim=8, known=["go"], model=str(tmp_path), width=512)(numbers)
 
 
-def test_episodes_that_ask_for_nothing_have_no_token(tmp_path: Path) -> None:
+def test_episodes_without_an_instruction_have_no_token(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", 2, ("", "go"))
-    assert Statistics.of_store(store).instructions == ("go",)
+    assert Statistics.of_episodes(store.episodes()).instructions == ("go",)
     batch = Windows(store, chunk=4).batch([0, 6])
     tokens, present = TaskEmbedding(dim=8, known=["go"])(torch.from_numpy(batch[NUMBER_KEY]))
     assert tokens.shape == (2, 1, 8)

@@ -40,7 +40,7 @@ def of_rows(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> KeyStati
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_undoes_the_way_there(kind: NormaliserFactory, of_rows: KeyStatistics) -> None:
+def test_restore_undoes_normalise(kind: NormaliserFactory, of_rows: KeyStatistics) -> None:
     normaliser = kind(of_rows)
     values = 10 * torch.randn(50, 7, 3, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(
@@ -48,7 +48,7 @@ def test_the_way_back_undoes_the_way_there(kind: NormaliserFactory, of_rows: Key
     )
 
 
-def test_each_kind_has_its_range(
+def test_each_kind_has_the_stated_range(
     rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], of_rows: KeyStatistics
 ) -> None:
     values = torch.from_numpy(rows).float()
@@ -74,16 +74,16 @@ def test_each_kind_has_its_range(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_channel_that_never_changes_stays_small(
+def test_the_noise_of_a_constant_channel_is_not_amplified(
     kind: NormaliserFactory, of_rows: KeyStatistics
 ) -> None:
-    """A constant is the middle of its floor, and its noise is not blown up."""
+    """A constant is the middle of its range, whose width is the floor."""
     normal = kind(of_rows).normalise(torch.tensor([[0.0, 0.7, 0.0], [0.0, 0.701, 0.0]]))[:, 1]
     assert normal[0].abs() < 1e-4
     assert normal[1] == pytest.approx(0.001 / 0.025, rel=1e-2)
 
 
-def test_clipping_cuts_off_what_lies_beyond(of_rows: KeyStatistics) -> None:
+def test_clipping_limits_values_to_the_range(of_rows: KeyStatistics) -> None:
     clipped, free = QuantileNormaliser(of_rows, clip=True), QuantileNormaliser(of_rows)
     outlier = torch.tensor([3.0, 0.7, 40.0])
     assert clipped.normalise(outlier)[2] == 1
@@ -126,7 +126,7 @@ def test_a_checkpoint_keeps_its_normalisation(
     assert loaded.scheduler.config["clip_sample_range"] == policy.action_range.reach
 
 
-def test_what_a_checkpoint_without_a_choice_was_trained_with_is_used() -> None:
+def test_a_checkpoint_without_a_choice_uses_its_former_default() -> None:
     policy = load_policy("hand_over_banana")
     assert type(policy.action_range) is MinMaxNormaliser
     np.testing.assert_array_less(policy.statistics["action"].min, policy.action_range.high.numpy())

@@ -33,7 +33,7 @@ def in_double(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("encoder", ["cayley", "circulant", "rope_mixed", "none"])
 @pytest.mark.parametrize("values", ["true", "false"])
-def test_a_common_translation_changes_nothing(
+def test_a_common_translation_has_no_effect(
     make_policy: MakePolicy, make_batch: MakeBatch, encoder: str, values: str
 ) -> None:
     blocks = (
@@ -50,7 +50,7 @@ def test_a_common_translation_changes_nothing(
     assert (here - there).abs().max() < 1e-9 * here.abs().max()
 
 
-def test_a_translation_of_one_thing_does_change_it(
+def test_a_translation_of_one_part_has_an_effect(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_policy(), make_batch(2)
@@ -62,7 +62,7 @@ def test_a_translation_of_one_thing_does_change_it(
     ).abs().max() > 1e-3
 
 
-def test_without_places_a_moved_gripper_is_not_seen(
+def test_without_places_a_moved_gripper_has_no_effect(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     policy, batch = make_policy("+encoder=none"), make_batch(2)
@@ -73,9 +73,7 @@ def test_without_places_a_moved_gripper_is_not_seen(
     )
 
 
-def test_only_the_chosen_cameras_are_looked_through(
-    make_policy: MakePolicy, make_batch: MakeBatch
-) -> None:
+def test_only_the_chosen_cameras_are_read(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
     policy, batch = make_policy("policy.observation_encoder.cameras=[overhead]"), make_batch(2)
     kept = {key: batch[key] for key in policy.observation_encoder.keys}
     assert not any("wrist" in key or "table" in key for key in kept)
@@ -83,6 +81,6 @@ def test_only_the_chosen_cameras_are_looked_through(
     assert [camera.name for camera in policy.contract.cameras] == ["overhead"]
 
 
-def test_an_unknown_camera_is_named_with_the_nearest(make_policy: MakePolicy) -> None:
+def test_an_unknown_camera_is_reported_with_the_nearest(make_policy: MakePolicy) -> None:
     with pytest.raises(ValueError, match=r"no camera 'overhaed'. Did you mean 'overhead'"):
         make_policy("policy.observation_encoder.cameras=[overhaed]")

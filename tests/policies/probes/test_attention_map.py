@@ -1,4 +1,4 @@
-"""The map of attention shows the network's own weights at the patches' own places."""
+"""The map of attention contains the weights of the network at the places of the patches."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ MakeBatch = Callable[[int], dict[str, Tensor]]
 @pytest.mark.parametrize(
     "overrides", [(), ("+coordinates=grid",), ("+depth=normals",), ("+encoder=none",)]
 )
-def test_it_shows_patches_where_they_are_with_shares_of_attention(
+def test_the_map_contains_patches_with_places_and_shares_of_attention(
     make_policy: MakePolicy, make_batch: MakeBatch, overrides: tuple[str, ...]
 ) -> None:
     policy = make_policy(*overrides).eval()
@@ -39,10 +39,8 @@ def test_it_shows_patches_where_they_are_with_shares_of_attention(
     assert ((found.weights.sum(axis=1) > 0.1) & (found.weights.sum(axis=1) < 1)).all()
 
 
-def test_who_asks_for_nothing_looks_everywhere_alike(
-    make_policy: MakePolicy, make_batch: MakeBatch
-) -> None:
-    """Its queries and keys are zero."""
+def test_zero_queries_attend_uniformly(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+    """Queries and keys are zero."""
     policy = make_policy("+encoder=none").eval()
     assert isinstance(policy.observation_encoder, ObservationEncoder)
     for name, parameter in policy.observation_encoder.blocks.named_parameters():

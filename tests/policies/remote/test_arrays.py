@@ -1,4 +1,4 @@
-"""What is packed comes back, and bytes of strangers are refused in words."""
+"""Packed data is restored, and invalid bytes are rejected with a message."""
 
 from contextlib import suppress
 
@@ -24,7 +24,7 @@ NUMBERS = arrays.arrays(
         max_size=4,
     )
 )
-def test_everything_comes_back(value: dict[str, object]) -> None:
+def test_packed_data_is_restored(value: dict[str, object]) -> None:
     found = unpack(pack(value))
     assert found.keys() == value.keys()
     for key, expected in value.items():
@@ -35,7 +35,7 @@ def test_everything_comes_back(value: dict[str, object]) -> None:
             assert found[key] == expected
 
 
-def test_slices_and_scalars_come_back() -> None:
+def test_slices_and_scalars_are_restored() -> None:
     image = np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2]
     found = unpack(pack([image, np.float32(0.1), {"deep": [np.arange(3)]}]))
     np.testing.assert_array_equal(found[0], image)
@@ -43,7 +43,7 @@ def test_slices_and_scalars_come_back() -> None:
     np.testing.assert_array_equal(found[2]["deep"][0], np.arange(3))
 
 
-def test_the_layout_is_openpis() -> None:
+def test_the_layout_is_that_of_openpi() -> None:
     layout = {b"__ndarray__": True, b"data": b"\x01\x00\x02\x00", b"dtype": "<u2", b"shape": [2]}
     assert pack(np.array([1, 2], "<u2")) == msgpack.packb(layout)
     scalar = {b"__npgeneric__": True, b"data": 0.5, b"dtype": "<f4"}
@@ -67,13 +67,15 @@ def test_the_layout_is_openpis() -> None:
         ({b"dtype": "<f4"}, "cannot be unpacked"),
     ],
 )
-def test_a_false_claim_about_an_array_is_refused(claim: dict[bytes, object], words: str) -> None:
+def test_a_wrong_description_of_an_array_is_rejected(
+    claim: dict[bytes, object], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         unpack(msgpack.packb({b"__ndarray__": True} | claim))
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_strangers_are_data_or_refused(data: bytes) -> None:
+def test_random_bytes_are_plain_data_or_rejected(data: bytes) -> None:
     with suppress(ValueError):
         unpack(data)
 
@@ -81,6 +83,6 @@ def test_bytes_of_strangers_are_data_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "value", [object(), {1, 2}, np.array([object()]), np.zeros(2, complex), 2**80]
 )
-def test_what_is_no_data_is_not_sent(value: object) -> None:
+def test_other_objects_are_not_packed(value: object) -> None:
     with pytest.raises(ValueError, match=r"cannot be packed|not allowed"):
         pack(value)

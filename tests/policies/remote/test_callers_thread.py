@@ -1,4 +1,4 @@
-"""Work is done in the offering thread, and waiting calls get an error at its end."""
+"""Calls are executed in the thread of `work`, and waiting calls get an error at its end."""
 
 from concurrent.futures import Future
 from threading import get_ident
@@ -12,7 +12,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_everything_submitted_is_done_here_in_order() -> None:
+def test_submitted_calls_are_executed_here_in_order() -> None:
     worker, done = CallersThread(), []
     futures = [
         worker.submit(lambda place=place: done.append(place) or get_ident()) for place in range(3)
@@ -23,7 +23,7 @@ def test_everything_submitted_is_done_here_in_order() -> None:
     assert [future.result(0) for future in futures] == [get_ident()] * 3
 
 
-def test_an_error_reaches_who_asked_and_work_goes_on() -> None:
+def test_an_error_reaches_its_caller_and_the_work_continues() -> None:
     worker = CallersThread()
     bad, good = worker.submit(lambda: 1 // 0), worker.submit(lambda: 1)
     worker.shutdown()
@@ -32,7 +32,7 @@ def test_an_error_reaches_who_asked_and_work_goes_on() -> None:
     assert good.result(0) == 1
 
 
-def test_an_interruption_goes_on_and_all_who_wait_are_told_but_those_who_gave_up() -> None:
+def test_an_interrupt_is_raised_and_waiting_calls_fail_unless_cancelled() -> None:
     worker = CallersThread()
     futures: list[Future[None]] = [worker.submit(interrupt) for _ in range(3)]
     assert futures[1].cancel()

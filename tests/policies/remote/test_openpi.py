@@ -88,7 +88,7 @@ def observation(now: float = 2.0) -> dict[str, Array]:
     return seen
 
 
-def test_it_is_asked_in_its_words_and_its_answer_comes_in_ours(
+def test_requests_and_answers_are_converted(
     openpi: Callable[[Answer], str],
 ) -> None:
     questions: list[dict[str, Any]] = []
@@ -142,7 +142,7 @@ def test_grippers_are_converted_both_ways(openpi: Callable[[Answer], str]) -> No
         ({"action": np.zeros((50, 14))}, "actions NoneType"),
     ],
 )
-def test_what_it_cannot_answer_is_said(
+def test_errors_of_the_server_are_reported(
     openpi: Callable[[Answer], str], reply: dict[str, Any] | str, words: str
 ) -> None:
     session = policy(openpi(lambda _: reply)).session(0)
@@ -151,7 +151,7 @@ def test_what_it_cannot_answer_is_said(
     session.close()
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="There is no state_gripper 'openning'"):
         policy("ws://127.0.0.1:9", state_gripper="openning")
     with pytest.raises(ValueError, match="Did you mean 'cam_high'"):

@@ -33,7 +33,7 @@ GOOD: dict[str, Any] = {
         ({"method": "bored"}, "There is no method of calibration 'bored'. Did you mean 'board'"),
         (
             {"cameras": []},
-            "No camera is to be calibrated: calibration.cameras. iiwa14 has overhead, wrist",
+            "calibration.cameras is empty. iiwa14 has overhead, wrist",
         ),
         ({"cameras": ["wrists"]}, "There is no camera 'wrists'. Did you mean 'wrist'"),
         ({"held_by": "left"}, "There is no arm 'left'"),
@@ -47,7 +47,7 @@ GOOD: dict[str, Any] = {
             {"poses": [[0.0] * 7 + [float("nan")]]},
             "The poses contain a value that is not a finite number",
         ),
-        ({"poses": []}, "There are no poses: calibration.poses"),
+        ({"poses": []}, "The list of poses is empty: calibration.poses"),
         ({"speed": 0}, "calibration.speed is 0.0; allowed: above 0"),
         (
             {"method": "clouds"},
@@ -56,9 +56,7 @@ GOOD: dict[str, Any] = {
         ({"poses_file": "/nowhere.yaml"}, "The file of poses /nowhere.yaml cannot be read"),
     ],
 )
-def test_settings_from_which_nothing_could_be_learnt_are_refused(
-    change: dict[str, Any], message: str
-) -> None:
+def test_settings_that_determine_no_pose_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CalibrationSettings.of(GOOD | change, IIWA14)
 
@@ -75,7 +73,7 @@ def test_poses_that_were_visited_can_be_visited_again(tmp_path: Path) -> None:
             read_poses(file)
 
 
-def test_poses_are_looked_at_before_anything_moves() -> None:
+def test_poses_are_checked_before_anything_moves() -> None:
     limits = SafetyLimits.of(IIWA14, table_clearance=0.01)
     assert check_reachable(np.stack([IIWA14.home] * 2), IIWA14, limits) == "2, in reach"
     low, twisted = IIWA14.home.copy(), IIWA14.home.copy()
@@ -103,5 +101,5 @@ def test_poses_are_looked_at_before_anything_moves() -> None:
     ):
         check_first_motion(forwards, backwards, IIWA14, limits, near=True)
     check_first_motion(IIWA14.home + 0.4, IIWA14.home, IIWA14, limits, near=True)
-    low[1] = 1.0  # Where the arms are, they are.
+    low[1] = 1.0  # The start of the arms may be outside of the limits.
     check_first_motion(low, IIWA14.home, IIWA14, limits, near=False)

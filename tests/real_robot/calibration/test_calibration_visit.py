@@ -98,7 +98,7 @@ def test_poses_are_visited_smoothly_with_still_grippers_and_images_are_taken_at_
     assert max(jumps) < 1e-6
 
 
-def test_a_pose_that_is_not_reached_is_said_and_left() -> None:
+def test_an_unreached_pose_is_reported_and_skipped() -> None:
     arms = Arms(patience_s=1.0)
     arms.stuck = True
     arms.until_done()
@@ -108,7 +108,7 @@ def test_a_pose_that_is_not_reached_is_said_and_left() -> None:
     assert arms.visit.reached == 0
 
 
-def test_a_camera_that_stands_still_is_waited_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_camera_is_awaited_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = Arms(patience_s=1.0)
     frozen = arms.visit.plan
     monkeypatch.setattr(
@@ -122,13 +122,13 @@ def test_a_camera_that_stands_still_is_waited_for_and_said(monkeypatch: pytest.M
     )
 
 
-def test_after_a_hold_it_goes_on_from_where_the_arms_are() -> None:
+def test_after_a_hold_it_continues_from_the_measured_joints() -> None:
     arms = Arms(looks=1)
     while not arms.taken:
         arms.ask()
     for _ in range(5):
         arms.ask()
-    arms.q = arms.q + 0.05  # Somebody moved them in the hold.
+    arms.q = arms.q + 0.05  # A person moved them during the hold.
     arms.ways.clear()
     assert arms.visit.again() is arms.visit
     arms.ask()
@@ -165,7 +165,7 @@ def emulated() -> Iterator[tuple[Emulator, DeviceProcess]]:
 
 
 class Looking:
-    """What an emulated camera saw last, by the clock."""
+    """The last image of an emulated camera, by the clock."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -177,7 +177,7 @@ class Looking:
             return receive(camera)[1]
 
 
-def test_by_hand_images_are_taken_when_somebody_says_so(
+def test_by_hand_images_are_taken_at_a_key(
     emulated: tuple[Emulator, DeviceProcess],
 ) -> None:
     emulator, device = emulated

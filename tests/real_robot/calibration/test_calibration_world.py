@@ -26,7 +26,7 @@ from stringline.real_robot.cameras.camera import Identity
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.captured_datagrams import captured_in
+from stringline.real_robot.emulators.program.capture_file import captured_in
 from stringline.sim.rendering.rendering import intrinsics
 
 WITHIN_MM, WITHIN_DEG = 2.0, 0.2
@@ -89,7 +89,7 @@ def captured(cell: SimulatedCell, chosen: CalibrationSettings, folder: Path) -> 
 
 
 def assert_found(outcome: Outcome, truth: Matrix, drawn: Matrix) -> CalibratedCamera:
-    """Holds a result against the truth, which is none if the truth is the drawing."""
+    """Compares a result with the truth, which must differ from the nominal pose."""
     assert not outcome.summary.problem
     assert outcome.camera is not None
     assert size_of(inverse(drawn) @ truth)[0] > 5 * WITHIN_MM
@@ -149,7 +149,7 @@ def test_a_knocked_camera_is_found_by_the_cloud_of_another(
     assert camera.residual_mm < 1.5
 
 
-def test_a_table_with_nothing_on_it_does_not_say_where_along_it_a_camera_is() -> None:
+def test_an_empty_table_does_not_determine_the_pose_of_a_camera() -> None:
     px = 48
     camera, K = Camera("overhead", px, px, "simulated"), intrinsics(px, px, 42.0).astype(np.float64)
     mean, seen = DepthMean(camera, K), DepthMean(camera, K)
@@ -176,7 +176,7 @@ def test_a_table_with_nothing_on_it_does_not_say_where_along_it_a_camera_is() ->
         ),
     ):
         solve_clouds(alone, np.eye(4))
-    with pytest.raises(ValueError, match="at no pose. there are no poses"):
+    with pytest.raises(ValueError, match="at no pose. no pose was reached"):
         solve_clouds([], np.eye(4))
 
 
@@ -195,7 +195,7 @@ def test_images_without_a_board_are_refused(on_table: SimulatedCell, tmp_path: P
     assert not any(image.used for image in captures.images)
 
 
-def test_the_command_writes_a_file_that_says_where_the_camera_is(
+def test_the_command_writes_a_file_with_the_pose_of_the_camera(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], on_table: SimulatedCell
 ) -> None:
     file = tmp_path / "calibration.yaml"
@@ -227,9 +227,7 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
         Command.of(version, one.data) for one in captured_in((tmp_path / "arm.bin").read_bytes())
     ]
     assert np.ptp([command.position for command in commands], axis=0).max() > 0.5
-    assert not any(
-        command.outputs for command in commands
-    )  # What a gripper holds it goes on holding.
+    assert not any(command.outputs for command in commands)  # A gripper keeps holding its object.
     found = Calibration.read(file, IIWA14)
     assert set(found.cameras) == {"overhead", "wrist"}
     on_table.begin(0, {})
@@ -256,12 +254,12 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
         ),
     ],
 )
-def test_what_cannot_be_calibrated_is_refused(overrides: tuple[str, ...], message: str) -> None:
+def test_impossible_calibrations_are_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         session(settings(*overrides))
 
 
-def test_nothing_moves_before_file_cameras_and_poses_are_sound(tmp_path: Path) -> None:
+def test_nothing_moves_before_file_cameras_and_poses_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text("cameras: 3")
     under = IIWA14.home.copy()
@@ -277,7 +275,7 @@ def test_nothing_moves_before_file_cameras_and_poses_are_sound(tmp_path: Path) -
         session(chosen).run()
     for message in (
         "file of the result: The calibration file",
-        "cameras to look through: ",
+        "cameras of the calibration: ",
         "poses: pose 1: an arm would be",
     ):
         assert message in str(refused.value)

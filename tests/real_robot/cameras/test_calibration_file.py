@@ -41,17 +41,17 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read_back(file: Path) -> None:
+def test_a_written_file_reads_back_equal(file: Path) -> None:
     found = Calibration.read(file, IIWA14).cameras["wrist"]
     np.testing.assert_array_equal(found.T_parent_camera, T)
     plain = {key: value for key, value in vars(found).items() if key != "T_parent_camera"}
     assert plain == {key: value for key, value in vars(WRIST).items() if key != "T_parent_camera"}
     assert [path.name for path in file.parent.iterdir()] == [
         "calibration.yaml"
-    ]  # Nothing half-written stays.
+    ]  # No incomplete file remains.
 
 
-def test_cameras_that_are_measured_now_take_the_place_of_what_was_known(file: Path) -> None:
+def test_newly_measured_cameras_replace_known_ones(file: Path) -> None:
     overhead = replace(WRIST, serial="77", parent="world")
     both = merged(Calibration.read(file, IIWA14), {"overhead": overhead})
     both.write(file, IIWA14)
@@ -73,7 +73,7 @@ def test_cameras_that_are_measured_now_take_the_place_of_what_was_known(file: Pa
         ({"cameras": {"wrist": 3}}, "must have `cameras:` with an entry per camera"),
     ],
 )
-def test_a_file_of_another_robot_or_time_is_refused(
+def test_a_file_of_another_robot_or_version_is_refused(
     file: Path, change: dict[str, Any], message: str
 ) -> None:
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
@@ -222,7 +222,7 @@ def test_a_calibration_moves_its_cameras_and_no_others(tmp_path: Path) -> None:
         ("[0, 0, 1, 0.9]", "[0, 0, -1, 0.9]", "T_parent_camera is not rigid"),
     ],
 )
-def test_a_calibration_that_is_none_is_refused(
+def test_an_invalid_calibration_is_refused(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     file = tmp_path / "calibration.yaml"

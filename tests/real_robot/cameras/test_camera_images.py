@@ -35,19 +35,19 @@ def test_an_image_that_waited_keeps_its_age() -> None:
     clock = DeviceClock(latency_s=0.01)
     prompt = [clock.captured(5.0 + k / 30, 100.0 + k / 30 + 0.002 * (k % 3)) for k in range(30)]
     assert np.allclose(prompt, 100.0 - 0.01 + np.arange(30) / 30, atol=1e-9)
-    # Ten seconds of standing still, then a backlog that arrives at once: it is as old as it is.
+    # A pause of ten seconds, then a backlog that arrives at once and keeps its ages.
     backlog = [clock.captured(6.0 + k / 30, 111.0) for k in range(30)]
     assert np.allclose(backlog, 101.0 - 0.01 + np.arange(30) / 30, atol=1e-9)
 
 
-def test_a_clock_set_back_starts_again_and_one_set_forward_makes_no_future_image() -> None:
+def test_a_clock_set_back_restarts_the_mapping_and_one_set_forward_gives_no_future_image() -> None:
     clock = DeviceClock()
     clock.captured(5000.0, 100.0)
     assert clock.captured(1400.0, 100.1) == pytest.approx(100.1)
     assert clock.captured(9000.0, 100.2) == pytest.approx(100.2)
 
 
-def test_scaling_keeps_what_a_pixel_sees_where_it_is() -> None:
+def test_scaling_keeps_the_direction_of_a_pixel() -> None:
     settings = CameraSettings(
         "overhead", CameraDriver.REALSENSE, height=48, width=64, depth=True, shown=(24, 24)
     )
@@ -70,7 +70,7 @@ def test_scaling_keeps_what_a_pixel_sees_where_it_is() -> None:
     assert np.allclose(before, after, atol=1e-6)
 
 
-def test_a_vertical_field_of_view_is_cropped_to() -> None:
+def test_images_are_cropped_to_a_vertical_field_of_view() -> None:
     lens = (500.0, 500.0, 320.0, 240.0)
     settings = CameraSettings(
         "overhead", CameraDriver.V4L2, source="x", intrinsics=lens, fovy_deg=30, shown=(64, 64)
@@ -81,7 +81,7 @@ def test_a_vertical_field_of_view_is_cropped_to() -> None:
     assert shown.intrinsics[:2, 2].tolist() == pytest.approx([32, 32])
 
 
-def test_colours_are_averaged_over_areas_and_an_image_of_the_right_size_is_left_alone() -> None:
+def test_colours_are_averaged_over_areas_and_an_image_of_the_right_size_is_unchanged() -> None:
     stripes = np.zeros((32, 32, 3), np.uint8)
     stripes[::2] = 200
     settings = CameraSettings(
@@ -92,16 +92,14 @@ def test_colours_are_averaged_over_areas_and_an_image_of_the_right_size_is_left_
     assert np.array_equal(Fitting(same)(Frame(1, 0.0, stripes)).colour, stripes)
 
 
-def test_a_ring_gives_the_newest_whole_image_also_after_its_writer_died_in_the_middle_of_one() -> (
-    None
-):
+def test_a_ring_gives_the_newest_complete_image_also_after_its_writer_died() -> None:
     memory = ring_memory(RGBD)
     writer, reader = FrameRing(memory, RGBD), FrameRing(memory, RGBD)
     assert reader.newest() is None
     for number in range(1, 8):
         writer.put(frame(number))
     slots = Mailbox(memory, frame_layout(RGBD))._slots
-    slots["number"][8 % len(slots)] = 0  # What a writer does first: then it is killed.
+    slots["number"][8 % len(slots)] = 0  # The first step of a writer, which is killed then.
     slots["content"]["colour"][8 % len(slots)] = 99
     seen = reader.newest()
     assert seen is not None
@@ -109,13 +107,13 @@ def test_a_ring_gives_the_newest_whole_image_also_after_its_writer_died_in_the_m
     assert (seen.number, seen.captured) == (7, 0.7)
     assert (seen.colour == 7).all()
     assert (seen.depth == 70).all()
-    FrameRing(memory, RGBD).put(frame(8))  # Its successor.
+    FrameRing(memory, RGBD).put(frame(8))  # The next process.
     seen = reader.newest()
     assert seen is not None
     assert seen.number == 8
 
 
-def test_a_ring_refuses_images_that_are_not_as_configured() -> None:
+def test_a_ring_refuses_images_of_another_size() -> None:
     ring = FrameRing(ring_memory(RGBD), RGBD)
     with pytest.raises(
         ValueError, match=r"colour has shape \(4, 5, 3\); configured is \(4, 6, 3\)"
@@ -125,7 +123,7 @@ def test_a_ring_refuses_images_that_are_not_as_configured() -> None:
         ring.put(Frame(1, 0.0, np.zeros((4, 6, 3), np.uint8)))
 
 
-def test_cameras_that_have_shown_nothing_are_infinitely_old() -> None:
+def test_cameras_without_an_image_are_infinitely_old() -> None:
     life = CameraLiveness.of(("overhead", "table"))
     life.times[1] = 5.0
     life.add(1, Count.LOST, 3)
@@ -133,7 +131,7 @@ def test_cameras_that_have_shown_nothing_are_infinitely_old() -> None:
     assert (life.count(0, Count.LOST), life.count(1, Count.LOST)) == (0, 3)
 
 
-def test_a_camera_that_is_another_one_is_refused_with_all_that_differs() -> None:
+def test_another_camera_is_refused_with_all_differences() -> None:
     wanted = CameraSettings(
         "overhead", CameraDriver.REALSENSE, serial="111", height=480, width=640, hz=30
     )
@@ -187,12 +185,12 @@ def test_a_camera_that_is_another_one_is_refused_with_all_that_differs() -> None
         ),
     ],
 )
-def test_settings_that_cannot_be_are_refused(plain: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(plain: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CameraSettings.of("overhead", plain)
 
 
-def test_cameras_come_from_the_configuration_or_a_file_in_the_size_that_is_asked_for(
+def test_cameras_come_from_the_configuration_or_a_file_in_the_requested_size(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "cameras.yaml"
@@ -232,7 +230,7 @@ def test_cameras_come_from_the_configuration_or_a_file_in_the_size_that_is_asked
         ("- overhead", "must give each camera its settings"),
     ],
 )
-def test_a_file_of_cameras_that_is_none_is_refused(
+def test_an_invalid_file_of_cameras_is_refused(
     tmp_path: Path, text: str | None, message: str
 ) -> None:
     file = tmp_path / "cameras.yaml"

@@ -67,7 +67,7 @@ class World:
         seconds: float = 15.0,
         recorder: DeploymentRecorder | None = None,
     ) -> tuple[RealTimeEpisode, list[DeviceState]]:
-        """Lets the policy wave until the report says that it is enough; returns every cycle."""
+        """Runs the policy until the report ends it; returns every cycle."""
         states: dict[int, DeviceState] = {}
         enough = [False]
 
@@ -127,7 +127,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def steady(states: list[DeviceState]) -> bool:
-    """Says whether no target jumped."""
+    """Returns whether no target jumped."""
     steps = np.abs(np.diff([state.command for state in states], axis=0))
     ticks = np.diff([state.tick for state in states])
     return bool((steps <= np.outer(ticks, LIMITS.velocity * PERIOD) + 1e-9).all())
@@ -142,7 +142,7 @@ def test_images_come_with_their_times_and_processes_are_light(world: World) -> N
     assert (now["depth/table"] == 1000).all()
     assert now["rgb/table"].shape == (SIZE, SIZE, 3)
     number, before = (int(frames["rgb/table"][0, 0] @ [1, 256, 65536]) for frames in (now, first))
-    assert number > before  # What a card bears.
+    assert number > before  # The number in the image.
     assert np.allclose(now["intrinsics/table"][:2, 2], SIZE / 2)
     assert 0.0 <= time.monotonic() - float(now["time/table"]) < 5.0
     for handle in world.cameras.handles:
@@ -222,7 +222,7 @@ def assert_recorded_throughout(
     assert ((times > blind[0].arms.time) & (times < blind[-1].arms.time)).sum() > 10
 
 
-def test_a_camera_that_stood_still_for_a_moment_is_waited_for(world: World) -> None:
+def test_the_arms_wait_for_a_camera_that_pauses(world: World) -> None:
     stopped: list[float] = []
     number = world.handle("overhead").pid
     assert number is not None
@@ -250,9 +250,7 @@ def test_a_camera_that_stood_still_for_a_moment_is_waited_for(world: World) -> N
     assert reasons == ["a camera delivers no new images (overhead)."]
 
 
-def test_a_recorder_that_stood_still_costs_no_cycle_and_no_step(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_suspended_recorder_costs_no_cycle_and_no_step(world: World, tmp_path: Path) -> None:
     with DeploymentRecorder(world.device, tmp_path, ABOUT, ALOHA, frame_hz=HZ) as recorder:
         number, stopped = recorder.pid, list[float]()
         assert number is not None
@@ -269,7 +267,7 @@ def test_a_recorder_that_stood_still_costs_no_cycle_and_no_step(
             os.kill(number, signal.SIGCONT)
         recorded = recorder.commit(None, {})
     meanwhile = [state for state in states if state.arms.time > states[-1].arms.time - 0.6]
-    assert np.ptp([state.command[0] for state in meanwhile]) > 0.05  # The arms went on.
+    assert np.ptp([state.command[0] for state in meanwhile]) > 0.05  # The arms moved on.
     assert steady(states)
     assert (recorded.lost, recorded.problem) == (0, "")
     times = EpisodeStore.open(tmp_path).episode(recorded.name).arrays["time"]

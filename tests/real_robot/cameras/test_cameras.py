@@ -16,7 +16,7 @@ from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.operator.checklist import Checklist
 
 
-def test_a_camera_is_tried_again_so_often_and_no_more(
+def test_the_number_of_restarts_of_a_camera_is_limited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = CameraSettings("table", CameraDriver.FILE, source=str(tmp_path / "none.mkv"))

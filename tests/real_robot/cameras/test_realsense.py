@@ -49,7 +49,7 @@ def depth_card() -> np.ndarray:
 
 
 def record_realsense(path: Path, serial: str) -> None:
-    """Records a software camera whose colour eye is 3 cm to the right of the eye of its depth."""
+    """Records a software camera whose colour sensor is 3 cm to the right of its depth sensor."""
     rs = librealsense()
     device = rs.software_device()
     device.register_info(rs.camera_info.name, "Card camera")
@@ -106,7 +106,7 @@ def realsense(recording: Path, **changes: Any) -> CameraSettings:
 
 
 def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:
-    """Yields images with their ages until there are no more."""
+    """Yields images with their ages until the end."""
     try:
         while True:
             frame = camera.frame()
@@ -115,7 +115,7 @@ def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:
         return
 
 
-def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
+def test_a_realsense_delivers_colour_with_aligned_depth(
     recording: Path,
 ) -> None:
     settings = realsense(recording)
@@ -131,7 +131,7 @@ def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
     for frame, age in seen:
         assert (frame.colour == frame.number).all()
         assert 0.0 <= age < 1.0
-    # Stamps go at the pace of the camera, whatever that of the arrivals is.
+    # Stamps keep the pace of the camera, not that of the arrivals.
     steps = np.diff([frame.captured for frame, _ in seen]) * HZ - np.diff(numbers)
     assert np.median(np.abs(steps)) < 0.05
     depth, lens = seen[-1][0].depth, seen[-1][0].intrinsics
@@ -147,7 +147,9 @@ def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
     assert not depth[0].any()
 
 
-def test_a_realsense_that_is_not_there_says_which_are(tmp_path: Path, recording: Path) -> None:
+def test_a_missing_realsense_is_reported_with_the_connected_ones(
+    tmp_path: Path, recording: Path
+) -> None:
     with pytest.raises(CameraError, match=r"the recording .*none.db3 does not exist"):
         open_camera(realsense(tmp_path / "none.db3")).start()
     expected = "of 64x48 at 30 Hz with the serial number 999. Connected serial numbers: none"
@@ -164,8 +166,8 @@ def test_a_realsense_that_is_not_there_says_which_are(tmp_path: Path, recording:
     camera.close()
 
 
-def test_a_realsense_that_is_started_anew_is_the_same_one(recording: Path, tmp_path: Path) -> None:
-    """Nobody has said which one it is; it has."""
+def test_a_restarted_realsense_is_the_same_one(recording: Path, tmp_path: Path) -> None:
+    """The serial number is not configured, and is fixed by the first start."""
     record_realsense(tmp_path / "other.db3", "543210")
     link = tmp_path / "camera.db3"
     link.symlink_to(recording)

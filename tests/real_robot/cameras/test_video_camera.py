@@ -24,7 +24,7 @@ from stringline.real_robot.ipc.camera_liveness import Count
 
 
 def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:
-    """Yields images with their ages until there are no more."""
+    """Yields images with their ages until the end."""
     try:
         while True:
             frame = camera.frame()
@@ -56,7 +56,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_recorded_video_stands_in_for_a_camera_at_its_own_rate(video: Path) -> None:
+def test_a_recorded_video_replaces_a_camera_at_its_own_rate(video: Path) -> None:
     settings = CameraSettings(
         "table", CameraDriver.FILE, source=str(video), height=12, width=16, hz=50
     )
@@ -78,7 +78,7 @@ def test_a_recorded_video_stands_in_for_a_camera_at_its_own_rate(video: Path) ->
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The same ten images as a stream that FFmpeg opens without looking far ahead."""
+    """The same ten images as a stream that FFmpeg opens without reading far ahead."""
     path = tmp_path_factory.mktemp("stream") / "numbers.y4m"
     with av.open(str(path), "w") as file:
         raw = file.add_stream("rawvideo", rate=50)
@@ -104,7 +104,7 @@ def pipe_to(path: Path) -> Iterator[int]:
 
 
 def holds(what: Callable[[], bool], timeout_s: float = 20.0) -> bool:
-    """Waits until something holds, and says whether it did in time."""
+    """Waits until a condition holds; returns whether it did in time."""
     deadline = time.monotonic() + timeout_s
     while not what() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -112,11 +112,11 @@ def holds(what: Callable[[], bool], timeout_s: float = 20.0) -> bool:
 
 
 def reader_ended(source: str) -> bool:
-    """Says whether the thread is gone that FFmpeg reads a source in."""
+    """Returns whether the thread in which FFmpeg reads a source has ended."""
     return not any(source in thread.name for thread in threading.enumerate())
 
 
-def test_a_source_that_stalls_is_noticed_in_time(stream: bytes, tmp_path: Path) -> None:
+def test_a_stalled_source_is_detected_in_time(stream: bytes, tmp_path: Path) -> None:
     settings = CameraSettings(
         "table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50
     )
@@ -130,11 +130,11 @@ def test_a_source_that_stalls_is_noticed_in_time(stream: bytes, tmp_path: Path) 
         with pytest.raises(CameraError, match=r"pipe\.y4m has delivered no image for 0\.4 s\."):
             camera.frame()
         camera.close()
-        assert time.monotonic() - came[-1] < 1.0  # Nobody waits for it twice.
-    assert holds(lambda: reader_ended(settings.source))  # FFmpeg came back when the pipe ended.
+        assert time.monotonic() - came[-1] < 1.0  # A second call does not wait.
+    assert holds(lambda: reader_ended(settings.source))  # FFmpeg returned at the end of the pipe.
 
 
-def test_a_source_that_never_begins_is_noticed_in_time(tmp_path: Path) -> None:
+def test_a_source_without_a_first_image_is_detected_in_time(tmp_path: Path) -> None:
     settings = CameraSettings("table", CameraDriver.FILE, source=str(tmp_path / "silent.y4m"))
     with pipe_to(Path(settings.source)):
         camera = VideoCamera(settings, first_s=0.2)
@@ -144,10 +144,10 @@ def test_a_source_that_never_begins_is_noticed_in_time(tmp_path: Path) -> None:
     assert holds(lambda: reader_ended(settings.source))
 
 
-def test_a_camera_that_stalls_is_started_anew(
+def test_a_stalled_camera_is_restarted(
     stream: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Since it notices itself: whoever looks after it would be patient for much longer."""
+    """The camera process detects it itself, long before the time-out of its owner."""
     settings = CameraSettings(
         "table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50
     )
@@ -169,8 +169,8 @@ def test_a_camera_that_stalls_is_started_anew(
     assert "pipe.y4m has delivered no image for 2 s." in caplog.text
 
 
-def test_calls_with_a_deadline() -> None:
-    """Answers and errors arrive in the order of the calls; after a late call there are none."""
+def test_calls_have_a_deadline() -> None:
+    """Answers and errors arrive in the order of the calls; a late call ends them."""
     calls, back = BoundedCalls("calls"), threading.Event()
     assert [calls(partial(str, number), 5.0) for number in range(3)] == ["0", "1", "2"]
     with pytest.raises(ValueError, match="no"):
@@ -188,7 +188,7 @@ def test_calls_with_a_deadline() -> None:
 
 
 @pytest.mark.parametrize("driver", ["v4l2", "file"])
-def test_a_video_port_that_is_not_there_is_refused(driver: str, tmp_path: Path) -> None:
+def test_a_missing_video_port_is_refused(driver: str, tmp_path: Path) -> None:
     settings = CameraSettings.of("table", {"driver": driver, "source": str(tmp_path / "video9")})
     with pytest.raises(CameraError, match="video9 cannot be opened as a camera: .*No such file"):
         open_camera(settings).start()

@@ -40,7 +40,7 @@ def settings(*overrides: str, robot: str = "kuka_emulated") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that has learned nothing and stays near the home pose."""
+    """An untrained policy that stays near the home pose."""
     folder = tmp_path_factory.mktemp("kuka") / "checkpoint"
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = [
@@ -97,10 +97,10 @@ def test_an_episode_on_an_emulated_kuka_arm(
     assert "ok      ports and servos" in said
     assert "The safety filter" in said
     assert "a controller has stopped its arm" not in said
-    assert "Incident logs" not in said  # A new world is none.
+    assert "Incident logs" not in said  # A new world is not an incident.
 
 
-def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_clock(
+def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_in_real_time(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = (
@@ -109,7 +109,7 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_cloc
         "robot.lock_step=false",
         "execute_steps=24",
     )
-    soon = "+robot.emulator.clock_samples=20"  # It is long until a real program knows the time.
+    soon = "+robot.emulator.clock_samples=20"  # A real program needs long to synchronise its clock.
     with own_network():
         chosen = settings(*overrides, soon, robot="kuka_lcm_emulated")
         PolicyDeployment(DeploymentSettings.of(chosen)).run()
@@ -128,7 +128,7 @@ def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> 
         PolicyDeployment(DeploymentSettings.of(settings("robot.driver.version=1.11")))
 
 
-def test_a_policy_for_other_arms_is_not_run_by_the_clock(checkpoint: Path) -> None:
+def test_a_policy_for_other_arms_is_refused_in_real_time(checkpoint: Path) -> None:
     with pytest.raises(
         ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"
     ):

@@ -101,7 +101,7 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
 
     teleoperation = Teleoperation(leaders, device, ALOHA)
     with DeploymentRecorder(
-        device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, asked=True
+        device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, unfiltered=True
     ) as recorder:
         led = teleoperation.run(
             2.0,
@@ -137,7 +137,7 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     }
 
 
-def test_silent_leaders_make_the_followers_hold_until_they_speak(
+def test_silent_leaders_make_the_followers_hold_until_they_answer(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
     seen: list[tuple[float, Mode]] = []
@@ -195,7 +195,7 @@ def test_a_fault_of_the_followers_ends_the_episode(
     assert "right/elbow (id 4)" in " ".join(led.fault)
 
 
-def test_an_approach_says_where_it_ended(emulator: Emulator, device: DeviceProcess) -> None:
+def test_an_incomplete_approach_is_reported(emulator: Emulator, device: DeviceProcess) -> None:
     threading.Timer(0.3, lambda: emulator.fault("left", "overload", 2)).start()
     with pytest.raises(RuntimeError, match=r"On the way to the shelf: .*left/shoulder \(id 2\)"):
         Approach(device, ALOHA).to(led_to(), 2.0, "the shelf")

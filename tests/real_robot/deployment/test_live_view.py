@@ -1,4 +1,4 @@
-"""The live view: what reaches rerun from a ring and a queue of images, and what is refused."""
+"""The live view: drawing from a ring and a queue of images, and refusals."""
 
 import importlib
 import time
@@ -57,7 +57,7 @@ def scalars(batches: list[Any]) -> list[float]:
     return [float(value[0]) for batch in batches for value in batch["Scalars:scalars"].to_pylist()]
 
 
-def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path: Path) -> None:
+def test_the_records_of_the_device_process_are_drawn(device: DeviceProcess, tmp_path: Path) -> None:
     assert device.incidents is not None
     pen, file = IncidentLog(device.incidents.memory, LAYOUT, 14), tmp_path / "new" / "live.rrd"
     record = np.zeros((), LAYOUT)
@@ -94,7 +94,7 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     assert set(found) >= expected
     assert scalars(found["/sent/left/waist"])[-1] == pytest.approx(ALOHA.home[0] + 0.59, abs=1e-6)
     assert scalars(found["/loop/command_age_ms"])[-1] == pytest.approx(590.0, abs=1e-3)
-    assert 10 <= scalars(found["/filter/table"])[-1] <= 60  # It looks from when it is there.
+    assert 10 <= scalars(found["/filter/table"])[-1] <= 60  # The view began later than the log.
     (said,) = [
         text[0] for batch in found["/filter/mode"] for text in batch["TextLog:text"].to_pylist()
     ]
@@ -107,12 +107,12 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     )
 
 
-def test_nobody_who_did_not_ask_is_shown_anything(device: DeviceProcess) -> None:
+def test_without_a_target_nothing_is_drawn(device: DeviceProcess) -> None:
     with viewing(None, device, CONTRACT, ALOHA, Images(), period_s=0.01, frame_hz=10.0) as show:
         show(DeviceState.of(np.zeros((), LAYOUT)))
 
 
-def test_without_a_log_or_a_place_there_is_no_view() -> None:
+def test_a_view_needs_a_log_and_a_valid_target() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA)) as silent,
@@ -125,7 +125,9 @@ def test_without_a_log_or_a_place_there_is_no_view() -> None:
         check_view("file.mp4")
 
 
-def test_a_missing_viewer_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_viewer_is_reported_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r'Run: pip install "stringline\[view\]"'):
         check_view("spawn")

@@ -84,7 +84,7 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(
         ]
         addresses = {int.from_bytes(packet.parameters[:2], "little") for packet in written}
         assert {packet.instruction for packet in written} == {Instruction.WRITE}
-        assert addresses == {table.INDIRECT_ADDRESS.address}  # What the cyclic read is to bring.
+        assert addresses == {table.INDIRECT_ADDRESS.address}  # Registers of the cyclic read.
     rows = (tmp_path / "out" / "commands.csv").read_text().splitlines()
     assert rows[0].startswith("tick,time_s,mode,reasons,command/left/waist,")
     assert len(rows) == log.cycles + 1 == 61
@@ -94,7 +94,7 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(
     assert said[1].startswith("  left/waist           ")
 
 
-def test_a_log_of_nothing_says_so() -> None:
+def test_an_empty_command_log_is_reported() -> None:
     assert CommandLog(ALOHA).summary() == ["No command was computed."]
 
 
@@ -113,7 +113,7 @@ def state(tick: int, position: Vector) -> DeviceState:
     )
 
 
-def test_cycles_that_nobody_saw_are_counted() -> None:
+def test_missed_cycles_are_counted() -> None:
     log = CommandLog(ALOHA)
     log.note([state(tick, ALOHA.home) for tick in (1, 1, 2, 5)])
     log.note([state(tick, ALOHA.home) for tick in (2, 5, 6)])
@@ -126,7 +126,7 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     divergence = Divergence(ALOHA)
     assert divergence.summary(0.0) == ["No states of the arms and of the twin have the same time."]
     divergence.note(moving, late)
-    divergence.note(moving, late)  # Nothing counts twice.
+    divergence.note(moving, late)  # No state counts twice.
     assert divergence.cycles == 9
     assert np.allclose(divergence.largest, 0.05)  # Half a period at 0.1 per period.
     assert np.allclose(divergence.typical, 0.05)
@@ -196,7 +196,7 @@ def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, TerminalKeys]]:
-    """Returns what types, and what reads."""
+    """Returns the writing end of a terminal, and the keys that are read from it."""
     typing, reading = pty.openpty()
     with os.fdopen(reading, "r") as stream, TerminalKeys(stream) as keys:
         yield typing, keys
@@ -213,7 +213,7 @@ def test_keys_come_at_once_and_without_a_return(terminal: tuple[int, TerminalKey
     assert keys.wait(Key.RESET, Key.END) is Key.RESET
 
 
-def test_a_terminal_that_hangs_up_is_the_end() -> None:
+def test_a_terminal_that_hangs_up_gives_the_end_key() -> None:
     typing, reading = pty.openpty()
     with os.fdopen(reading, "r") as stream, TerminalKeys(stream) as keys:
         os.close(typing)
@@ -221,7 +221,7 @@ def test_a_terminal_that_hangs_up_is_the_end() -> None:
         assert keys.wait(Key.HOLD) is Key.END
 
 
-def test_without_a_terminal_there_are_no_keys_and_waiting_ends(tmp_path: Path) -> None:
+def test_without_a_terminal_no_key_comes_and_waiting_ends(tmp_path: Path) -> None:
     (tmp_path / "input").write_text(" q")
     with (tmp_path / "input").open() as stream, TerminalKeys(stream) as keys:
         assert not keys.available
@@ -232,7 +232,7 @@ def test_without_a_terminal_there_are_no_keys_and_waiting_ends(tmp_path: Path) -
 def test_a_limits_file_overrules_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "limits.yaml"
     file.write_text("table_height: 0.013\nspeed_share: 0.25\n")
-    limits = merged_limits({"speed_share": 0.5, "margin_rad": 0.02}, str(file))
+    limits = merged_limits({"speed_share": 0.5, "margin_rad": 0.02}, file)
     assert limits == {"speed_share": 0.25, "margin_rad": 0.02, "table_height": 0.013}
     assert SafetyLimits.of(ALOHA, **limits).table_height == 0.013
     assert merged_limits({"margin_rad": 0.02}, None) == {"margin_rad": 0.02}
@@ -256,7 +256,7 @@ def test_a_wrong_limits_file_is_refused(tmp_path: Path, text: str | None, messag
         read_limits(file)
 
 
-def test_an_adapter_that_keeps_bytes_back_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+def test_an_adapter_that_delays_bytes_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "ttyUSB3").write_text("")
     port = tmp_path / "dev" / "ttyDXL_follower_left"

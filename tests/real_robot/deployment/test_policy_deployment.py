@@ -39,7 +39,7 @@ def settings(*overrides: str) -> DeploymentSettings:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that has learned nothing and stays near the home pose."""
+    """An untrained policy that stays near the home pose."""
     return saved(tmp_path_factory.mktemp("deployment") / "checkpoint")
 
 
@@ -70,7 +70,7 @@ def test_an_episode_on_emulated_arms(
     chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=1.0", *how)
     assert not PolicyDeployment(chosen).run()
     said = capsys.readouterr().out
-    assert "ok      ports and servos: 18 servos answer and are set as they should be" in said
+    assert "ok      ports and servos: 18 servos answer and are configured correctly" in said
     assert "The safety filter" in said
     assert "furthest stage: start." in said
 
@@ -87,7 +87,7 @@ def test_without_hardware_the_missing_ports_are_named(
     assert "FAILED  ports and servos" in capsys.readouterr().out
 
 
-def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_policy_receives_its_instruction(tmp_path: Path) -> None:
     """The instruction of the task, or another one; an unknown one is refused before any motion."""
     known = ["hand over the banana and put it into the bowl", "wave"]
     checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=known)
@@ -124,15 +124,15 @@ def test_a_missing_checkpoint_is_named_before_anything_moves() -> None:
         PolicyDeployment(settings("checkpoint=/nowhere/at/all", "robot=aloha")).run()
 
 
-def test_only_emulated_arms_can_wait() -> None:
+def test_only_emulated_arms_run_in_lock_step() -> None:
     with pytest.raises(ValueError, match="Only an emulated robot can run in lock-step"):
         PolicyDeployment(settings("checkpoint=x", "robot=aloha", "robot.lock_step=true"))
 
 
-def test_a_delay_is_measured_by_the_clock_only() -> None:
+def test_a_delay_is_measured_in_real_time_only() -> None:
     with pytest.raises(
         ValueError,
-        match="In lock-step the world waits for the policy, so there is no delay to measure",
+        match="In lock-step the world waits for the policy, so a delay cannot be measured",
     ):
         PolicyDeployment(
             settings("checkpoint=x", "execution=real_time_chunking", "execution.delay_s=measured")
@@ -170,7 +170,7 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     assert not PolicyDeployment(chosen).run()
     said = capsys.readouterr().out
     assert "Arms and twin, over " in said
-    assert "No terminal, hence no operator keys; Ctrl-C makes the arms hold." in said
+    assert "Operator keys need a terminal; Ctrl-C makes the arms hold." in said
     assert "Recorded as hand_over_banana.0001000000." in said, said
     for line in ("cycle:       median ", "jitter:      median ", "command age: median "):
         assert line in said
@@ -204,13 +204,11 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         ),
         (
             ("take_over=true", "mode=dry_run", "robot.lock_step=false"),
-            "A dry run moves no arms, so nobody can take over",
+            "A dry run moves no arms, so a person cannot take over",
         ),
     ],
 )
-def test_modes_that_do_not_go_together_are_refused(
-    overrides: tuple[str, ...], message: str
-) -> None:
+def test_contradictory_modes_are_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PolicyDeployment(settings("checkpoint=x", *overrides))
 

@@ -27,7 +27,7 @@ from stringline.real_robot.safety.reasons import Mode
 PERIOD = 0.01
 ACTION_TIMEOUT_S = 0.2
 
-# What stringline-serve runs, around a policy that stops its own process at its third answer and
+# The program of stringline-serve with a policy that stops its own process at its third answer and
 # kills it at its sixth.
 SERVER = """
 import os, signal, subprocess, sys
@@ -75,7 +75,7 @@ def test_arms_hold_while_the_policy_server_stops_and_when_it_is_killed_and_no_re
     folder = Path(stringline.configs.__path__[0])
     said = explain(
         failed.value, Configuration(folder, "deploy", "stringline-deploy")
-    )  # What the command says in the end.
+    )  # The report at the end of the command.
     assert said is not None
     assert said.startswith(f"{address} ended the connection: ")
     (path,) = (tmp_path / "log").glob("session-*.log")
@@ -91,13 +91,13 @@ def test_arms_hold_while_the_policy_server_stops_and_when_it_is_killed_and_no_re
     store = EpisodeStore.open(tmp_path / "store")
     (episode,) = store.episodes()
     assert not episode.damaged()
-    assert episode.attributes.extra["ended"] == "not in good order"
+    assert episode.attributes.extra["ended"] == "by an error or an interruption"
     run = now[modes == Mode.RUN]
     assert float(np.ptp(episode.arrays["time"])) >= run[-1] - run[0] - 2 / 50.0
 
 
 def deploy(address: str, folder: Path) -> None:
-    """Runs the command's work without cameras, keeping everything."""
+    """Runs the deployment without cameras, and keeps the log of the whole session."""
     kept = [f"record={folder / 'store'}", f"log.folder={folder / 'log'}", "log.everything=true"]
     chosen = [
         f"checkpoint={address}",

@@ -3,13 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.operator_hand import Hand, NoKeys, after, until
 
 from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -24,30 +25,12 @@ from stringline.real_robot.emulators.plants.hand_plant import save_hand
 from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
-from stringline.real_robot.operator.operator_keys import Key, NoKeys
+from stringline.real_robot.operator.operator_keys import Key
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 BLIND = ALOHA.contract([], 50.0)
-
-
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def after(seconds: float) -> Callable[[], bool]:
-    """Returns what is true from so long after it was first asked."""
-    asked: list[float] = []
-
-    def over() -> bool:
-        asked.append(time.monotonic())
-        return asked[-1] - asked[0] >= seconds
-
-    return over
 
 
 class NoCameras:
@@ -94,28 +77,6 @@ class Thinking(Circling):
         return ActionChunk(due, way.astype(np.float32))
 
 
-class Hand:
-    """An operator who presses the keys of a script and answers waits at once."""
-
-    def __init__(
-        self, script: list[tuple[Callable[[], bool], Key]], answers: list[Key] | None = None
-    ) -> None:
-        self.script, self.answers, self.start = list(script), list(answers or []), time.monotonic()
-        self.asked: list[tuple[Key, ...]] = []
-        self.before_answer: Callable[[], None] = lambda: None
-
-    def pressed(self) -> Key | None:
-        assert time.monotonic() - self.start < 60.0, "The time of a key never came."
-        return self.script.pop(0)[1] if self.script and self.script[0][0]() else None
-
-    def wait(self, *keys: Key) -> Key:
-        self.asked.append(keys)
-        self.before_answer()
-        answer = self.answers.pop(0)
-        assert answer in keys
-        return answer
-
-
 @pytest.fixture
 def device(emulator: Emulator) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
@@ -138,7 +99,7 @@ def run(
 def test_space_holds_until_space_and_q_ends(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Space is pressed while the policy has not answered yet, and does not wait for that."""
+    """Space is pressed while the policy plans, and acts at once."""
     seen: list[DeviceState] = []
     held: list[Vector] = []
 
@@ -152,7 +113,7 @@ def test_space_holds_until_space_and_q_ends(
         held.append(device.latest().command)
 
     def follow() -> bool:
-        """As long as the policy thinks nobody else looks at the arms."""
+        """Follows the arms while the policy plans."""
         seen.append(device.latest())
         return Thinking.thinks and moved() > 0.05
 
@@ -165,7 +126,7 @@ def test_space_holds_until_space_and_q_ends(
     assert Thinking.sessions == 2  # Plans from before the hold do not count after it.
     assert episode.plans >= 2
     assert np.ptp([state.command for state in seen if state.session == 2], axis=0).max() == 0.0
-    assert hand.asked == [(Key.HOLD, Key.END, Key.HOME)]
+    assert hand.awaited == [(Key.HOLD, Key.END, Key.HOME)]
     assert len({state.tick for state in seen}) > 30
     assert capsys.readouterr().out.count("The arms hold.") == 2
 
@@ -195,8 +156,8 @@ def test_a_key_stops_the_way_home(
     assert "The arms hold." in capsys.readouterr().out
 
 
-def test_ctrl_c_brakes_before_anybody_else_is_waited_for(device: DeviceProcess) -> None:
-    """The plan at hand lasts for 0.6 s."""
+def test_ctrl_c_brakes_at_once(device: DeviceProcess) -> None:
+    """The plan in force lasts for 0.6 s."""
     seen: list[DeviceState] = []
 
     def interrupt(states: list[DeviceState]) -> None:
@@ -212,7 +173,7 @@ def test_ctrl_c_brakes_before_anybody_else_is_waited_for(device: DeviceProcess) 
     assert np.array_equal(device.latest().command, held)
 
 
-def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
+def test_a_fault_during_a_hold_is_reported_and_needs_a_reset(
     emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
@@ -222,13 +183,13 @@ def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
     hand = Hand([(after(0.3), Key.HOLD)], [Key.HOLD, Key.END])
     hand.before_answer = fail
     episode = run(Supervision(device, ALOHA, hand))
-    assert hand.asked[1] == (Key.RESET, Key.END)
+    assert hand.awaited[1] == (Key.RESET, Key.END)
     assert "left/shoulder" in episode.fault[0]
     assert "left/shoulder" in capsys.readouterr().out
     assert device.latest().mode is Mode.FAULT  # The operator has not reset it.
 
 
-def test_a_fault_that_comes_up_while_the_arms_brake_is_told_and_wants_a_reset(
+def test_a_fault_during_braking_is_reported_and_needs_a_reset(
     emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     robot, hand = RealTimeRobot(device, NoCameras(), BLIND, ALOHA), Hand([], [Key.END])
@@ -242,13 +203,13 @@ def test_a_fault_that_comes_up_while_the_arms_brake_is_told_and_wants_a_reset(
 
     supervised = SupervisedRun(robot, Circling, 10, Supervision(device, ALOHA, hand))
     episode = supervised.run(20.0, done=done, report=lambda state, _: moving.append(state))
-    assert hand.asked == [(Key.RESET, Key.END)]
+    assert hand.awaited == [(Key.RESET, Key.END)]
     assert "left/shoulder" in episode.fault[0]
     assert "left/shoulder" in capsys.readouterr().out
     assert device.latest().mode is Mode.FAULT
 
 
-def test_a_device_process_that_dies_is_an_error_whenever_it_does(device: DeviceProcess) -> None:
+def test_the_death_of_the_device_process_is_an_error(device: DeviceProcess) -> None:
     def kill(states: list[DeviceState]) -> None:
         if states and states[-1].mode is Mode.RUN and device.pid is not None:
             os.kill(device.pid, signal.SIGKILL)
@@ -258,7 +219,7 @@ def test_a_device_process_that_dies_is_an_error_whenever_it_does(device: DeviceP
 
 
 class Confused(Circling):
-    """A policy whose first session says nothing sensible."""
+    """A policy whose first session plans no finite action."""
 
     sessions = 0
 
@@ -271,7 +232,7 @@ class Confused(Circling):
         )
 
 
-def test_after_a_fault_r_goes_on_and_without_keys_it_is_the_end(device: DeviceProcess) -> None:
+def test_after_a_fault_r_continues_and_without_keys_the_run_ends(device: DeviceProcess) -> None:
     robot = RealTimeRobot(device, NoCameras(), BLIND, ALOHA)
     endings = []
     for hand in (Hand([(after(1.0), Key.END)], [Key.RESET]), NoKeys()):
@@ -298,7 +259,7 @@ def leaders(tmp_path: Path) -> Iterator[AlohaLeaders]:
         arms.close()
 
 
-def test_t_lets_a_person_lead_and_says_in_which_states(
+def test_t_lets_a_person_lead_and_the_states_are_recorded(
     device: DeviceProcess, leaders: AlohaLeaders
 ) -> None:
     states: list[tuple[DeviceState, Vector]] = []
@@ -322,9 +283,7 @@ def test_t_lets_a_person_lead_and_says_in_which_states(
     assert Circling.sessions == 2
 
 
-def test_what_keys_mean_is_said_where_they_mean_something(
-    device: DeviceProcess, leaders: AlohaLeaders
-) -> None:
+def test_only_active_keys_are_described(device: DeviceProcess, leaders: AlohaLeaders) -> None:
     led = Teleoperation(leaders, device, ALOHA)
     assert (
         "t: take over with the leaders"

@@ -42,7 +42,7 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
         f"record={tmp_path / 'store'}",
         f"log.folder={tmp_path / 'log'}",
     )
-    assert not TeleopDeployment(chosen).run()  # The banana stays where it was.
+    assert not TeleopDeployment(chosen).run()  # The banana was not moved.
     said = capsys.readouterr().out
     assert "ok      ports and servos of the followers: 18 servos answer" in said
     assert "ok      ports and servos of the leaders: they answer, and have no torque" in said
@@ -59,7 +59,7 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
     assert f"Recorded {episode.steps} steps as {name}" in said
 
 
-def test_on_real_arms_everything_that_is_missing_is_said_at_once(
+def test_on_real_arms_all_missing_parts_are_reported_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
@@ -88,7 +88,7 @@ def test_on_real_arms_everything_that_is_missing_is_said_at_once(
         ),
     ],
 )
-def test_what_cannot_be_led_is_refused(overrides: tuple[str, ...], message: str) -> None:
+def test_impossible_teleoperation_is_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TeleopDeployment(settings(*overrides))
 
@@ -101,7 +101,7 @@ def test_an_unknown_mode_is_answered_with_the_nearest() -> None:
         DeploymentMode.named("dryrun")
 
 
-def test_a_robot_without_twin_and_leaders_has_none() -> None:
+def test_missing_twins_and_leaders_are_reported() -> None:
     factory = RobotFactory(replace(settings("robot=aloha").robot, twin=None, leaders=None))
     with pytest.raises(ValueError, match=r"The configuration of aloha has no twin: robot\.twin"):
         factory.twin_emulator()
@@ -122,4 +122,4 @@ def test_the_hand_of_an_expert_begins_at_home_and_does_the_task_in_its_own_world
     assert 5.0 < time_s[-1] < 20.0
     assert (
         np.abs(np.diff(way[:, :6], axis=0)).max() < 0.2
-    )  # No jump that a follower could not go along with.
+    )  # No jump that a follower could not follow.

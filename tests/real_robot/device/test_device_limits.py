@@ -87,7 +87,7 @@ def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
     return ActionChunk(due, action.astype(np.float32))
 
 
-def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(
+def test_no_hostile_stream_exceeds_the_limits_on_the_wire(
     waiting_emulator: Emulator, tmp_path: Path
 ) -> None:
     random, faults, held = np.random.default_rng(0), 0, 0

@@ -35,7 +35,7 @@ HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
 GRIPPERS = np.array([ALOHA.grippers[arm] for arm in ALOHA.arms])
 
 
-# A program that starts a device process, says its number and does nothing more.
+# A program that starts a device process, prints its number and does nothing more.
 OWNER = """
 import sys, time
 sys.path.insert(0, {root!r})
@@ -89,7 +89,7 @@ def moved(index: int, by: float) -> Vector:
     return q
 
 
-def test_a_chunk_for_another_body_does_not_even_fit_into_the_mailbox(device: DeviceProcess) -> None:
+def test_a_chunk_for_another_embodiment_is_refused_by_the_mailbox(device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match=r"shape \(5, 13\); allowed: up to 256 actions of 14"):
         device.send(ActionChunk(np.arange(5.0), np.zeros((5, 13), np.float32)))
 
@@ -108,7 +108,7 @@ def test_without_any_plan_the_arms_stay_where_they_are(device: DeviceProcess) ->
     assert np.abs(state.command - ALOHA.home).max() < table.TICK_RAD
 
 
-def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears_once_somebody_was_told(
+def test_bad_chunks_are_a_fault_that_a_new_episode_resets_once_acknowledged(
     device: DeviceProcess,
 ) -> None:
     for _ in range(LIMITS.fault_after_rejects):
@@ -157,7 +157,7 @@ def test_a_fault_of_the_robot_latches(
     assert device.alive
 
 
-def test_a_silent_servo_makes_the_arms_hold_until_it_speaks(emulator: Emulator) -> None:
+def test_a_silent_servo_makes_the_arms_hold_until_it_answers(emulator: Emulator) -> None:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.05)
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
     with DeviceProcess(driver, ALOHA, limits) as device:
@@ -176,7 +176,7 @@ def test_a_silent_servo_makes_the_arms_hold_until_it_speaks(emulator: Emulator) 
         assert "right/forearm_roll (id 6)" in named
 
 
-def test_a_robot_that_is_not_as_it_should_be_is_refused_with_all_that_is_wrong(
+def test_a_robot_that_differs_from_its_configuration_is_refused_with_all_problems(
     emulator: Emulator,
 ) -> None:
     emulator.fault("left", "mute", 4)

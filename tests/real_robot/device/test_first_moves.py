@@ -86,7 +86,7 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
         yield running
 
 
-def test_no_bad_answer_opens_the_way_for_a_far_one(device: DeviceProcess) -> None:
+def test_no_invalid_plan_allows_a_far_one(device: DeviceProcess) -> None:
     """This process or the filter refuses each one, and the next plan is still the first one."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
     for bad in (no_numbers, a_number_missing_later, of_another_body, longer_than_any, back_in_time):

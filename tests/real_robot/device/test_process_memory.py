@@ -13,9 +13,9 @@ from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, proces
 NOBODY = 2**22 + 1  # Above the largest number of a process.
 
 
-def test_memory_that_is_touched_is_seen_and_memory_that_is_not_is_not() -> None:
+def test_only_touched_memory_is_counted() -> None:
     before = resident(os.getpid())
-    # Not by malloc, which may give back what was touched before.
+    # Not by malloc, which may return memory that was touched before.
     reserved = mmap.mmap(-1, 64 * MEBIBYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     between = resident(os.getpid())
     np.frombuffer(reserved, np.uint8).fill(1)
@@ -33,19 +33,19 @@ def test_memory_that_is_touched_is_seen_and_memory_that_is_not_is_not() -> None:
     reserved.close()
 
 
-def test_processor_time_goes_on_while_something_is_computed() -> None:
+def test_processor_time_grows_during_a_computation() -> None:
     before, until = processor_s(os.getpid()), time.process_time() + 0.1
     while time.process_time() < until:
         pass
     assert 0.05 <= processor_s(os.getpid()) - before < 5.0
 
 
-def test_a_process_that_is_gone_has_none() -> None:
+def test_an_ended_process_has_no_memory_and_no_processor_time() -> None:
     assert resident(NOBODY) is None
     assert np.isnan(processor_s(NOBODY))
 
 
-def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
+def test_a_process_name_may_contain_brackets(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text(
         "7 (a) b) c) S 1 7 7 0 -1 4 1 0 0 0 150 50 0 0 20 0 1 0 1 1 1"
@@ -61,7 +61,7 @@ def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
     assert resident(7, tmp_path) is None
 
 
-def test_a_line_is_found_with_its_error() -> None:
+def test_a_line_is_fitted_with_its_error() -> None:
     seconds = np.arange(0.0, 1200.0, 10.0)
     rising = (100 * MEBIBYTE + 1.5 * MEBIBYTE * seconds / 600).astype(int).tolist()
     exact = Growth.of(seconds.tolist(), rising)

@@ -1,4 +1,4 @@
-"""A process that stands still for a while: whoever goes on notices, and nobody jumps afterwards."""
+"""A suspended process: the others notice, and the arms do not jump afterwards."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ Vector = NDArray[np.float64]
 PERIOD = 0.01
 TICK = table.TICK_RAD
 
-# A program that sends plans of four seconds, twice a second, says that it does, and does nothing
+# A program that sends plans of four seconds, twice a second, reports it, and does nothing
 # more.
 OWNER = """
 import sys, time
@@ -65,7 +65,7 @@ def far_to_the_left() -> ActionChunk:
     return ActionChunk(time.monotonic() + 0.02 * np.arange(100, dtype=np.float64), action)
 
 
-def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(
+def test_a_device_process_suspended_for_300_ms_continues_without_a_jump(
     tmp_path: Path,
 ) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
@@ -92,7 +92,7 @@ def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(
     assert np.abs(np.diff(from_wire, n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
 
 
-def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_again(
+def test_a_suspended_owner_is_a_hold_until_it_continues(
     tmp_path: Path,
 ) -> None:
     limits = SafetyLimits.of(ALOHA)
@@ -119,7 +119,7 @@ def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_a
 def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(
     tmp_path: Path,
 ) -> None:
-    """All processes of the group get the signal; none of them ends before the arms are at rest."""
+    """All processes of the group get the signal and end only after the arms are at rest."""
     limits = SafetyLimits.of(ALOHA)
 
     def waist() -> Vector:

@@ -18,8 +18,8 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.fri.captured_datagrams import Captured
-from stringline.real_robot.emulators.program.captured import goals_in, servo_check
+from stringline.real_robot.emulators.program.capture_file import Captured
+from stringline.real_robot.emulators.program.captured import goals_of, servo_check
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incidents.incident_ring import ring_memory
 from stringline.real_robot.protocol_in_the_loop.wire_limits import WireCheck, wire_lines
@@ -136,7 +136,7 @@ def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
     assert spread.quantile(1.0) == spread.largest == values.max()
 
 
-def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(
+def test_a_jump_on_the_wire_is_found_unless_an_episode_begins_with_it(
     device: Device, tmp_path: Path
 ) -> None:
     check = WireCheck(device.watch, wire_lines(ServoBackend({}), tmp_path, LIMITS, PERIOD))
@@ -156,13 +156,13 @@ def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(
     assert (left.violations, right.violations) == (1, 0)
     assert left.velocity > 3.0
     device.cycle(0.6, session=2)  # Now it stands still at once, which is as sudden.
-    device.arrive(ALOHA.home)  # Of this one the device process has not told yet.
+    device.arrive(ALOHA.home)  # The device process has not recorded this one yet.
     check.look()
     assert (left.violations, left.goals) == (2, 9)
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_the_first_goal_of_an_episode_may_be_a_step_on_its_way_already(together: bool) -> None:
+def test_the_first_goal_of_an_episode_may_be_a_step_away(together: bool) -> None:
     """A plan before the first cycle is followed in it; the start of the arm is not on the wire."""
     change = LIMITS.acceleration[0] * PERIOD**2
     for speeds, expected in (((2, 3, 4), 0), ((0, 1, 2), 0), ((3.2, 3, 4), 1), ((2, 3.9, 4), 1)):
@@ -177,7 +177,7 @@ def test_the_first_goal_of_an_episode_may_be_a_step_on_its_way_already(together:
         assert check.violations == expected
 
 
-def test_a_tick_more_is_rounding_and_two_are_not() -> None:
+def test_one_tick_is_rounding_and_two_are_not() -> None:
     step, tick = LIMITS.velocity[0] * PERIOD, table.TICK_RAD
     home = ALOHA.home[:7]
     for extra, expected in ((0.9, 0), (2.1, 1)):
@@ -221,7 +221,7 @@ class Axes:
             self.place += step if taken else 0.0
             data = Command(self.period, self.period, position).to_bytes(version_of("1.15"))
             with self._file.open("ab") as stream:
-                stream.write(Captured(self.period, active, taken, data).to_bytes())
+                stream.write(Captured(self.period, active, data, taken).to_bytes())
         self.line.take(0)
         return self.line.check.violations
 
@@ -230,7 +230,7 @@ class Axes:
         return [self.change * step for step in range(1, count + 1)]
 
 
-def test_commands_over_fri_are_held_against_the_limits_period_by_period(tmp_path: Path) -> None:
+def test_commands_over_fri_are_checked_against_the_limits_by_period(tmp_path: Path) -> None:
     axes = Axes(tmp_path)
     assert (
         axes.arrive(9.0, active=False, taken=False) == 0
@@ -243,25 +243,25 @@ def test_commands_over_fri_are_held_against_the_limits_period_by_period(tmp_path
     axes.arrive(0.0, active=False, taken=False)
     assert axes.arrive(0.0) == 1
     axes.period += 1
-    assert axes.arrive(axes.change * 1.1) == 2  # A gap is no reason for haste.
+    assert axes.arrive(axes.change * 1.1) == 2  # After a gap the limits are the same.
     assert axes.line.check.goals == 17
     assert axes.arrive(*axes.ramp(8), axes.step * 1.01) > 3
 
 
-def test_an_arm_with_a_beat_of_its_own_may_change_its_speed_a_little_more(tmp_path: Path) -> None:
+def test_an_arm_with_its_own_clock_may_change_its_speed_slightly_more(tmp_path: Path) -> None:
     first, second = Axes(tmp_path), Axes(tmp_path, "right")
     for axes, expected in ((first, 1), (second, 0)):
         assert axes.arrive(0.0, axes.change * 1.02) == expected
     assert second.arrive(second.change * 9.0) == 1
 
 
-def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
+def test_arms_that_cannot_be_checked_are_refused(tmp_path: Path) -> None:
     class Others:
         embodiment = ALOHA
 
     with pytest.raises(
         ValueError,
-        match="Goals can be checked of arms on serial lines, over FRI and over LCM only",
+        match="Goals can be checked for arms on serial lines, over FRI and over LCM only",
     ):
         wire_lines(Others(), tmp_path, LIMITS, PERIOD)  # type: ignore[arg-type]
 
@@ -269,15 +269,16 @@ def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
 def test_goals_are_found_among_other_packets(device: Device, tmp_path: Path) -> None:
     device.cycle(0.25)
     data = (tmp_path / "left.bin").read_bytes()
-    goals = goals_in(protocol.sync_read(132, 4, MASTERS) + data + b"\xff\xff" + protocol.ping(1))
+    line = protocol.sync_read(132, 4, MASTERS) + data + b"\xff\xff" + protocol.ping(1)
+    goals = goals_of(protocol.Parser().feed(line))
     assert goals.shape == (2, 7)
     assert goals[1, 0] - goals[0, 0] == pytest.approx(0.25, abs=table.TICK_RAD)
 
 
-def test_a_device_process_without_a_log_cannot_be_watched() -> None:
+def test_a_device_process_without_a_log_has_no_monitor() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, LIMITS) as silent,
-        pytest.raises(ValueError, match="of the device process, which has none"),
+        pytest.raises(ValueError, match="needs a device process with an incident log"),
     ):
         TimingMonitor.of(silent, ALOHA, PERIOD)

@@ -18,14 +18,14 @@ def test_a_command_made_by_hand_is_refused() -> None:
         SafeCommand(np.zeros(14), 0, object())
 
 
-def test_a_command_that_went_around_the_constructor_is_refused() -> None:
+def test_a_command_made_without_the_constructor_is_refused() -> None:
     forged = object.__new__(SafeCommand)
     object.__setattr__(forged, "_position", np.zeros(14))
     with pytest.raises(TypeError, match="Only a SafeCommand made by the SafetyFilter"):
         checked(forged)
 
 
-def test_it_has_no_heirs() -> None:
+def test_it_has_no_subclasses() -> None:
     with pytest.raises(TypeError, match="cannot be derived"):
         type("Relative", (SafeCommand,), {})
 
@@ -37,7 +37,7 @@ def test_it_is_neither_copied_nor_sent(copied: object) -> None:
         copied(object.__new__(SafeCommand))
 
 
-def test_the_seal_is_asked_for_by_the_filter_alone() -> None:
+def test_only_the_filter_imports_the_seal() -> None:
     users = set()
     for path in ROOM.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -82,7 +82,7 @@ def bounded(megabytes: float, seconds: float = 10.0) -> Iterator[None]:
 
 @FUZZ
 @given(PIECES, DAMAGE)
-def test_after_anything_the_parser_finds_the_next_packet(
+def test_the_parser_finds_the_next_packet_after_any_bytes(
     pieces: list[bytes], damage: tuple[list[int], int]
 ) -> None:
     parser = Parser()
@@ -115,7 +115,7 @@ def test_emulated_servos_take_any_bytes(pieces: list[bytes], damage: tuple[list[
 @pytest.mark.parametrize(
     "garbage", [HEADER * 64, b"\xff\xff\xfd\x00\x01\xff\x03\x55" * 32, bytes(256)]
 )
-def test_a_line_full_of_garbage_costs_a_read_its_deadline_and_no_more(garbage: bytes) -> None:
+def test_garbage_on_a_line_delays_a_read_by_its_deadline_at_most(garbage: bytes) -> None:
     master, slave = os.openpty()
     tty.setraw(slave)
     os.set_blocking(master, False)
@@ -148,7 +148,7 @@ def test_a_line_full_of_garbage_costs_a_read_its_deadline_and_no_more(garbage: b
 
 @FUZZ
 @given(st.binary(min_size=64, max_size=400), st.integers(1, 4))
-def test_a_mailbox_of_any_bytes_hands_out_nothing_or_whole_records(data: bytes, slots: int) -> None:
+def test_a_mailbox_of_any_bytes_returns_only_whole_records(data: bytes, slots: int) -> None:
     layout = np.dtype([("value", "<i8"), ("more", "<f8", (3,))])
     memory = shared_memory(layout, slots)
     raw = np.frombuffer(memoryview(memory).cast("B"), np.uint8)
@@ -166,7 +166,7 @@ def test_a_mailbox_of_any_bytes_hands_out_nothing_or_whole_records(data: bytes, 
     st.integers(0, 2**32 - 1),
     st.lists(st.floats(), min_size=1, max_size=8),
 )
-def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_copes_with(
+def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_handles(
     length: int, seed: int, values: list[float]
 ) -> None:
     record = (
@@ -290,7 +290,7 @@ def test_a_remote_message_is_read_or_refused(
 
 @FUZZ
 @given(st.binary(max_size=300))
-def test_any_bytes_are_an_incident_or_none(data: bytes) -> None:
+def test_any_bytes_are_an_incident_or_an_error(data: bytes) -> None:
     claim = MAGIC + data[:4].ljust(4, b"\0") + LONGEST_PAYLOAD.to_bytes(4, "little")
     for part in (data, MAGIC + data, claim * 20 + data, data + bytes(HEAD.size)):
         incident = Incident.of(part)

@@ -15,7 +15,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 STOPS: dict[str | None, tuple[str, ...]] = {None: (), "fri": ("stop",), "lcm": ("stop", "crash")}
-# This machine may be busy with anything: controllers that miss answers must not be what is seen.
+# This machine may be busy: controllers that miss answers must not end the test.
 PATIENT: dict[str, float] = {"most_missed": 60, "good": 0.1}
 
 
@@ -51,6 +51,6 @@ def test_world_follows_world_without_a_fault_and_after_one(
                     time.sleep(0.02)
                 reset_environment(
                     emulator, device, 1, {}
-                )  # In a new world, somebody has looked after the stop.
+                )  # In a new world the cause of the stop was removed.
                 device.begin()
                 assert device.latest().mode is not Mode.FAULT

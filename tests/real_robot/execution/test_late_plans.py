@@ -41,7 +41,7 @@ class Stairs:
 
 
 class Noted:
-    """A session that keeps what it said."""
+    """A session that keeps its plans."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.sent = session, list[ActionChunk]()
@@ -86,7 +86,7 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
     assert begun == {0.0: [20, 40, 60], 0.1: [30, 50, 70]}
 
 
-def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
+def test_in_real_time_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
     emulator: Emulator,
 ) -> None:
     """Each plan is made at the end of the one before, and executed from its beginning."""

@@ -16,6 +16,7 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -41,7 +42,7 @@ class Frames:
 
 
 class Towards:
-    """A policy that wants to be somewhere, and takes its time to say so."""
+    """A policy with a constant target, whose plans take some time."""
 
     def __init__(self, target: Vector, *, seconds: float = 0.0, waypoints: int = 30) -> None:
         self.target, self.seconds, self.waypoints = target, seconds, waypoints
@@ -88,14 +89,13 @@ def robot(device: DeviceProcess, contract: Contract = BLIND, age: float = 0.0) -
 
 
 def test_a_policy_moves_the_arms_and_then_they_come_home(device: DeviceProcess) -> None:
-    moved = robot(device)
     session = Towards(away(0.3))
-    episode, states = run(moved, session, 1.0)
+    episode, states = run(robot(device), session, 1.0)
     assert episode.plans >= 2
     assert not episode.fault
     assert abs(states[-1].command[0] - 0.3) < 0.01
     assert session.seen[0]["joints/position"].shape == (14,)
-    moved.approach(1.0)
+    Approach(device, ALOHA).to(ALOHA.home, 1.0, "their home pose")
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
@@ -110,7 +110,7 @@ def test_a_late_policy_makes_the_arms_hold_and_nothing_jumps(device: DeviceProce
     assert np.abs(np.diff(path)).max() <= np.pi * 0.01 + 1e-9
 
 
-def test_old_images_are_not_planned_from(device: DeviceProcess) -> None:
+def test_no_plan_is_made_from_old_images(device: DeviceProcess) -> None:
     session = Towards(away(0.2))
     episode, states = run(robot(device, SEEING, age=1.0), session, 0.5)
     assert not session.seen
@@ -119,7 +119,7 @@ def test_old_images_are_not_planned_from(device: DeviceProcess) -> None:
     assert states[-1].reasons == Reason.STARVED
 
 
-def test_a_plan_from_images_that_the_filter_finds_too_old_is_refused_there_as_well(
+def test_the_filter_refuses_a_plan_from_old_images_as_well(
     device: DeviceProcess,
 ) -> None:
     patient = RealTimeRobot(device, Frames(0.25), SEEING, ALOHA, oldest_frame_s=1.0)
@@ -136,10 +136,10 @@ def test_fresh_images_come_with_the_pose_of_their_camera(device: DeviceProcess) 
     assert np.allclose(session.seen[0]["T_base_camera/overhead"], expected, atol=1e-6)
 
 
-def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_executed(
+def test_a_plan_from_an_old_observation_is_not_followed_in_any_execution(
     emulator: Emulator,
 ) -> None:
-    """As from a server that stopped: due from its arrival, for an old observation."""
+    """A server that stopped sends such plans: due from their arrival, for an old observation."""
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     limits = replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), oldest_plan_s=0.2)
     with DeviceProcess(driver, ALOHA, limits) as device:
@@ -158,8 +158,8 @@ def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_execu
             assert (abs(device.latest().command[0]) < 0.01) == (seconds > 0.2)
 
 
-def test_a_plan_ahead_of_the_next_one_grows_old_by_itself(device: DeviceProcess) -> None:
-    """What follows in three seconds does not make the plan in force any younger."""
+def test_a_plan_ages_independently_of_the_next_one(device: DeviceProcess) -> None:
+    """A plan that follows in three seconds does not change the age of the plan in force."""
     now = time.monotonic()
     device.begin()
     device.send(
@@ -179,7 +179,7 @@ def test_a_plan_ahead_of_the_next_one_grows_old_by_itself(device: DeviceProcess)
 
 
 class FirstNonsense(Towards):
-    """Its first answer is none, and its second is far away."""
+    """Its first plan is not finite, and its second is far away."""
 
     def plan(self, observation: Observation) -> ActionChunk:
         chunk = super().plan(observation)
@@ -190,7 +190,7 @@ class FirstNonsense(Towards):
         )
 
 
-def test_the_first_move_is_that_of_the_first_plan_that_is_one(device: DeviceProcess) -> None:
+def test_the_first_move_is_that_of_the_first_valid_plan(device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match=r"1.50 away from the measured left/waist; allowed: 0.5"):
         run(robot(device), FirstNonsense(away(1.5)), 1.0)
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01

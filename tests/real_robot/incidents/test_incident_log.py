@@ -65,7 +65,7 @@ def entries(count: int) -> list[Entry]:
     ]
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_records_are_read() -> None:
     written = entries(12)
     incident = Incident.of(b"".join(map(encode, written)))
     assert incident.entries == written
@@ -86,7 +86,7 @@ def test_a_log_cut_at_any_byte_is_read_up_to_there() -> None:
         assert all(part.reason == "the file ends within a record" for part in incident.damage)
 
 
-def test_a_flipped_bit_costs_the_record_that_it_is_in() -> None:
+def test_a_flipped_bit_costs_one_record() -> None:
     written = entries(6)
     data, ends = (
         b"".join(map(encode, written)),
@@ -110,7 +110,7 @@ def test_a_flipped_bit_costs_the_record_that_it_is_in() -> None:
         max_size=12,
     )
 )
-def test_any_bytes_at_all_are_either_records_or_damage(parts: list[bytes]) -> None:
+def test_any_bytes_are_either_records_or_damage(parts: list[bytes]) -> None:
     data = b"".join(parts)
     found = list(scan(data))
     sizes = [
@@ -127,7 +127,7 @@ def test_a_record_that_is_too_long_is_refused() -> None:
         encode(Entry(Kind.SENT, 0, 0, 0, bytes(LONGEST_PAYLOAD + 1)))
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="none.log does not exist"):
         Incident.open(tmp_path / "none.log")
     (tmp_path / "empty.log").touch()
@@ -138,7 +138,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
         Incident.open(tmp_path / "other.log")
 
 
-def test_a_layout_survives_json_and_no_object_gets_in() -> None:
+def test_a_layout_survives_json_and_objects_are_refused() -> None:
     layout = cycle_layout(STATE, 3)
     assert layout_of(json.loads(json.dumps(plain_layout(layout)))) == layout
     for plain in ([["x", "O"]], [["x"]], "x", [[1, []]], 5, []):
@@ -146,7 +146,7 @@ def test_a_layout_survives_json_and_no_object_gets_in() -> None:
             layout_of(plain)
 
 
-def test_a_chunk_survives_whatever_it_holds() -> None:
+def test_any_chunk_survives_packing() -> None:
     chunk = ActionChunk(np.array([0.5, np.nan]), np.array([[1, np.inf, 3], [4, 5, 6]], np.float32))
     again, session, number = unpack_chunk(pack_chunk(chunk, 7, 4))
     assert np.array_equal(again.time, chunk.time, equal_nan=True)
@@ -173,14 +173,14 @@ def noted(path: Path) -> Incident:
     log.cycle(state, 0.52, 0, None, {})
     log.cycle(state, 0.53, 0, None, {})
     ring = Ring(memory)
-    assert ring.marks[Mark.FAULTS] == 1  # It is one fault for as long as it lasts.
+    assert ring.marks[Mark.FAULTS] == 1  # A lasting fault counts once.
     file = LogFile(path, ring, 0, HEADER)
     file.pump()
     file.close("the end")
     return Incident.open(path)
 
 
-def test_a_log_says_what_happened(tmp_path: Path) -> None:
+def test_a_table_shows_the_events_of_a_log(tmp_path: Path) -> None:
     incident = noted(tmp_path / "folder" / "a.log")
     assert [float(record["now"]) for _, record in incident.cycles] == [0.5, 0.51, 0.52, 0.53]
     assert incident.cycles[1][1]["target"].tolist() == [9.0, 0, 0]
@@ -208,7 +208,7 @@ def test_a_log_without_its_header_is_still_a_list_of_records(tmp_path: Path) -> 
     lines = "\n".join(IncidentTable(incident).lines())
     assert "the header is damaged" in lines
     assert "chunk 1 received" in lines
-    assert "The log has no end" in lines
+    assert "The log is incomplete" in lines
     assert "Damaged: " in lines
     assert len([entry for entry in incident.entries if entry.kind == Kind.CYCLE]) == 4
 
@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_and_one_that_stays_full_i
             writer.put(Kind.RECEIVED, bytes(1000))
         file.pump()
         assert ring.marks[Mark.FAILURES] == 1
-        file.pump()  # Not asked again at once.
+        file.pump()  # It does not write again at once.
         assert ring.marks[Mark.FAILURES] == 1
         assert not Incident.open(tmp_path / "a.log").damage
     finally:
@@ -243,7 +243,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_and_one_that_stays_full_i
     assert incident.entries[-2].number == 430
 
 
-def test_a_folder_that_cannot_be_made_loses_everything_and_says_so(tmp_path: Path) -> None:
+def test_without_a_folder_all_records_are_counted_as_lost(tmp_path: Path) -> None:
     memory = ring_memory(CAPACITY)
     (tmp_path / "file").touch()
     writer, ring = Ring(memory), Ring(memory)

@@ -156,7 +156,7 @@ def _complete(path: Path) -> bool:
     return bool(path.stat().st_size and Incident.open(path).ended)
 
 
-def test_neither_a_full_disk_nor_a_stopped_recorder_is_felt_by_the_arms(
+def test_neither_a_full_disk_nor_a_stopped_recorder_delays_the_arms(
     emulator: Emulator, tmp_path: Path
 ) -> None:
     with process(emulator, LogPlan(tmp_path / "logs", everything=True)) as device:

@@ -30,7 +30,7 @@ def test_a_ring_keeps_the_newest_whole_records() -> None:
     assert all(entry.payload == payloads[entry.number - 1] for entry in incident.entries)
 
 
-def test_a_reader_goes_on_where_it_was_and_does_not_take_what_is_being_overwritten() -> None:
+def test_a_reader_continues_and_skips_overwritten_records() -> None:
     memory = ring_memory(CAPACITY)
     writer, reader = Ring(memory), Ring(memory)
     writer.put(Kind.EVENT, b"one")
@@ -47,7 +47,7 @@ def test_a_reader_goes_on_where_it_was_and_does_not_take_what_is_being_overwritt
     assert Incident.of(data).entries[0].payload == b"one"
 
 
-def test_pieces_of_a_ring_are_the_whole_of_it() -> None:
+def test_pieces_of_a_ring_add_up_to_its_content() -> None:
     longest = HEAD.size + LONGEST_PAYLOAD
     memory, random = ring_memory(12 * longest), np.random.default_rng(1)
     writer, reader = Ring(memory), Ring(memory)
@@ -64,14 +64,14 @@ def test_pieces_of_a_ring_are_the_whole_of_it() -> None:
     assert len(pieces) > 5
     assert max(map(len, pieces)) <= 2 * longest
     assert (b"".join(pieces), place) == reader.read(0)
-    # All of a piece is overwritten while it is copied: nothing is taken, and the next read begins
-    # with what there is.
+    # A piece is overwritten while it is copied: no record is returned, and the next read begins
+    # at the oldest record.
     begun = reader.read(0, 2 * longest)[1]
     writer.marks[Mark.ANNOUNCED] += 11 * longest
     assert reader.read(begun, 2 * longest) == (b"", begun)
 
 
-def test_a_ring_or_a_plan_that_holds_nothing_is_refused() -> None:
+def test_an_empty_ring_or_plan_is_refused() -> None:
     with pytest.raises(ValueError, match="A ring has 100 bytes; allowed: "):
         ring_memory(100)
     with pytest.raises(ValueError, match="seconds=0, after_s=2.0; allowed: above 0, and 0 or more"):

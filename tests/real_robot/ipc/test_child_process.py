@@ -109,7 +109,7 @@ def test_a_child_that_ignores_the_message_is_killed_within_its_bound() -> None:
     assert child.exit_code(0.0) == -signal.SIGKILL
 
 
-def test_a_child_that_dies_is_noticed() -> None:
+def test_the_end_of_a_child_is_noticed() -> None:
     child = ChildProcess(failing, (), Pipe(), name="failing", end_timeout_s=BOUND_S)
     child.start()
     with pytest.raises(EOFError):

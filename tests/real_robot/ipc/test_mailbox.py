@@ -43,7 +43,7 @@ def test_each_record_is_fresh_once() -> None:
     assert values(reader.recent()) == [1, 2, 3]
 
 
-def test_the_oldest_make_room() -> None:
+def test_the_oldest_records_are_dropped() -> None:
     writer, reader, _ = pair(4)
     for value in range(11):
         writer.put(record(value))
@@ -53,7 +53,7 @@ def test_the_oldest_make_room() -> None:
     assert values(reader.fresh()) == [7, 8, 9, 10]
 
 
-def test_a_record_that_is_being_overwritten_is_not_handed_out() -> None:
+def test_a_record_that_is_being_overwritten_is_not_returned() -> None:
     writer, reader, raw = pair(2)
     writer.put(record(5))
     raw[len(raw) // 2 + 500] ^= (

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 from numpy.typing import NDArray
-from tests.real_robot.demonstrations import Replay, demonstrate
+from tests.real_robot.demonstrations import Replay, demonstrate, largest_difference
 from tests.sim.menagerie_files import write_aloha
 
 from stringline.datasets.contract.contract import Contract, Observation
@@ -20,7 +20,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.execution.lock_step import LockStepRobot, largest_difference
+from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
     LockedPolicy,
     LoopEvaluation,
@@ -39,7 +39,7 @@ SEED = 3
 
 
 class Knowing:
-    """A policy that knows what to do at which time of which seed."""
+    """A policy that plans the recorded actions of each seed."""
 
     def __init__(
         self, actions: Mapping[int, NDArray[np.float32]], contract: Contract = CONTRACT
@@ -80,7 +80,7 @@ def test_the_wire_changes_little(
 
 
 class Looking(Knowing):
-    """Notes what the arms of emulators that run are drawn with when it is asked to act."""
+    """Notes the appearance of the arms of running emulators at each plan."""
 
     def session(self, seed: int) -> Replay:
         lines = [child.cmdline() for child in psutil.Process().children()]
@@ -105,7 +105,7 @@ class EnoughError(Exception):
         (Execution("stop_and_go", delay_s=0.06), 12, [0.0, 0.24, 0.54]),
     ],
 )
-def test_every_execution_asks_when_it_should_and_moves_the_arms(
+def test_every_execution_plans_at_its_times_and_moves_the_arms(
     demonstration: tuple[NDArray[np.float32], list[Vector]],
     robot: LockStepRobot,
     execution: Execution,
@@ -138,9 +138,11 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
         assert held == []
 
 
-def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
+def test_an_impossible_execution_is_refused_before_a_robot_is_started() -> None:
     policy = Knowing({1: np.zeros((2, 14), np.float32)})
-    with pytest.raises(ValueError, match="no delay to measure: give execution.delay_s in seconds"):
+    with pytest.raises(
+        ValueError, match="a delay cannot be measured: give execution.delay_s in seconds"
+    ):
         LoopEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
     with pytest.raises(ValueError, match="execute_steps is 0"):
         LoopEvaluation(policy, TASK, execute_steps=0)

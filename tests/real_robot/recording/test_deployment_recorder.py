@@ -111,7 +111,7 @@ def drive(
     return states
 
 
-def test_the_episode_holds_what_was_seen_and_sent(
+def test_the_episode_contains_observations_and_commands(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
     with DeploymentRecorder(
@@ -142,7 +142,7 @@ def test_the_episode_holds_what_was_seen_and_sent(
     assert about.extra == {"interventions": [[5, 10], [25, 30]], "lost_records": 0, "stage": "done"}
 
 
-def test_a_cycle_in_which_nothing_was_heard_after_a_late_step_is_no_step(
+def test_a_cycle_without_a_new_state_after_a_late_step_gives_no_step(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
     blind = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="deployment")
@@ -164,12 +164,12 @@ def test_a_cycle_in_which_nothing_was_heard_after_a_late_step_is_no_step(
     assert np.allclose(episode.arrays["time"], [0.0, 0.02, 0.04, 0.079, 0.08, 0.1])
 
 
-def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
+def test_under_teleoperation_actions_are_the_requested_targets(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
     blind = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="teleoperation")
     with DeploymentRecorder(
-        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True
+        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, unfiltered=True
     ) as recorder:
         drive(device, waiting_emulator, recorder, 100, asking=1)
         recorded = recorder.commit(True, {})
@@ -177,9 +177,9 @@ def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
     assert len(action) == 30
     assert np.allclose(
         action[:, 0], ALOHA.home[0] + 0.3, atol=1e-6
-    )  # Sent at first was less: it is too far for a cycle.
+    )  # The first command was less, since the target is too far for a cycle.
     with DeploymentRecorder(
-        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True
+        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, unfiltered=True
     ) as recorder:
         drive(device, waiting_emulator, recorder, 5, asking=0)
         assert recorder.commit(None, {}).problem == "no step was complete"
@@ -207,7 +207,7 @@ def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(
     assert len(store.remove_leftovers()) == 1
 
 
-def test_an_episode_without_end_is_not_kept(
+def test_an_episode_without_commit_is_discarded(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
     with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=25.0) as recorder:
@@ -217,7 +217,7 @@ def test_an_episode_without_end_is_not_kept(
     assert not [path for path in (tmp_path / "episodes").iterdir() if path.name != "zarr.json"]
 
 
-def test_a_killed_owner_loses_nothing_that_was_recorded(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_killed_owner_loses_no_recorded_step(emulator: Emulator, tmp_path: Path) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = tmp_path / "owner.py"
     script.write_text(OWNER.format(root=root, ports=emulator.ports, folder=str(tmp_path)))
@@ -237,19 +237,19 @@ def test_a_killed_owner_loses_nothing_that_was_recorded(emulator: Emulator, tmp_
     assert episode.attributes.extra["ended"] == "the process that drove the arms died"
 
 
-def test_without_a_log_there_is_nothing_to_record_from(tmp_path: Path) -> None:
+def test_a_recorder_needs_an_incident_log(tmp_path: Path) -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, LIMITS) as device,
         pytest.raises(
             ValueError,
-            match="recorded from the incident log of the device process, which has none",
+            match="recorded from the incident log of the device process: log.folder=FOLDER",
         ),
     ):
         DeploymentRecorder(device, tmp_path, ABOUT, ALOHA, frame_hz=25.0)
 
 
-def test_a_box_takes_whole_new_looks_only() -> None:
+def test_a_queue_accepts_complete_new_captures_only() -> None:
     memory, images = frames_memory(CONTRACT), Images()
     writer, reader = FrameQueue(memory, CONTRACT), FrameQueue(memory, CONTRACT)
     writer.put({})

@@ -1,4 +1,4 @@
-"""Observations from driver states and frames: what is in them, and where a moving camera was."""
+"""Observations from driver states and frames: their content, and poses of a moving camera."""
 
 import dataclasses
 
@@ -71,6 +71,6 @@ def test_a_missing_frame_is_named(moving: list[ArmState]) -> None:
         assembler.build(moving[-1], moving, partial)
 
 
-def test_the_contract_must_be_of_that_body() -> None:
+def test_the_contract_must_be_of_that_embodiment() -> None:
     with pytest.raises(ValueError, match="The contract has other joints than aloha"):
         ObservationAssembler(dataclasses.replace(CONTRACT, joints=("a",)), ALOHA)

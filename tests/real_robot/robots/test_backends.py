@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.real_robot.demonstrations import CONTROL_HZ, Replay, demonstrate
+from tests.real_robot.demonstrations import CONTROL_HZ, Replay, demonstrate, largest_difference
 from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.contract.contract import Contract
@@ -16,14 +16,10 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
-from stringline.real_robot.execution.lock_step import LockStepEpisode, largest_difference
+from stringline.real_robot.execution.lock_step import LockStepEpisode
 from stringline.real_robot.protocol_in_the_loop import loop_evaluation
-from stringline.real_robot.robots.backends import (
-    FriBackend,
-    ServoBackend,
-    emulated_backend,
-    robot_backend,
-)
+from stringline.real_robot.robots.backends import ServoBackend, emulated_backend, robot_backend
+from stringline.real_robot.robots.kuka_backends import FriBackend
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.experts.expert_registry import make_expert
@@ -41,7 +37,7 @@ KUKA = {
 
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
-def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(
+def test_the_tracking_limit_of_kuka_arms_is_below_the_distance_of_a_strayed_arm(
     transport: str,
 ) -> None:
     arms = emulated_backend(IIWA14_BIMANUAL.name, transport)
@@ -90,7 +86,7 @@ def test_a_configuration_names_the_arms() -> None:
 
 
 class Known:
-    """A policy that does what an expert did."""
+    """A policy that repeats the actions of an expert."""
 
     contract = IIWA14.contract([], CONTROL_HZ)
 
@@ -127,7 +123,7 @@ def test_an_expert_succeeds_over_each_transport_as_in_simulation_and_results_nam
 
     monkeypatch.setattr(loop_evaluation, "_result", kept)
     file = tmp_path / "results.jsonl"
-    with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches nobody else.
+    with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches no other test.
         evaluation = loop_evaluation.LoopEvaluation(
             policy, task, execute_steps=24, workers=1, transport=transport
         )
@@ -148,7 +144,7 @@ def test_an_expert_succeeds_over_each_transport_as_in_simulation_and_results_nam
 
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
-def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(
+def test_unread_messages_from_before_the_first_world_do_not_hide_its_beginning(
     transport: str,
 ) -> None:
     task = TaskSettings("kuka_pick", time_limit_s=12.0)
@@ -170,7 +166,7 @@ def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_it
 
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
-def test_an_episode_goes_as_it_goes_whatever_was_before_it(transport: str) -> None:
+def test_an_episode_does_not_depend_on_episodes_before_it(transport: str) -> None:
     """To the bit, so results depend neither on the number of robots nor on an interruption."""
     task = TaskSettings("kuka_pick", time_limit_s=12.0)
     closing = np.tile(IIWA14.home, (40, 1)).astype(np.float32)

@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[3] / "docs"
         (("task=kuka_bimanual_pick", "robot=kuka", "robot.arms=two"), "hardware-kuka.md"),
     ],
 )
-def test_who_has_no_limits_file_is_told_where_to_read_on(
+def test_a_missing_limits_file_is_reported_with_a_page_of_the_documentation(
     overrides: tuple[str, ...], page: str
 ) -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
@@ -68,7 +68,7 @@ def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(
             assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
 
 
-def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
+def test_two_realsense_cameras_without_serial_numbers_are_refused() -> None:
     one = {"driver": "realsense"}
     for cameras in (
         {"wrist": one, "overhead": {**one, "serial": "7"}},
@@ -82,15 +82,15 @@ def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
     kept = {
         "wrist": one,
         "overhead": {**one, "source": "a.db3"},
-    }  # A recording is none of those that are plugged in.
+    }  # A recording is not a connected camera.
     assert len(RobotCameras(kept).offered()) == 2
 
 
 @pytest.mark.parametrize(
     ("robot", "task"), [("aloha_emulated", "hand_over_banana"), ("kuka_emulated", "kuka_pick")]
 )
-def test_emulated_arms_are_drawn_with_what_is_asked_for(robot: str, task: str) -> None:
-    """As the worlds of the simulation's own commands."""
+def test_emulated_arms_have_the_requested_appearance(robot: str, task: str) -> None:
+    """The same appearance as in the simulation's own commands."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for model in ("primitives", "menagerie"):
             chosen = compose(
@@ -99,7 +99,7 @@ def test_emulated_arms_are_drawn_with_what_is_asked_for(robot: str, task: str) -
             assert chosen.robot.emulator.robot_model == model
 
 
-def test_a_world_behind_the_wire_wears_the_meshes(
+def test_an_emulated_world_shows_the_meshes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_kuka(tmp_path / "kuka_iiwa_14")

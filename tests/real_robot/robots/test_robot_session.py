@@ -88,7 +88,7 @@ def settings(*overrides: str) -> dict[str, Any]:
 
 
 def note_run(steps: list[str], monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-    """Replaces what follows the bring-up by a note."""
+    """Replaces the steps after the bring-up by a note."""
 
     def run(*_: Any) -> bool:
         steps.append("run")
@@ -121,7 +121,7 @@ def test_a_policy(
     seen = ("cameras", "check camera") if cameras else ()
     after = ("restart cameras",) if cameras else ()
     expected = ["check files", "emulator", *seen, *PORTS_AND_TORQUE, *after, "run"]
-    assert [step for step, _ in groupby(steps)] == expected  # There are several cameras.
+    assert [step for step, _ in groupby(steps)] == expected  # Several cameras take a step each.
 
 
 def test_leader_arms(steps: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Distances of capsules against dense sampling, and what they say about known poses."""
+"""Distances of capsules against dense sampling, and at known poses."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_walls_are_as_far_as_the_outermost_capsule() -> None:
         assert np.isclose(distance, min(gaps))
 
 
-def test_the_distance_of_arms_is_exact_up_to_where_it_is_asked_for_also_in_a_batch() -> None:
+def test_the_distance_of_arms_is_exact_up_to_the_requested_one_also_in_a_batch() -> None:
     near = ALOHA.home.copy()
     for arm in ALOHA.arms:
         near[ALOHA.hinges[arm][1:3]] = 0.6, 0.3
@@ -83,7 +83,7 @@ def test_the_distance_of_arms_is_exact_up_to_where_it_is_asked_for_also_in_a_bat
     assert usual.min() < both[0].min()
 
 
-def test_a_body_without_capsules_is_clear_of_everything() -> None:
+def test_an_embodiment_without_capsules_is_always_clear() -> None:
     bare = replace(ALOHA, capsule_mounts=())
     assert bare.capsules(bare.home) == []
     assert Clearance(bare).measure(bare.home).heights.shape == (2, 0)

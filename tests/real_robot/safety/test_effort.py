@@ -29,7 +29,7 @@ Vector = NDArray[np.float64]
 LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0, effort=[9.0, 18.0, 18.0, 9.0, 9.0, 4.0])
 STIFFNESS = 43.0  # Nm/rad.
 WAIST, SHOULDER, GRIPPER = 0, 1, 6
-WALL = 0.3  # Where the left waist meets something.
+WALL = 0.3  # Angle at which the left waist meets an obstacle.
 
 
 def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
@@ -49,7 +49,7 @@ def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
 
 
 @pytest.mark.parametrize("effort", [[9.0] * 5, [9.0] * 5 + [0.0], [9.0] * 5 + [np.nan]])
-def test_limits_of_effort_are_refused_in_words(effort: list[float]) -> None:
+def test_invalid_limits_of_effort_are_refused(effort: list[float]) -> None:
     with pytest.raises(
         ValueError,
         match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0",
@@ -75,7 +75,7 @@ class Walled(Run):
         self.measured, self.modes = ALOHA.home, list[Mode]()
 
     def push(self, target: Vector, cycles: int = 1) -> Mode:
-        """Goes on by so many periods and returns the mode after them."""
+        """Runs a number of periods and returns the mode after them."""
         for _ in range(cycles):
             self.measured = self.path[-1].copy()
             self.measured[WAIST] = min(self.measured[WAIST], WALL)
@@ -86,7 +86,7 @@ class Walled(Run):
         return self.modes[-1]
 
     def until(self, mode: Mode, target: Vector, cycles: int = 100) -> None:
-        """Goes on until the mode is that."""
+        """Runs until the mode is that."""
         for _ in range(cycles):
             if self.push(target) is mode:
                 return
@@ -98,7 +98,7 @@ class Walled(Run):
 BEYOND = moved(left__waist=1.0, right__waist=0.2, left__gripper=-1.0)
 
 
-def test_an_arm_that_holds_lets_go_of_what_it_works_against_but_not_of_what_it_carries() -> None:
+def test_a_holding_arm_retreats_from_an_obstacle_and_keeps_its_load() -> None:
     run = Walled()
     run.until(Mode.HOLD, BEYOND)
     sent, met = run.path[-1], run.measured
@@ -116,7 +116,7 @@ def test_an_arm_that_holds_lets_go_of_what_it_works_against_but_not_of_what_it_c
 
 
 def test_an_arm_that_works_against_its_load_sinks_once_and_no_further() -> None:
-    """Gravity keeps it as far below every goal."""
+    """Gravity keeps the arm at the same distance below every goal."""
     run, below = Run(LIMITS), 0.4 * np.eye(14)[SHOULDER]
     for _ in range(200):
         run.step(ALOHA.home, position=run.path[-1] - below, effort=STIFFNESS * 2 * below)
@@ -136,7 +136,7 @@ def test_a_hold_ends_without_overload_and_repeated_pushing_is_a_fault() -> None:
     assert run.speed() == 0.0
 
 
-def test_contacts_now_and_then_do_not_add_up() -> None:
+def test_occasional_contacts_do_not_add_up() -> None:
     run = Walled()
     for _ in range(4):
         run.until(Mode.HOLD, BEYOND)
@@ -146,7 +146,7 @@ def test_contacts_now_and_then_do_not_add_up() -> None:
     assert run.modes.count(Mode.HOLD) * 0.01 > 4 * LIMITS.hold_after_effort_s
 
 
-def test_an_arm_that_lets_go_stays_over_the_table_and_inside_its_joint_limits() -> None:
+def test_a_retreating_arm_stays_over_the_table_and_inside_its_joint_limits() -> None:
     strained = {"effort": 20.0 * np.eye(14)[SHOULDER]}
     for pressed in (
         moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0),
@@ -161,7 +161,7 @@ def test_an_arm_that_lets_go_stays_over_the_table_and_inside_its_joint_limits() 
         assert (np.array(run.path) <= LIMITS.upper + 1e-9).all()
 
 
-def test_an_arm_whose_controller_takes_no_commands_is_not_led_anywhere_afterwards() -> None:
+def test_an_arm_whose_controller_accepts_no_commands_does_not_retreat_later() -> None:
     run, elsewhere = Walled(), moved(left__waist=-0.7)
     run.until(Mode.HOLD, BEYOND)
     run.push(BEYOND, 2)
@@ -172,7 +172,7 @@ def test_an_arm_whose_controller_takes_no_commands_is_not_led_anywhere_afterward
         assert np.array_equal(run.path[-1][:7], elsewhere[:7])
 
 
-def test_what_an_arm_meets_on_the_wire_is_let_go_of_and_a_fault_if_it_is_met_again(
+def test_on_the_wire_an_arm_retreats_from_an_obstacle_and_a_second_contact_is_a_fault(
     make_rig: "Callable[..., Rig]",
 ) -> None:
     rig = make_rig(LIMITS)

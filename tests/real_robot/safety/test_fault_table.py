@@ -44,7 +44,7 @@ def assert_rest(rig: "Rig", cycles: int = 15) -> None:
     rig.assert_within_limits()
 
 
-def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it(
+def test_a_pulled_cable_is_a_fault_within_three_periods_until_a_reset(
     rig: "Rig",
 ) -> None:
     rig.moving(7)
@@ -56,9 +56,9 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it
     rig.want(moved(7, -0.5))
     rig.cycle()
     after = rig.goals()
-    assert len(after[0]) == len(before[0])  # Nothing gets to the left arm any more,
-    assert np.array_equal(after[1][-1], before[1][-1])  # and the right one is told to stay.
-    rig.begin()  # A reset without a cable is none.
+    assert len(after[0]) == len(before[0])  # The left arm receives no more commands,
+    assert np.array_equal(after[1][-1], before[1][-1])  # and the right one the command to stay.
+    rig.begin()  # A reset without a cable has no effect.
     rig.want(moved(7, -0.5))
     assert rig.cycle().mode is Mode.FAULT
 
@@ -81,7 +81,7 @@ def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are
     assert rig.state.mode is Mode.FAULT
 
 
-def test_a_servo_that_speaks_again_in_time_lets_the_arms_go_on(make_rig: "MakeRig") -> None:
+def test_a_servo_that_answers_again_in_time_ends_the_hold(make_rig: "MakeRig") -> None:
     rig = make_rig(answer_timeout_s=0.1)
     rig.moving(7, 0.5)
     rig.emulator.fault("right", "mute", 6)
@@ -104,7 +104,7 @@ def test_an_overload_is_a_fault_in_the_next_cycle_holds_both_arms_and_reboots_no
     assert rig.cycle().mode is Mode.FAULT
 
 
-def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_anew_clears(
+def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_again_clears(
     make_rig: "MakeRig",
 ) -> None:
     rig = make_rig(bus_watchdog_s=0.1)
@@ -153,7 +153,7 @@ def test_a_last_action_is_followed_for_a_fifth_of_a_second_even_if_actions_are_s
     assert rig.now - start - 0.5 <= 0.2 + 3 * PERIOD
 
 
-def test_a_first_plan_that_is_late_finds_the_arms_where_they_were(rig: "Rig") -> None:
+def test_the_arms_stay_until_a_late_first_plan(rig: "Rig") -> None:
     for _ in range(30):
         assert rig.cycle().mode is Mode.HOLD
     assert np.ptp(np.array([path[:, :6] for path in rig.goals()]), axis=1).max() == 0.0
@@ -209,7 +209,7 @@ def test_plans_from_a_frozen_camera_are_not_followed(rig: "Rig") -> None:
 
 
 @pytest.mark.parametrize(("fault_temperature", "mode"), [(36.0, Mode.HOLD), (35.0, Mode.FAULT)])
-def test_servos_of_35_degrees_are_too_warm_if_the_limits_say_so(
+def test_limits_of_temperature_apply_to_servos_of_35_degrees(
     make_rig: "MakeRig", fault_temperature: float, mode: Mode
 ) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)

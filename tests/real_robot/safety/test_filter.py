@@ -30,7 +30,7 @@ def test_a_near_target_is_passed_unchanged() -> None:
 @pytest.mark.parametrize(
     "bad", [np.full(14, np.nan), np.full(14, np.inf), np.zeros(13), np.zeros((14, 1))]
 )
-def test_a_target_that_is_none_brakes_the_arms(bad: Vector) -> None:
+def test_an_invalid_target_brakes_the_arms(bad: Vector) -> None:
     run = Run()
     for _ in range(10):
         run.step(moved(left__waist=2.0))
@@ -42,7 +42,7 @@ def test_a_target_that_is_none_brakes_the_arms(bad: Vector) -> None:
     assert run.speed() == 0.0
 
 
-def test_without_a_target_the_arms_hold_and_go_on_when_one_comes() -> None:
+def test_without_a_target_the_arms_hold_until_one_comes() -> None:
     run = Run()
     run.step(None)
     assert run.filter.mode is Mode.HOLD
@@ -51,7 +51,7 @@ def test_without_a_target_the_arms_hold_and_go_on_when_one_comes() -> None:
     assert run.filter.mode is Mode.RUN
 
 
-def test_targets_beyond_the_joint_limits_are_moved_inside_and_that_is_said() -> None:
+def test_targets_beyond_the_joint_limits_are_moved_inside_and_reported() -> None:
     run = Run()
     for _ in range(200):
         run.step(moved(left__wrist_angle=9.0))
@@ -131,7 +131,7 @@ def test_a_good_chunk_makes_up_for_bad_ones() -> None:
     assert run.filter.mode is Mode.RUN
 
 
-def test_a_plan_of_long_ago_is_not_followed() -> None:
+def test_an_old_plan_is_not_followed() -> None:
     run = Run()
     for age_s in (LIMITS.oldest_plan_s + 0.1, LIMITS.oldest_plan_s - 0.1):
         run.step(moved(left__waist=1.0), freshness=Freshness(plan_age_s=age_s))
@@ -141,7 +141,7 @@ def test_a_plan_of_long_ago_is_not_followed() -> None:
         assert (run.speed() == 0.0) == (age_s > LIMITS.oldest_plan_s)
 
 
-def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now() -> None:
+def test_a_late_plan_is_refused_although_its_actions_are_due_now() -> None:
     run = Run()
     late = ActionChunk(10.0 + np.arange(5) / 50, np.tile(ALOHA.home, (5, 1)).astype(np.float32))
     assert not run.filter.admit(late, 0, 10.0, observed_s=10.0 - LIMITS.oldest_plan_s - 0.01)
@@ -153,14 +153,14 @@ def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now(
 
 
 @pytest.mark.parametrize(("age_s", "mode"), [(0.19, Mode.RUN), (0.21, Mode.HOLD)])
-def test_an_action_is_good_for_a_fifth_of_a_second(age_s: float, mode: Mode) -> None:
+def test_an_action_is_valid_for_a_fifth_of_a_second(age_s: float, mode: Mode) -> None:
     run = Run()
     run.step(ALOHA.home, freshness=Freshness(action_age_s=age_s))
     assert run.filter.mode is mode
     assert (Reason.STARVED in run.filter.reasons) == (mode is Mode.HOLD)
 
 
-def test_a_silent_supervisor_makes_the_arms_hold_until_it_speaks() -> None:
+def test_a_silent_supervisor_makes_the_arms_hold_until_its_next_heartbeat() -> None:
     run = Run()
     for _ in range(10):
         run.step(moved(left__waist=2.0))
@@ -197,7 +197,7 @@ def test_the_arms_stop_before_the_walls_of_their_box() -> None:
     assert min(spare) >= -1e-9
 
 
-def test_it_says_by_how_much_it_acted() -> None:
+def test_it_reports_by_how_much_it_acted() -> None:
     run = Run()
     run.step(moved(left__wrist_angle=9.0))
     beyond = ALOHA.home[4] + 9.0 - LIMITS.upper[4]
@@ -209,7 +209,7 @@ def test_it_says_by_how_much_it_acted() -> None:
     assert run.filter.amounts == {Reason.SERVO_SILENT: 7}
 
 
-def test_nothing_moves_while_a_camera_shows_nothing_new() -> None:
+def test_the_arms_hold_while_a_camera_has_no_new_image() -> None:
     run = Run()
     run.step(moved(left__waist=0.5), freshness=Freshness(image_ages_s=(0.0, LIMITS.oldest_image_s)))
     assert run.filter.mode is Mode.RUN

@@ -67,7 +67,7 @@ class Worst:
 
 
 class FilterSink:
-    """The filter with arms that lag, get stuck, are overloaded or report faults now and then."""
+    """The filter with arms that lag, get stuck, are overloaded or report faults at times."""
 
     def __init__(self, number: int) -> None:
         self.filter, self._sampler = SafetyFilter(ALOHA, LIMITS, PERIOD), ChunkSampler()
@@ -177,7 +177,7 @@ class WireSink:
         return self.rig.now
 
     def restart(self) -> None:
-        """Waits, as an operator would, until the arms rest, and begins anew."""
+        """Waits, as an operator would, until the arms rest, and begins again."""
         self.rig.loop.brake()
         for _ in range(40):
             self.rig.cycle()
@@ -192,7 +192,7 @@ class WireSink:
 
 
 def over_the_wire(rig: "Rig", streams: int) -> None:
-    """Sends that many streams of chunks over the wire and holds what arrived against the limits."""
+    """Sends streams of chunks over the wire and compares the received goals with the limits."""
     sink = WireSink(rig)
 
     @settings(
@@ -210,7 +210,7 @@ def over_the_wire(rig: "Rig", streams: int) -> None:
     send_all()
     rig.assert_within_limits()
     for path in rig.goals():
-        assert np.ptp(path, axis=0).min() > 0.1  # Something did move.
+        assert np.ptp(path, axis=0).min() > 0.1  # The arms did move.
 
 
 def test_no_stream_of_chunks_gets_out_of_the_limits_on_the_wire(rig: "Rig") -> None:

@@ -29,7 +29,7 @@ LIMITS = {
 BOX = np.array(
     [[-1.1, -0.45, -1.0], [1.1, 0.45, 1.5]]
 )  # Around the hands at home, and wide of the arms.
-# Braking takes longer, so that there is more between the next pose and the rest.
+# Braking takes longer, so that the rest is farther from the next pose.
 WALLED = {
     name: dataclasses.replace(limits, box=BOX, acceleration=limits.acceleration / 3)
     for name, limits in LIMITS.items()
@@ -37,7 +37,7 @@ WALLED = {
 
 
 def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
-    """Returns the least room beyond what has to be kept (T,) at poses, metres."""
+    """Returns the least room beyond the required one (T,) at poses, metres."""
     room = Clearance(body, limits.table_height, limits.box).measure(np.array(path))
     kept = (room.heights - limits.table_clearance, room.between - limits.arm_clearance, room.walls)
     return np.min([space.min(axis=(-2, -1)) for space in kept], axis=0)
@@ -46,7 +46,7 @@ def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
 @pytest.mark.parametrize("name", BODIES)
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_whatever_is_wanted_nothing_gets_too_near_to_anything(
+def test_no_target_leads_an_arm_too_near_to_an_obstacle(
     name: str, number: int, cycles: list[int]
 ) -> None:
     body, limits, random = BODIES[name], WALLED[name], np.random.default_rng(number)
@@ -88,7 +88,7 @@ def pressed(body: Embodiment, depth: float, arms: Sequence[str] = ()) -> Vector:
 
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(("depth", "over"), [(0.0, 1e-3), (0.03, 1e-2)])
-def test_what_is_pressed_on_the_table_comes_to_rest_on_it(
+def test_an_arm_pressed_on_the_table_comes_to_rest_on_it(
     name: str, depth: float, over: float
 ) -> None:
     body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], depth)
@@ -106,7 +106,7 @@ def test_what_is_pressed_on_the_table_comes_to_rest_on_it(
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_what_is_pressed_on_the_table_slides_along_it(name: str) -> None:
+def test_an_arm_pressed_on_the_table_slides_along_it(name: str) -> None:
     body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], 0.03)
     run, turning = Run(limits, body), [body.hinges[arm][0] for arm in body.arms]
     for _ in range(120):
@@ -129,7 +129,7 @@ def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
 
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("number", [7, 9])
-def test_what_is_pressed_on_the_table_gets_to_another_place_on_it(name: str, number: int) -> None:
+def test_an_arm_pressed_on_the_table_reaches_another_place_on_it(name: str, number: int) -> None:
     """Independently moving joints would take the arm deeper on its way, where it would stop."""
     body, limits, random = BODIES[name], LIMITS[name], np.random.default_rng(number)
     run, hinges, alone = Run(limits, body), body.hinges[body.arms[0]], Run(limits, body)
@@ -144,7 +144,7 @@ def test_what_is_pressed_on_the_table_gets_to_another_place_on_it(name: str, num
     assert spare(body, limits, run.path).min() >= -1e-9
 
 
-def test_what_is_pressed_slides_into_a_corner_of_table_and_wall() -> None:
+def test_a_pressed_arm_slides_into_a_corner_of_table_and_wall() -> None:
     limits = WALLED["iiwa14"]
     run, wanted = Run(limits, IIWA14), pressed(IIWA14, 0.01)
     for _ in range(200):
@@ -157,7 +157,7 @@ def test_what_is_pressed_slides_into_a_corner_of_table_and_wall() -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_who_lets_go_of_the_table_is_followed_at_once(name: str) -> None:
+def test_an_arm_leaves_the_table_at_once(name: str) -> None:
     run, wanted = Run(LIMITS[name], BODIES[name]), pressed(BODIES[name], 0.03)
     for _ in range(120):
         run.step(wanted)
@@ -182,7 +182,7 @@ def test_a_turned_hand_comes_to_rest_on_the_table_as_well(opening: float) -> Non
     assert run.path[-1][5] == pytest.approx(wanted[5], abs=0.5)
 
 
-def test_an_arm_that_is_to_stand_is_not_moved_by_what_the_other_is_told() -> None:
+def test_a_standing_arm_is_not_moved_by_the_target_of_the_other() -> None:
     body = IIWA14_BIMANUAL
     run, there = (
         Run(LIMITS["iiwa14_bimanual"], body),
@@ -197,7 +197,7 @@ def test_an_arm_that_is_to_stand_is_not_moved_by_what_the_other_is_told() -> Non
     assert spare(body, LIMITS["iiwa14_bimanual"], run.path).min() >= -1e-9
 
 
-def test_an_arm_slides_on_while_the_other_is_told_to_go_far_under_the_table() -> None:
+def test_an_arm_slides_on_while_the_target_of_the_other_is_far_under_the_table() -> None:
     body = IIWA14_BIMANUAL
     run, wanted = Run(LIMITS["iiwa14_bimanual"], body), pressed(body, 0.01, ["right"])
     left, turning = [joint.arm == "left" for joint in body.joints], body.hinges["right"][0]
@@ -211,12 +211,12 @@ def test_an_arm_slides_on_while_the_other_is_told_to_go_far_under_the_table() ->
     assert spare(body, LIMITS["iiwa14_bimanual"], run.path).min() >= -1e-9
 
 
-def test_what_is_too_near_from_the_start_stays_if_that_is_wanted_and_may_leave() -> None:
+def test_an_arm_that_starts_too_near_may_stay_or_leave() -> None:
     table = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) + 0.02
     limits = SafetyLimits.of(IIWA14, soft_start_s=0.0, table_height=table)
     run = Run(limits, IIWA14)
     for _ in range(80):
-        run.step(IIWA14.home.astype(np.float32).astype(np.float64))  # As policies tell it.
+        run.step(IIWA14.home.astype(np.float32).astype(np.float64))  # The precision of policies.
     assert np.allclose(run.path[-1], IIWA14.home, rtol=0, atol=1e-6)
     before = spare(IIWA14, limits, run.path)[-1]
     for _ in range(80):

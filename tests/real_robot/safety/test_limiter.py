@@ -1,4 +1,4 @@
-"""The limiter keeps its bounds for any targets, and gets in nobody's way within them."""
+"""The limiter keeps its bounds for any targets, and changes no target within them."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -81,7 +81,7 @@ def test_growing_limits_keep_the_bounds_too(targets: list[float]) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(-3, 3), max_size=30), st.tuples(st.floats(-3, 3), st.floats(-3, 3)))
-def test_it_comes_to_rest_where_it_is_told_or_at_the_bound_before_it(
+def test_it_comes_to_rest_at_the_requested_position_or_the_bound_before_it(
     targets: list[float], rest: tuple[float, float]
 ) -> None:
     moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
@@ -101,7 +101,7 @@ def test_a_target_within_the_limits_is_followed_without_delay() -> None:
         assert np.abs(moved.commit(moved.propose(target)) - target).max() < 1e-3
 
 
-def test_a_joint_that_waits_goes_on_as_if_time_had_stood_still() -> None:
+def test_a_waiting_joint_continues_as_if_no_time_had_passed() -> None:
     moved, whole, waits = limiter(np.zeros(2)), limiter(np.zeros(2)), np.array([True, False])
     target, path = np.array([0.7, 1.1]), [np.zeros(2)]
     for step in range(60):
@@ -132,7 +132,7 @@ def test_a_joint_beyond_its_bound_may_only_come_back() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(TARGETS, st.tuples(st.floats(-1, 1), st.floats(-0.3, 2)))
-def test_joints_that_go_together_rest_on_the_way_as_far_as_one_of_them_gets(
+def test_joints_that_move_together_rest_where_the_first_of_them_stops(
     before: list[tuple[float, float] | None], target: tuple[float, float]
 ) -> None:
     moved, wanted = limiter(np.zeros(2)), np.array(target)
@@ -146,6 +146,6 @@ def test_joints_that_go_together_rest_on_the_way_as_far_as_one_of_them_gets(
     assert np.isclose(way[0] * gone[1], way[1] * gone[0], atol=1e-9)  # On the straight line,
     assert (way * gone >= -1e-12).all()  # towards the target,
     at_an_end = np.isclose(rest, np.where(way > 0, high, low), atol=1e-9) & (np.abs(way) > 1e-9)
-    assert at_an_end.any() or np.allclose(rest, wanted, atol=1e-8)  # as far as it can be.
+    assert at_an_end.any() or np.allclose(rest, wanted, atol=1e-8)  # as far as possible.
     moved.commit(moved.settle(rest))
     assert np.allclose(moved.stopping(moved.braking())[-1], rest, atol=1e-9)

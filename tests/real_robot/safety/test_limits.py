@@ -12,7 +12,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.safety.limits import SafetyLimits
 
 
-def test_limits_that_limit_nothing_are_refused() -> None:
+def test_limits_without_an_effect_are_refused() -> None:
     with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0, up to 1"):
         SafetyLimits.of(ALOHA, speed_share=2.0)
     with pytest.raises(ValueError, match="acceleration is 0.0; allowed: above 0"):
@@ -34,8 +34,8 @@ def test_limits_that_limit_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("strange", [float("nan"), float("inf"), "0.1", None, True])
-def test_a_limit_that_is_no_number_would_never_act_and_is_refused(strange: Any) -> None:
-    """As a limits file may say; `nan` is neither above nor below anything."""
+def test_a_limit_that_is_not_a_number_is_refused(strange: Any) -> None:
+    """Limits files may contain them; `nan` is neither above nor below any number."""
     asked = inspect.signature(SafetyLimits.of).parameters
     for name in (name for name, parameter in asked.items() if parameter.annotation is float):
         with pytest.raises(ValueError, match=rf"^{name} is .*; allowed: "):

@@ -20,9 +20,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
         ),
     ],
 )
-def test_a_fault_holds_both_arms_until_somebody_resets_it(
-    changes: dict[str, object], reason: Reason
-) -> None:
+def test_a_fault_holds_both_arms_until_a_reset(changes: dict[str, object], reason: Reason) -> None:
     run = Run()
     for _ in range(10):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -48,7 +46,7 @@ def test_a_few_missed_answers_do_not_matter_and_several_make_the_arms_hold() -> 
     assert run.filter.mode is Mode.RUN
 
 
-def test_a_controller_without_commands_makes_all_arms_hold_and_goes_on_where_its_arm_is() -> None:
+def test_a_controller_without_commands_makes_all_arms_hold_until_it_accepts_them() -> None:
     run, elsewhere = Run(), moved(left__waist=0.7)
     for _ in range(10):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -79,7 +77,7 @@ def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
 
 
-def test_an_arm_that_cannot_be_sent_a_command_goes_on_later_from_the_last_one() -> None:
+def test_an_arm_without_a_link_continues_from_the_last_command_sent() -> None:
     run = Run()
     for _ in range(5):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -108,11 +106,11 @@ def test_an_arm_that_still_follows_commands_is_braked_by_them_when_it_has_to_sto
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
     run.step(
         moved(left__waist=2.0), interlock=interlock, commanded=moved(left__waist=0.7)
-    )  # It has begun anew elsewhere.
+    )  # It has restarted elsewhere.
     assert run.path[-1][0] == pytest.approx(0.7)
 
 
-def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_it() -> None:
+def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_a_reset() -> None:
     run, elsewhere = Run(), moved(left__waist=-0.5)
     run.step(moved(left__waist=2.0))
     run.step(
@@ -145,7 +143,7 @@ def test_a_warm_servo_makes_the_arms_hold_and_a_hot_one_is_a_fault(
 
 
 @pytest.mark.parametrize(("age_s", "mode"), [(3 * PERIOD, Mode.RUN), (3.1 * PERIOD, Mode.HOLD)])
-def test_a_state_is_good_for_three_periods(age_s: float, mode: Mode) -> None:
+def test_a_state_is_valid_for_three_periods(age_s: float, mode: Mode) -> None:
     run = Run()
     run.now = 0.5
     run.step(ALOHA.home, time=run.now - age_s)

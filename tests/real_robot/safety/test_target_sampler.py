@@ -1,4 +1,4 @@
-"""Targets between waypoints, and what happens before, after and between chunks."""
+"""Targets between waypoints, and before, after and between chunks."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ def test_waypoints_are_met_and_the_way_between_is_straight() -> None:
     assert target(sampler, 1.05) == pytest.approx([2.5, -2.5])
 
 
-def test_the_last_waypoint_is_held_for_one_interval_and_then_there_is_none() -> None:
+def test_the_last_waypoint_is_held_for_one_interval_and_then_the_target_is_none() -> None:
     sampler = ChunkSampler()
     sampler.replace(ramp(1.0))
     assert target(sampler, 1.095) == [4.0, -4.0]
     assert sampler.target(1.101) is None
 
 
-def test_without_a_chunk_and_before_it_there_is_no_target() -> None:
+def test_without_a_chunk_and_before_it_the_target_is_none() -> None:
     sampler = ChunkSampler()
     assert sampler.target(0.0) is None
     sampler.replace(ramp(1.0))

@@ -13,7 +13,7 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.tasks.task_registry import make_task
 
 CAMERAS = ("overhead", "wrist_left")
-IMAGE_S, JOINT_S = 0.3, 0.1  # What aloha_sim has by default.
+IMAGE_S, JOINT_S = 0.3, 0.1  # The defaults of aloha_sim.
 STEPS = 30
 
 
@@ -51,7 +51,7 @@ def prompt() -> Iterator[list[dict[str, Array]]]:
     world.close()
 
 
-def test_delayed_observations_are_those_of_that_long_ago(
+def test_delayed_observations_have_the_age_of_the_delay(
     delayed: TaskEnvironment, prompt: list[dict[str, Array]]
 ) -> None:
     for step, seen in enumerate(episode(delayed)):
@@ -68,7 +68,7 @@ def test_delayed_observations_are_those_of_that_long_ago(
                 )
 
 
-def test_what_belongs_together_stays_together(delayed: TaskEnvironment) -> None:
+def test_values_of_one_observation_are_of_one_time(delayed: TaskEnvironment) -> None:
     for seen in episode(delayed):
         for arm, T_base_gripper in ALOHA.forward_kinematics(
             seen["joints/position"].astype(np.float64)
@@ -76,7 +76,7 @@ def test_what_belongs_together_stays_together(delayed: TaskEnvironment) -> None:
             np.testing.assert_allclose(seen[f"T_base_gripper/{arm}"], T_base_gripper, atol=1e-5)
 
 
-def test_frames_carry_their_capture_times_and_are_announced_when_they_arrive(
+def test_frames_have_their_capture_times_and_are_due_when_they_arrive(
     delayed: TaskEnvironment,
 ) -> None:
     delayed.begin(0)
@@ -88,7 +88,7 @@ def test_frames_carry_their_capture_times_and_are_announced_when_they_arrive(
     assert arrived == {0: 0.0, 19: 0.08, 23: 0.16, 27: 0.24}
 
 
-def test_frames_that_nobody_looked_at_arrive_all_the_same(
+def test_frames_arrive_without_earlier_observations(
     delayed: TaskEnvironment, prompt: list[dict[str, Array]]
 ) -> None:
     delayed.begin(3)
@@ -100,7 +100,7 @@ def test_frames_that_nobody_looked_at_arrive_all_the_same(
     np.testing.assert_array_equal(seen["joints/position"], prompt[25]["joints/position"])
 
 
-def test_a_line_shows_the_first_value_until_the_next_arrives_and_forgets_the_rest() -> None:
+def test_a_queue_returns_the_first_value_until_the_next_arrives() -> None:
     line = Delayed[str](3)
     assert line.captured is None
     line.put(0, "a")

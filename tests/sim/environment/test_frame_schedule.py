@@ -47,13 +47,13 @@ class Shown:
     joint_steps=st.integers(0, 5),
     looks=st.lists(st.booleans(), min_size=1, max_size=30),
 )
-def test_what_is_seen_is_of_that_long_ago(
+def test_observations_have_the_age_of_the_delay(
     every: int, image_steps: int, joint_steps: int, looks: list[bool]
 ) -> None:
     """Observers of every step and of few steps see the last due frame, with its delay."""
     looks = [True, *looks]
     seen = Shown(CONTROL_HZ / every, image_steps, joint_steps).run(looks)
-    frame = 0  # Without delays a frame is drawn when somebody looks, and not before.
+    frame = 0  # Without delays a frame is drawn when it is observed.
     for step, observation in enumerate(seen):
         if not observation:
             continue
@@ -66,7 +66,7 @@ def test_what_is_seen_is_of_that_long_ago(
         assert float(observation["time"]) == step / CONTROL_HZ
 
 
-def test_nothing_is_drawn_for_nobody() -> None:
+def test_frames_without_observers_are_not_drawn() -> None:
     world = Shown(12.5)
     world.run([False] * 9)
     assert world.drawn == []
@@ -78,7 +78,7 @@ def test_nothing_is_drawn_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("image_steps", [0, 5])
-def test_frames_are_announced_when_they_arrive_and_begin_anew(image_steps: int) -> None:
+def test_frames_are_due_when_they_arrive_and_begin_anew(image_steps: int) -> None:
     world = Shown(12.5, image_steps)
     expected = [0, 4, 8] if image_steps == 0 else [0, 9]
     for _ in range(2):

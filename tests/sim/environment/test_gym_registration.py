@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(recommend|infinity|-infinity)
 
 
 def run(code: str, *, expect: int = 0, **environment: str) -> str:
-    """Runs Python code in a fresh process and returns what it wrote."""
+    """Runs Python code in a fresh process and returns its output."""
     fresh = {
         key: value
         for key, value in os.environ.items()
@@ -92,7 +92,7 @@ assert "torch" not in sys.modules
     run(code)
 
 
-def test_gymnasium_finds_nothing_wrong() -> None:
+def test_gymnasiums_checker_passes() -> None:
     env = gymnasium.make(TASK, **SMALL, image_delay_s=0.1, joint_delay_s=0.02, segmentation=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -101,7 +101,7 @@ def test_gymnasium_finds_nothing_wrong() -> None:
     env.close()
 
 
-def test_options_come_with_reset_and_options_and_actions_that_mean_nothing_are_refused() -> None:
+def test_reset_takes_options_and_unknown_options_and_actions_are_refused() -> None:
     env = gymnasium.make(TASK, cameras=[], render_mode=None, disable_env_checker=True)
     env.reset(seed=0, options={"table_height": 0.02})
     assert isinstance(env.unwrapped, TaskEnvironment)
@@ -127,12 +127,12 @@ def test_options_come_with_reset_and_options_and_actions_that_mean_nothing_are_r
         ({"render_mode": "human"}, "render_mode is 'human'; allowed: 'rgb_array' and None"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_unknown_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gymnasium.make(TASK, **settings)
 
 
-def test_many_at_once_are_each_as_if_alone() -> None:
+def test_environments_of_a_vector_equal_single_ones() -> None:
     """Equal to the byte, in one process and in spawned processes after this one has drawn."""
     settings: dict[str, Any] = SMALL | {"segmentation": True}
     actions = [
@@ -164,7 +164,7 @@ def test_many_at_once_are_each_as_if_alone() -> None:
 
 @pytest.mark.parametrize("driver", ["", "egl"])
 def test_a_missing_graphics_driver_is_explained(driver: str) -> None:
-    """MuJoCo meets it on import where MUJOCO_GL names a driver, else with the first image."""
+    """The error occurs on import if MUJOCO_GL names a driver, else with the first image."""
     code = """
 import gymnasium
 import stringline.sim.environment.gym_registration

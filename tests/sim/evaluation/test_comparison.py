@@ -1,4 +1,4 @@
-"""Finished evaluations are compared where they may be, and refused where they may not."""
+"""Evaluations under the same conditions are compared, others are refused."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def test_two_policies(tmp_path: Path) -> None:
 
 
 def test_verdicts(tmp_path: Path) -> None:
-    """What is said when nothing is known."""
+    """The texts without evidence."""
     runs = {
         "a": A,
         "same": A,
@@ -164,7 +164,9 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_differs_is_refused(tmp_path: Path, about: dict[str, Any], answer: str) -> None:
+def test_different_conditions_are_refused(
+    tmp_path: Path, about: dict[str, Any], answer: str
+) -> None:
     """Both values are named."""
     runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", A, **about))]
     with pytest.raises(ValueError, match=answer.replace("a has none", "a has no results")):
@@ -183,7 +185,7 @@ def test_fewer_seeds(tmp_path: Path) -> None:
         Comparison.of(runs, seeds=-1)
 
 
-def test_what_a_reader_must_know(tmp_path: Path) -> None:
+def test_notes(tmp_path: Path) -> None:
     """Missing tasks, incomplete episodes, and other executions of the same checkpoint are noted."""
     for name in "ab":
         write(
@@ -215,7 +217,7 @@ def test_what_a_reader_must_know(tmp_path: Path) -> None:
     assert "30 episodes of d were not completed" in Comparison.of(incomplete).notes[0]
 
 
-def test_what_is_no_evaluation(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     """An empty folder, one run twice, one alone."""
     assert not is_evaluation(tmp_path)
     with pytest.raises(ValueError, match="holds no results of an evaluation"):
@@ -231,7 +233,7 @@ def test_what_is_no_evaluation(tmp_path: Path) -> None:
 
 
 def test_section_of_a_report(tmp_path: Path) -> None:
-    """Every row is there, and what the user wrote is text."""
+    """All rows are present, and texts of the user are escaped."""
     runs = [
         read_evaluation(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes))
         for name, outcomes in (("a<b>", A), ("b", B))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.policies.scripted import HZ, Keeping, Scripted
-from tests.sim.in_process import InProcess
+from tests.sim.in_process import InProcess, roll_out
 from tests.sim.track import Track
 
 from stringline.datasets.contract.contract import Array
@@ -17,7 +17,7 @@ from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.policies.execution.execution import NAMES, Execution
 from stringline.sim.evaluation.results import EpisodeResult, OtherEvaluationError
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.rollout import DelayedChunk, Rollout, roll_out
+from stringline.sim.rollout.rollout import DelayedChunk, Rollout
 
 
 def carried_out(
@@ -28,7 +28,7 @@ def carried_out(
     steps: int = 30,
     delays: tuple[int, ...] = (),
 ) -> tuple[Rollout, list[NDArray[np.float32]], list[int]]:
-    """Returns an episode, the plans of the policy, and in which control periods it was asked.
+    """Returns an episode, the plans of the policy, and the control periods of the requests.
 
     Args:
         policy: Who plans.
@@ -56,7 +56,7 @@ def executed(done: Rollout) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("execute_steps", [1, 3, 8, None])
 def test_without_delay_asynchronous_is_synchronous(execute_steps: int | None) -> None:
-    """What waits for nobody is a receding horizon as it always was, bit for bit."""
+    """Without delays, all executions equal the receding horizon bit for bit."""
     session = Scripted(8).session(0)
     plain = roll_out(Track(), session.plan, 0, execute_steps=execute_steps)
     for name in ("receding_horizon", "stop_and_go"):
@@ -71,7 +71,7 @@ def test_without_delay_asynchronous_is_synchronous(execute_steps: int | None) ->
 
 @pytest.mark.parametrize(("delay", "every"), [(1, 4), (2, 4), (4, 4), (3, 5), (1, 1), (2, 2)])
 def test_the_old_plan_goes_on_until_the_new_one_is_there(delay: int, every: int) -> None:
-    """In each period the action of the newest plan that is there, for this very period."""
+    """Each period executes the action for this period of the newest plan that has arrived."""
     done, plans, asked = carried_out(Scripted(8), Execution(delay_s=delay / HZ), every)
     assert asked == list(range(0, 30, every))
     expected = []
@@ -82,7 +82,7 @@ def test_the_old_plan_goes_on_until_the_new_one_is_there(delay: int, every: int)
     assert done.starved == 0
 
 
-def test_stop_and_go_holds_while_it_thinks() -> None:
+def test_stop_and_go_holds_during_the_computation() -> None:
     done, plans, asked = carried_out(
         Scripted(8), Execution("stop_and_go", delay_s=3 / HZ), 2, steps=12
     )
@@ -101,7 +101,7 @@ def test_stop_and_go_holds_while_it_thinks() -> None:
     assert (asked, done.starved) == ([0, 2, 7], 6)
 
 
-def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_stand(
+def test_a_plan_later_than_the_last_action_begins_at_the_pose_of_the_arms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the arms hold no action is skipped: the next one is the first of the new plan."""
@@ -117,7 +117,7 @@ def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_st
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_late_plans_never_ask_for_what_no_plan_said(seed: int) -> None:
+def test_late_plans_execute_planned_actions_only(seed: int) -> None:
     """For any delays, each period executes the action of an arrived plan or holds the last one."""
     delays = tuple(np.random.default_rng(seed).integers(0, 14, 30).tolist())
     done, plans, asked = carried_out(Scripted(8), Execution(), 3, steps=60, delays=delays)
@@ -135,9 +135,7 @@ def test_late_plans_never_ask_for_what_no_plan_said(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("delay", "every"), [(2, 4), (4, 4), (1, 3)])
-def test_real_time_chunking_does_not_jump_when_a_plan_comes_into_force(
-    delay: int, every: int
-) -> None:
+def test_real_time_chunking_does_not_jump_at_a_new_plan(delay: int, every: int) -> None:
     """A plan begins with the actions executed during its computation, so the motion is the same."""
     done, plans, asked = carried_out(
         Keeping(8), Execution("real_time_chunking", delay_s=delay / HZ), every
@@ -159,7 +157,7 @@ def test_too_short_a_chunk_is_refused_with_the_figures() -> None:
 
 
 class Constant(Scripted):
-    """Counts on where the point is, so that what it is shown matters."""
+    """Counts on from the position of the point, so that plans depend on observations."""
 
     def session(self, seed: int) -> "Counting":
         return Counting(seed)
@@ -176,7 +174,7 @@ class Counting:
 
 
 def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
-    """Everything but how fast it was."""
+    """All fields except times of plans."""
     return [asdict(replace(result, inference_ms=0.0, inference_p95_ms=0.0)) for result in results]
 
 
@@ -198,7 +196,7 @@ def test_outcomes_do_not_depend_on_workers_and_are_not_mixed(tmp_path: Path) -> 
         )
 
 
-def test_who_cannot_go_on_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_execution_without_prefix(tmp_path: Path) -> None:
     chunking = Execution(NAMES[3], delay_s=0.1)
     evaluation = Evaluation(
         Constant(8), Track, execute_steps=3, execution=chunking, cluster=InProcess()

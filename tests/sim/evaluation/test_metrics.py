@@ -48,8 +48,8 @@ def test_speeds() -> None:
     assert limit_hits(actions, replace(CONTRACT, control_hz=25.0)) == 0.0
 
 
-def test_what_has_no_limits() -> None:
-    """Other kinds of commands, other bodies, and nothing at all."""
+def test_commands_without_limits() -> None:
+    """Other kinds of commands, and no commands."""
     cartesian = replace(
         CONTRACT, action=(ActionDimension("x", "left", "position", unit="m", frame="base"),)
     )

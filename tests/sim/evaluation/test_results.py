@@ -65,7 +65,7 @@ def test_summary_of_stages_and_measures() -> None:
 
 
 def test_results_file_continues(tmp_path: Path) -> None:
-    """What was added is there again, also after a line that was cut short, and adding goes on."""
+    """Stored results are read again, also after an incomplete line, and others can be added."""
     path = tmp_path / "new" / "results.jsonl"
     file = ResultsFile(path, {"task": "reach"})
     file.add(result(1, True))
@@ -87,7 +87,7 @@ def test_other_evaluations_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", range(0, 260, 13))
 def test_cut_short_anywhere(tmp_path: Path, kept: int) -> None:
-    """Wherever a crash cuts the file, what was whole is kept, and the run goes on."""
+    """After a crash at any byte, complete lines are kept, and the run continues."""
     path = tmp_path / "results.jsonl"
     file = ResultsFile(path, {"task": "reach"})
     file.add(result(1, True))
@@ -134,7 +134,7 @@ def test_older_files_are_read(tmp_path: Path) -> None:
         (['{"seed": 1}'], "does not describe one"),
     ],
 )
-def test_what_is_no_file_of_results(tmp_path: Path, lines: list[str], answer: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, lines: list[str], answer: str) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=answer):
@@ -143,7 +143,7 @@ def test_what_is_no_file_of_results(tmp_path: Path, lines: list[str], answer: st
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a line does not stay, what was finished does, and with room again the run continues."""
+    """Incomplete lines are removed, results stay, and with free space the run continues."""
     path = tmp_path / "results.jsonl"
     file = ResultsFile(path, {"task": "reach"})
     file.add(result(1, True))

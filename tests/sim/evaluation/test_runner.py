@@ -30,7 +30,7 @@ WORLD = partial(
 
 @pytest.fixture(scope="module")
 def contract() -> Contract:
-    """What the world offers."""
+    """The contract of the world."""
     world = WORLD()
     contract = world.contract
     world.close()
@@ -50,7 +50,7 @@ class Wander:
 
 
 class WanderSession:
-    """One episode of it."""
+    """One episode of the policy."""
 
     def __init__(self, seed: int, after: Callable[[], None]) -> None:
         self.rng, self.after = np.random.default_rng(seed), after
@@ -66,7 +66,7 @@ class WanderSession:
 
 
 def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
-    """Everything but how fast it was."""
+    """All fields except times of plans."""
     return [asdict(replace(result, inference_ms=0.0, inference_p95_ms=0.0)) for result in results]
 
 
@@ -106,7 +106,7 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
     assert third.sessions == []
 
 
-def test_mistakes_are_explained(contract: Contract) -> None:
+def test_errors_name_the_wrong_value(contract: Contract) -> None:
     """A missing camera, short chunks and unknown tasks raise errors, also in a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))
     with closing(InProcess()) as here:
@@ -133,7 +133,7 @@ def test_mistakes_are_explained(contract: Contract) -> None:
 
 
 def test_workers_are_light() -> None:
-    """What a worker imports has no torch in it."""
+    """A worker does not import torch."""
     code = (
         "import sys, stringline.sim.evaluation.runner, stringline.sim.rollout.workers; "
         "print('torch' in sys.modules)"

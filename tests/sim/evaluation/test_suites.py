@@ -1,4 +1,4 @@
-"""Suites say what is run, on which seeds; what is wrong with one is said before anything is run."""
+"""Suites list tasks and seeds; their errors appear before the first episode."""
 
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,12 @@ def test_other_seeds() -> None:
         ({"task": "a", "frame_hz": float("inf")}, "frame_hz is inf; allowed: numbers above 0"),
     ],
 )
-def test_mistakes_are_explained(entry: Any, answer: str) -> None:
+def test_errors_name_the_wrong_value(entry: Any, answer: str) -> None:
     with pytest.raises(ValueError, match=answer):
         parse(entry)
 
 
-def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
+def test_errors_of_a_whole_suite(tmp_path: Path) -> None:
     """Missing, empty, of another shape, or with the same entry twice."""
     with pytest.raises(ValueError, match=r"There is no suite file '.*mine\.yaml'"):
         Suite.read(tmp_path / "mine.yaml")
@@ -112,7 +112,7 @@ def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
     "path", sorted((CONFIGS / "suite").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_shipped_suites(path: Path) -> None:
-    """Their tasks exist, and their seeds are none that demonstrations use."""
+    """Their tasks exist, and demonstrations do not use their seeds."""
     for entry in Suite.read(path).entries:
         assert entry.settings().name == entry.task
         assert entry.task in TASKS

@@ -1,4 +1,4 @@
-"""Traces keep what happened: when, how far open, how fast, and what was seen first."""
+"""Traces keep stages, openings, speeds and the first observation."""
 
 from pathlib import Path
 

@@ -22,12 +22,14 @@ def counting(first: int, count: int) -> Iterator[Vector]:
 
 def test_each_arm_follows_its_own_script_and_then_stays() -> None:
     start = np.full(14, -1.0)
-    told = np.stack(
+    targets = np.stack(
         list(together(ALOHA, start, {"left": counting(0, 2), "right": counting(10, 4)}))
     )
-    np.testing.assert_array_equal(told[:, :7], np.repeat([[0.0], [1.0], [1.0], [1.0]], 7, axis=1))
     np.testing.assert_array_equal(
-        told[:, 7:], np.repeat([[10.0], [11.0], [12.0], [13.0]], 7, axis=1)
+        targets[:, :7], np.repeat([[0.0], [1.0], [1.0], [1.0]], 7, axis=1)
+    )
+    np.testing.assert_array_equal(
+        targets[:, 7:], np.repeat([[10.0], [11.0], [12.0], [13.0]], 7, axis=1)
     )
     alone = np.stack(list(together(ALOHA, start, {"right": counting(0, 1)})))
     np.testing.assert_array_equal(alone, [[-1.0] * 7 + [0.0] * 7])
@@ -54,14 +56,14 @@ def test_one_arm_waits_while_the_other_is_in_the_middle() -> None:
         for arm in ("left", "right")
     )
     assert list(left.enter_middle()) == []
-    assert list(left.enter_middle()) == []  # It has it already.
+    assert list(left.enter_middle()) == []  # The left arm has the middle already.
     team.taken["left"], team.reserved["left"] = "apple", np.zeros(2)
     waiting = right.enter_middle()
     for _ in range(7):
         np.testing.assert_array_equal(next(waiting), ALOHA.home)
     assert len(right.avoided) == 1
     assert left.avoided == []
-    team.leave("right")  # It is not there, so nothing changes.
+    team.leave("right")  # It does not have the middle, so nothing changes.
     assert team.middle == "left"
     team.leave("left")
     assert (team.middle, team.taken, team.reserved) == (None, {}, {})
@@ -73,13 +75,11 @@ def test_one_arm_waits_while_the_other_is_in_the_middle() -> None:
 def test_arms_turn_to_joints_within_the_limits_of_speed_and_acceleration() -> None:
     motion = Motion(ALOHA, InverseKinematics(ALOHA), 50.0)
     goal = ALOHA.home + np.linspace(-1.5, 1.5, 14)
-    told = np.stack([ALOHA.home, *motion.turn(0.1, {"left": goal})])
+    targets = np.stack([ALOHA.home, *motion.turn(0.1, {"left": goal})])
     left, right = ALOHA.hinges["left"], ALOHA.hinges["right"]
-    np.testing.assert_allclose(told[-1, left], goal[left], atol=1e-12)
-    np.testing.assert_array_equal(told[:, right], np.tile(ALOHA.home[right], (len(told), 1)))
-    speed = np.diff(told, axis=0) * 50
+    np.testing.assert_allclose(targets[-1, left], goal[left], atol=1e-12)
+    np.testing.assert_array_equal(targets[:, right], np.tile(ALOHA.home[right], (len(targets), 1)))
+    speed = np.diff(targets, axis=0) * 50
     assert 2.0 < np.abs(speed).max() < 2.81
     assert np.abs(np.diff(speed, axis=0) * 50).max() < 7.1
-    assert (
-        len(list(motion.turn(0.5, {"left": goal}))) == 25
-    )  # It is there already, and takes its time.
+    assert len(list(motion.turn(0.5, {"left": goal}))) == 25  # The arm is there already.

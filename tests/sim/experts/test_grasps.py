@@ -1,4 +1,4 @@
-"""Grasps of rims, and what keeps a gripper clear of the rack."""
+"""Grasps of rims, and the clearance of a gripper from the rack."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_gripper_is_clear_of_the_rack_or_not(
 
 @pytest.mark.parametrize("facing", [-1.0, 1.0])
 @pytest.mark.parametrize("elevation", [0.0, 0.5, 1.3])
-def test_a_plate_that_is_let_go_is_above_the_floor_of_its_slot(
+def test_a_released_plate_is_just_above_the_floor_of_its_slot(
     facing: float, elevation: float
 ) -> None:
     task, radial = PlateOnRack(), np.array([np.cos(0.7), np.sin(0.7), 0.0])

@@ -47,22 +47,22 @@ def pens() -> Iterator[HandOvers]:
         (pose((0.0, 0.0, 0.07), TIP_UP), False),  # Through the floor.
     ],
 )
-def test_inside_means_that_it_stands_in_the_holder(
+def test_a_pen_is_inside_if_it_stands_in_the_holder(
     pens: HandOvers, T_holder_pen: Matrix, inside: bool
 ) -> None:
     pens.assert_inside(pose((-0.15, 0.05, 0.02), rotation_about(Z, 1.0)), T_holder_pen, inside)
 
 
-def test_in_the_holder_without_a_hand_over_is_no_success(pens: HandOvers) -> None:
+def test_a_pen_in_the_holder_without_a_hand_over_does_not_count(pens: HandOvers) -> None:
     pens.assert_nothing_without_a_hand_over(pose((0.0, 0.0, ON_FLOOR), TIP_UP))
 
 
-def test_after_the_hand_over_only_the_holder_counts(pens: HandOvers) -> None:
+def test_after_the_hand_over_the_pen_must_be_in_the_holder(pens: HandOvers) -> None:
     leaning = pose((0.02, 0.01, ON_FLOOR), rotation_about(Y, 0.1) @ TIP_UP)
     pens.assert_only_the_container_counts(leaning, beside=pose((0.0, 0.15, 0.008)))
 
 
-def test_still_held_in_the_holder_is_no_success(pens: HandOvers) -> None:
+def test_a_held_pen_in_the_holder_does_not_count(pens: HandOvers) -> None:
     world, expert = pens.world, HandOverPenExpert(paces=(0.75, 0.75))
     world.begin(0)
     expert.reset(world, np.random.default_rng(0))
@@ -75,7 +75,7 @@ def test_still_held_in_the_holder_is_no_success(pens: HandOvers) -> None:
     assert (result.success, result.stage) == (False, 3)
 
 
-def test_where_things_start(pens: HandOvers) -> None:
+def test_starts_fill_their_ranges(pens: HandOvers) -> None:
     lowest, highest = [0.12, -0.1, -108, -0.18, -0.1], [0.18, 0.1, -72, -0.12, 0.1]
     pens.assert_starts(
         lowest, highest, lambda pen, holder: [*place_and_yaw(pen), *place_and_yaw(holder)[:2]]

@@ -1,9 +1,10 @@
-"""The KUKA puts objects into the tray: only what lies in it, let go and at rest, counts."""
+"""The KUKA puts objects into the tray; success needs a released object at rest in the tray."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sim.episodes import place_at, stay
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
@@ -29,7 +30,7 @@ def world(task: KukaPlace) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-FIRST: dict[str, int] = {}  # The first seed that has an object of that name, as far as it is known.
+FIRST: dict[str, int] = {}  # First seeds with an object of a name, found so far.
 
 
 def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float = 0.0) -> None:
@@ -42,22 +43,14 @@ def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float
     raise AssertionError(name)
 
 
-def put(
-    world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: float = 1.2
-) -> StepResult:
-    """Puts the object somewhere relative to the tray, and waits; success on the way counts."""
-    T = task.pose(world.physics, task.tray) @ T_tray_thing
-    T[2, 3] -= task.table_height
-    task.place(world.physics, task.object, T)
-    result = world.advance(IIWA14.home)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(IIWA14.home)
-    return result
+def put(world: TaskEnvironment, task: KukaPlace, T_tray_object: Matrix) -> StepResult:
+    """Puts the object somewhere relative to the tray, and waits."""
+    place_at(world, task.object, task.tray, T_tray_object)
+    return stay(world)
 
 
 @pytest.mark.parametrize(
-    ("name", "T_tray_thing", "height", "success"),
+    ("name", "T_tray_object", "height", "success"),
     [
         ("cube", pose((0.0, 0.0, FLOOR + 0.0235)), 0.0, True),
         (
@@ -79,22 +72,24 @@ def put(
         ),  # Leaning over its rim.
     ],
 )
-def test_only_what_lies_in_the_tray_counts(
+def test_success_needs_the_whole_object_in_the_tray(
     world: TaskEnvironment,
     task: KukaPlace,
     name: str,
-    T_tray_thing: Matrix,
+    T_tray_object: Matrix,
     height: float,
     success: bool,
 ) -> None:
     begin_with(world, task, name, height)
-    result = put(world, task, T_tray_thing)
+    result = put(world, task, T_tray_object)
     assert result.success is success
     assert (result.stage == 4) is success
     assert task.reached(world.physics) is success
 
 
-def test_above_the_floor_of_the_tray_is_not_in_it(world: TaskEnvironment, task: KukaPlace) -> None:
+def test_an_object_above_the_trays_floor_is_not_in_the_tray(
+    world: TaskEnvironment, task: KukaPlace
+) -> None:
     begin_with(world, task, "cube")
     for rise, inside in ((0.001, True), (0.006, False)):
         T = task.pose(world.physics, task.tray) @ pose((0.0, 0.0, FLOOR + 0.0225 + rise))
@@ -102,7 +97,7 @@ def test_above_the_floor_of_the_tray_is_not_in_it(world: TaskEnvironment, task: 
         assert task.reached(world.physics) is inside
 
 
-def test_still_held_in_the_tray_is_no_success(world: TaskEnvironment, task: KukaPlace) -> None:
+def test_a_held_object_in_the_tray_does_not_count(world: TaskEnvironment, task: KukaPlace) -> None:
     expert = KukaPlaceExpert(paces=(0.8, 0.8))
     world.begin(0)
     expert.reset(world, np.random.default_rng(0))
@@ -116,7 +111,7 @@ def test_still_held_in_the_tray_is_no_success(world: TaskEnvironment, task: Kuka
     assert (result.success, result.stage) == (False, 3)
 
 
-def test_thing_and_tray_start_apart_and_within_their_ranges(
+def test_object_and_tray_start_apart_and_within_their_ranges(
     world: TaskEnvironment, task: KukaPlace
 ) -> None:
     trays = []
@@ -136,7 +131,7 @@ def test_thing_and_tray_start_apart_and_within_their_ranges(
 
 
 @pytest.mark.parametrize(("seed", "slip_m", "height"), [(1, 0.02, 0.1), (3, 0.0, -0.1)])
-def test_the_expert_puts_things_into_the_tray(
+def test_the_expert_puts_objects_into_the_tray(
     world: TaskEnvironment, seed: int, slip_m: float, height: float
 ) -> None:
     recording = record_episode(

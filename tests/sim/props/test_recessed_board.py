@@ -16,7 +16,7 @@ Z = (0.0, 0.0, 1.0)
 
 
 def heights(board: RecessedBoard, points: Matrix) -> Matrix:
-    """Returns how high the board is at points (n, 2), by rays from above."""
+    """Returns the heights of the board at points (n, 2), by rays from above."""
     physics = mjcf.Physics.from_mjcf_model(board.mjcf_model)
     model, data, hit = physics.model.ptr, physics.data.ptr, np.zeros(1, np.int32)
     down, groups = np.array([0.0, 0.0, -1.0]), np.ones(6, np.uint8)
@@ -29,7 +29,7 @@ def heights(board: RecessedBoard, points: Matrix) -> Matrix:
 
 
 def fmb_1_height(x: float, y: float) -> float:
-    """Returns the height of FMB's first board at a point, metres, as its figures say."""
+    """Returns the height of FMB's first board at a point, metres, by its published sizes."""
     if (abs(abs(x) - 0.068) < 0.017 and abs(y) < 0.052) or (
         abs(x) < 0.017 and abs(abs(y) - 0.0505) < 0.032
     ):
@@ -44,7 +44,7 @@ def fmb_2_height(x: float, y: float) -> float:
 @pytest.mark.parametrize(
     ("task", "height"), [(Fmb1(), fmb_1_height), (Fmb2(), fmb_2_height)], ids=["fmb_1", "fmb_2"]
 )
-def test_the_board_is_as_high_as_its_figures_say(
+def test_the_board_has_the_heights_of_its_pockets(
     task: Fmb1 | Fmb2, height: Callable[[float, float], float]
 ) -> None:
     size = np.array(task.board.size[:2])
@@ -126,7 +126,7 @@ def test_the_gap_is_symmetric_invariant_and_never_above_the_distance() -> None:
         assert found <= np.linalg.norm(ends[0][:, None] - ends[1], axis=-1).min() + 1e-9
 
 
-def test_draws_are_repeated_until_there_is_room_and_the_best_is_kept_where_there_is_none() -> None:
+def test_draws_repeat_until_the_gap_suffices_or_the_widest_gap_is_kept() -> None:
     def space(a: Matrix, b: Matrix) -> float:
         return float(b[0, 3] - a[0, 3])
 

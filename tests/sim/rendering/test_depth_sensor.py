@@ -60,12 +60,12 @@ def test_depth_comes_in_steps_that_grow_with_the_square_of_the_depth() -> None:
 @pytest.mark.parametrize(
     ("depth_m", "seen"), [(0.05, False), (0.08, True), (1.9, True), (2.2, False), (0.0, False)]
 )
-def test_it_sees_within_its_range_only(depth_m: float, seen: bool) -> None:
+def test_depth_out_of_range_is_zero(depth_m: float, seen: bool) -> None:
     assert (EXACT.measure(flat(depth_m), K, rng()) > 0).all() == seen
     assert (EXACT.measure(flat(depth_m), K, rng()) > 0).any() == seen
 
 
-def test_what_an_edge_hides_has_no_depth_and_only_that() -> None:
+def test_only_pixels_behind_an_edge_lose_their_depth() -> None:
     depth = flat(1.0)
     depth[30:60, 30:60] = 800
     holes = EXACT.measure(depth, K, rng()) == 0
@@ -91,7 +91,7 @@ def test_grazing_surfaces_have_no_depth(angle_deg: float, seen: bool) -> None:
     assert (near_the_middle > 0).any() == seen
 
 
-def test_weaker_ones_err_less_and_the_weakest_is_ideal() -> None:
+def test_weaker_noise_has_smaller_errors() -> None:
     depth = leaning(50.0, 0.7)
     depth[20:40, 20:40] -= 150
     in_range = (depth > 80) & (depth < 1900)
@@ -113,7 +113,7 @@ def test_weaker_ones_err_less_and_the_weakest_is_ideal() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 2)])
 def test_images_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> None:
-    """Along a single pixel nothing leans and nothing is hidden."""
+    """A single pixel has no slope and hides nothing."""
     depth, near = np.full(size, 700, dtype=np.uint16), intrinsics(*size, 42.0)
     for strength in (0.5, 1.0):
         found = StereoSensor().measure(depth, near, rng(), strength)
@@ -123,7 +123,7 @@ def test_images_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> No
     assert StereoSensor().measure(depth, near, rng())[0, 0] == 0
 
 
-def test_no_camera_is_mistaken_for_another() -> None:
+def test_intrinsics_of_cameras_are_kept_apart() -> None:
     """The same image is less oblique through a wider lens, whichever was measured first."""
     depth, wide = leaning(76.0, 0.8), intrinsics(SIZE, SIZE, 80.0)
     first = [EXACT.measure(depth, lens, rng()) for lens in (K, wide)]
@@ -132,7 +132,7 @@ def test_no_camera_is_mistaken_for_another() -> None:
     assert (first[0] != first[1]).any()
 
 
-def test_it_depends_on_nothing_but_what_it_is_given() -> None:
+def test_measurements_are_a_function_of_depth_intrinsics_and_generator() -> None:
     depth = leaning(40.0, 0.6)
     before = depth.copy()
     first, again, other = (StereoSensor().measure(depth, K, rng(seed)) for seed in (3, 3, 4))

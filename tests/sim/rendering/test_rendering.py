@@ -1,4 +1,4 @@
-"""Drawing works without a screen, is exact, and says what to install where it cannot work."""
+"""Images need no screen and are exact; the error without OpenGL names the packages to install."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from stringline.sim.rendering.rendering import RENDERINGS, Renderer, intrinsics,
 def scene() -> mujoco.MjModel:
     """A camera one metre above a floor with a box of 20 cm, and a wall out of range beside it."""
     root = mjcf.RootElement()
-    set_flat_rendering(root, largest_image=64)
+    set_flat_rendering(root)
     root.worldbody.add("light", directional=True, dir=(1.2, 0, -1), castshadow=False)
     root.worldbody.add("camera", name="down", pos=(0, 0, 1), fovy=90)
     root.worldbody.add("camera", name="up", pos=(0, 0, 1), xyaxes=(1, 0, 0, 0, -1, 0), fovy=90)
@@ -51,8 +51,8 @@ def test_intrinsics_put_the_principal_point_in_the_middle() -> None:
 
 
 def test_images_beyond_the_buffer_are_refused() -> None:
-    with pytest.raises(ValueError, match="The size of images is 128x32; allowed: 1x1 to 64x64"):
-        Renderer(scene(), 128, 32)
+    with pytest.raises(ValueError, match="images is 2048x32; allowed: 1x1 to 1024x1024"):
+        Renderer(scene(), 2048, 32)
 
 
 def seen_from_above(size: int = 64, **arguments: Any) -> Renderer:
@@ -76,7 +76,7 @@ def test_segmentation_shows_the_numbers_of_the_shapes() -> None:
     renderer.close()
 
 
-def test_only_what_is_asked_to_casts_shadows_and_only_in_pretty_images() -> None:
+def test_only_casters_cast_shadows_and_only_in_pretty_images() -> None:
     """The light comes from the left, so that the shadow is to the right of the box."""
     images, floor = {}, np.zeros((64, 64), dtype=bool)
     for name, arguments in {
@@ -108,7 +108,7 @@ def test_pretty_images_are_the_mean_of_four_samples() -> None:
     assert mixed["pretty"] > 10
 
 
-def test_drawing_in_a_forked_process_is_refused_where_it_would_hang() -> None:
+def test_drawing_in_a_forked_process_is_refused() -> None:
     code = """
 import os
 from stringline.sim.rendering.opengl_context import open_graphics

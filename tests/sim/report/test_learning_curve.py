@@ -8,7 +8,7 @@ from stringline.sim.report.learning_curve import LearningCurve, learning_curve
 from stringline.sim.statistics.intervals import Rate
 
 
-def test_what_a_training_wrote_down(tmp_path: Path) -> None:
+def test_the_history_of_a_training_is_read(tmp_path: Path) -> None:
     """Losses, probes, validation losses and successes, up to a line that is cut short."""
     assert learning_curve(tmp_path / "checkpoint") == LearningCurve()
     with closing(History.open(tmp_path / "history.jsonl")) as history:

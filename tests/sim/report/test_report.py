@@ -1,4 +1,4 @@
-"""The report says what it was given, in one file that asks for nothing else."""
+"""The report has all contents in one self-contained file."""
 
 import base64
 import json
@@ -140,8 +140,8 @@ def full(videos: Path) -> Report:
     )
 
 
-def test_says_what_it_was_given(tmp_path: Path, videos: Path) -> None:
-    """Every number and sentence is on the page, and what the user wrote is text, not markup."""
+def test_the_page_has_all_contents(tmp_path: Path, videos: Path) -> None:
+    """Every number and sentence is on the page, and texts of the user are escaped."""
     write_report(tmp_path / "new" / "report.html", full(videos))
     page = Page((tmp_path / "new" / "report.html").read_text())
     assert page.open == []
@@ -172,7 +172,7 @@ def test_says_what_it_was_given(tmp_path: Path, videos: Path) -> None:
         assert sentence in text, sentence
 
 
-def test_needs_nothing_else(tmp_path: Path, videos: Path) -> None:
+def test_the_page_is_self_contained(tmp_path: Path, videos: Path) -> None:
     """No address, no host name, a strict policy, embedded videos, and unique identifiers."""
     write_report(tmp_path / "report.html", full(videos))
     page = Page((tmp_path / "report.html").read_text())
@@ -194,7 +194,7 @@ def test_needs_nothing_else(tmp_path: Path, videos: Path) -> None:
 
 
 def test_bare_report(tmp_path: Path) -> None:
-    """What is not there leaves no empty heading."""
+    """Sections without content are omitted."""
     write_report(tmp_path / "report.html", Report("Only a title", "", {"a": "b"}, {}))
     page = Page((tmp_path / "report.html").read_text())
     assert page.open == []
@@ -225,7 +225,7 @@ def test_stays_small(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_too_much_text(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timelines go before anything else does, then it is refused; what was there before stays."""
+    """Timelines are omitted first, then the report is refused; an existing file stays."""
     path, report = tmp_path / "report.html", full(videos)
     write_report(path, replace(report, clips=()))
     alone = path.stat().st_size
@@ -242,7 +242,7 @@ def test_too_much_text(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyP
     assert path.read_bytes() == before
 
 
-def test_names_who_died(tmp_path: Path) -> None:
+def test_lost_episodes_are_listed(tmp_path: Path) -> None:
     """Episodes whose worker died, or whose physics became unstable, are listed with their seed."""
     lost = EpisodeResult(
         5, False, 0, "start", 0.0, 0, 0.0, 0.0, "The process was killed (signal 9) & gone."
@@ -277,7 +277,7 @@ def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, videos: Path) -> None:
 
 
 def test_choice_of_clips(videos: Path) -> None:
-    """The first successes, then the first failures; episodes without a video are passed over."""
+    """The first successes, then the first failures; episodes without a video are omitted."""
     chosen = choose_clips(results(), videos, successes=2, failures=5)
     assert [clip.result.seed for clip in chosen] == [0, 2, 1, 3]
     assert all(isinstance(clip, Clip) and clip.path.exists() for clip in chosen)
@@ -294,7 +294,7 @@ def test_choice_of_clips(videos: Path) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    """As a reader says them."""
+    """Durations as text."""
     assert duration(seconds) == text
 
 
@@ -307,7 +307,7 @@ def test_charts_take_the_colours_of_the_page() -> None:
 
 
 def test_machine_without_host_name() -> None:
-    """The kind of machine, not whose it is."""
+    """The kind of machine without its name."""
     assert "core" in system_info()
     assert platform.node() not in system_info()
     assert os.uname().nodename not in str(package_versions())

@@ -153,7 +153,7 @@ def test_filters(browser: webdriver.Chrome) -> None:
 
 
 def test_sorting(browser: webdriver.Chrome) -> None:
-    """By number, both ways, what is missing last, from the keyboard too."""
+    """By number, in both orders, missing values last, also from the keyboard."""
     headers = browser.find_elements(By.CSS_SELECTOR, "#episodes th")
     button = next(header for header in headers if "rad" in header.text).find_element(
         By.TAG_NAME, "button"
@@ -173,7 +173,7 @@ def test_sorting(browser: webdriver.Chrome) -> None:
 
 
 def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
-    """By mouse and by keys; colours and attention look different, and say how much."""
+    """By mouse and by keys; colours and attention differ, and have a scale."""
     canvas = browser.find_element(By.TAG_NAME, "canvas")
     image = (
         "const canvas = document.querySelector('canvas'), data = canvas.getContext('2d')"
@@ -206,8 +206,8 @@ def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
     assert box.find_element(By.TAG_NAME, "output").text == "all patches: 32 %, the largest: 25.0 %"
 
 
-def test_nothing_is_fetched_nothing_sticks_out_nothing_is_logged(browser: webdriver.Chrome) -> None:
-    """The command stands beside its episode, too."""
+def test_no_requests_no_overflow_no_log_entries(browser: webdriver.Chrome) -> None:
+    """The command is beside its episode, too."""
     assert browser.find_element(By.TAG_NAME, "h1").text == "A & <b>"
     commands = [command.text for command in browser.find_elements(By.CSS_SELECTOR, "figure pre")]
     assert [

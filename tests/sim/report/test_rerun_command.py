@@ -14,7 +14,7 @@ from stringline.sim.worlds.task_settings import TaskSettings
 
 
 def parsed(line: str) -> dict[str, object]:
-    """What Hydra makes of a line for a shell."""
+    """The configuration that Hydra reads from a line for a shell."""
     overrides = OverridesParser.create().parse_overrides(shlex.split(line)[1:])
     return {override.get_key_element(): override.value() for override in overrides}
 
@@ -38,7 +38,7 @@ def test_every_setting_is_named() -> None:
     }
 
 
-def test_how_plans_are_executed_is_named_where_it_is_not_plain() -> None:
+def test_other_executions_than_the_default_are_named() -> None:
     task = TaskSettings("hand_over_banana", time_limit_s=20.0)
     late = Execution("real_time_chunking", delay_s=0.1).overrides()
     found = parsed(RerunCommand("x", task, None, Path("runs/late"), late).command(7))
@@ -73,7 +73,7 @@ def test_any_text(text: str) -> None:
         "~/a",
     ],
 )
-def test_texts_that_look_like_something_else(value: str) -> None:
+def test_texts_that_hydra_would_read_as_other_types(value: str) -> None:
     read = parsed(shlex.join(["stringline-eval", f"key={hydra_value(value)}"]))["key"]
     assert (read, isinstance(read, str)) == (value, True)
 

@@ -1,4 +1,4 @@
-"""Clouds stand where the cameras saw them, and travel as text."""
+"""Clouds are in the base frame, and are stored as text."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from stringline.sim.report.scene_cloud import SceneCloud, scene_cloud
 
 @pytest.fixture(scope="module")
 def seen() -> SceneCloud:
-    """What the policy that ships makes of the beginning of an episode."""
+    """The cloud of the shipped policy at the start of an episode."""
     policy = load_policy("hand_over_banana")
     world = make_environment(
         "hand_over_banana", cameras=[camera.name for camera in policy.contract.cameras]
@@ -30,7 +30,7 @@ def seen() -> SceneCloud:
     return found
 
 
-def test_it_stands_on_the_table(seen: SceneCloud) -> None:
+def test_the_cloud_is_on_the_table(seen: SceneCloud) -> None:
     """The table is at 0; patches lie within the span of pixels; patches of the bowl are blue."""
     assert seen.points.shape == seen.colours.shape == (3000, 3)
     assert np.quantile(seen.points[:, 2], 0.01) > -0.01

@@ -31,7 +31,7 @@ from stringline.sim.evaluation.runner import Evaluation
 
 ROOT = Path(__file__).parents[3]
 SEEDS, STEPS = list(range(20, 26)), 20
-# Nobody succeeds in a second, so these are quick to record.
+# No episode succeeds within a second, so these are quick to record.
 SHORT = Recipe(
     cameras=("overhead",), image_size=16, frame_hz=5.0, time_limit_s=1.0, keep_failures=True
 )
@@ -55,7 +55,7 @@ collect(SHORT, sys.argv[1], 5, workers=2)
 
 
 class Watched(Constant):
-    """Notes for which seeds it is asked."""
+    """Records the requested seeds."""
 
     def __init__(self) -> None:
         super().__init__(8)
@@ -209,7 +209,7 @@ def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) 
     assert len(before) > 10
 
 
-def test_workers_that_can_not_even_begin_end_the_evaluation() -> None:
+def test_workers_that_cannot_start_end_the_evaluation() -> None:
     with pytest.raises(
         RuntimeError,
         match=r"ended with exit code 9\. So did others; no process could build its world",

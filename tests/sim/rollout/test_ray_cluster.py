@@ -82,7 +82,7 @@ class Remembering(Wander):
 
 
 class RememberingSession:
-    """One episode of it."""
+    """One episode of the policy."""
 
     def __init__(self, policy: Remembering, seed: int, session: Session) -> None:
         self.policy, self.seed, self.plan_of = policy, seed, session.plan
@@ -106,7 +106,7 @@ def serial() -> tuple[Remembering, list[EpisodeResult]]:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], bytes]:
-    """What this process collects."""
+    """The collection of this process."""
     path = tmp_path_factory.mktemp("one") / "store"
     with closing(InProcess()) as here:
         collect(SHORT, path, 3, cluster=here)
@@ -153,7 +153,7 @@ def test_collection_stores_the_same_bytes_on_any_cluster(
 
 
 def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_path: Path) -> None:
-    """Through an open folder of this process leads a path that leads nobody else there."""
+    """A path through an open folder of this process, which other processes cannot use."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     with shared(Path(f"/proc/self/fd/{descriptor}"), patience_s=0.2) as folder:
         folder.check()
@@ -172,7 +172,7 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
     os.close(descriptor)
 
 
-def test_nobody_listens_outside_of_this_machine(nodes: Any) -> None:
+def test_no_port_is_open_to_other_machines(nodes: Any) -> None:
     listening: list[tuple[str, str]] = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # Ray's idle workers come and go.
@@ -223,7 +223,7 @@ def test_a_lost_driver_leaves_its_results_and_its_processors(
     assert set(policy.chunks).isdisjoint(json.loads(line)["seed"] for line in before[1:])
 
 
-def test_a_lost_node_is_made_up_for(
+def test_a_lost_node_is_replaced_by_the_others(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
     """The second machine is lost during episodes of both; the first one completes the work."""
@@ -248,7 +248,9 @@ def test_a_lost_node_is_made_up_for(
     assert len(asking) >= sum(result.plans for result in results)
 
 
-def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[EpisodeResult]]) -> None:
+def test_errors_name_the_wrong_value(
+    nodes: Any, serial: tuple[Remembering, list[EpisodeResult]]
+) -> None:
     with pytest.raises(ValueError, match=r"There is no task 'hand_over_bannana'\. Did you mean"):
         evaluate(Remembering(serial[0].contract), partial(WORLD.func, "hand_over_bannana"), nodes)
     with pytest.raises(ValueError, match=r"'127.0.0.1:1' cannot be joined: .*Connection refused"):
@@ -270,7 +272,7 @@ def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[Episo
 def in_a_fresh_process(
     code: str, folder: Path, *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs Python as somebody would who has never heard of Ray."""
+    """Runs Python without variables of Ray in its environment."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT / ".src"), "HOME": str(folder)}
     command = [sys.executable, "-c", code, *arguments]
@@ -289,7 +291,7 @@ def in_a_fresh_process(
         ("import ray", "Ray was imported too early and would listen on all networks."),
     ],
 )
-def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> None:
+def test_errors_name_the_requirements_of_ray(before: str, answer: str, tmp_path: Path) -> None:
     code = "from stringline.sim.rollout.ray_cluster import import_ray; import_ray(loopback=True)"
     done = in_a_fresh_process(f"{before}; {code}", tmp_path)
     assert done.returncode == 1

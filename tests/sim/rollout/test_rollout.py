@@ -1,16 +1,17 @@
 """The receding horizon: times of plans, observations, executed actions, end of an episode."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.sim.in_process import roll_out
 
 from stringline.datasets.contract.contract import ActionDimension, Array, Camera, Contract
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.rollout.rollout import due_actions, roll_out
+from stringline.sim.rollout.rollout import due_actions
 from stringline.sim.rollout.video import Video
 
 CONTRACT = Contract(
@@ -26,7 +27,7 @@ CONTRACT = Contract(
 
 @dataclass
 class Outcome:
-    """What a step led to."""
+    """The outcome of a step."""
 
     success: bool
     stage: int
@@ -71,17 +72,17 @@ class Line:
         }
 
     def advance(self, action: NDArray[np.float64]) -> Outcome:
-        """Jumps."""
+        """Jumps to the target."""
         self.x, self.step = float(action[0]), self.step + 1
         there = self.x == self.goal
         return Outcome(there, int(there), self.step / 10, self.step / 10 >= self.limit - 1e-9)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 class Counter:
-    """Plans to count on from where the point is, and keeps what it saw."""
+    """Plans to count on from the position of the point, and keeps its observations."""
 
     def __init__(self, length: int) -> None:
         self.length, self.seen = length, list[tuple[float, int]]()
@@ -122,8 +123,10 @@ def test_video_has_every_frame_once() -> None:
     video = Video()
     roll_out(Line(), Counter(8), 13, execute_steps=5, video=video)
     assert len(video) == len(range(0, 13, 3))
-    with pytest.raises(ValueError, match="no camera of the video 'rgb/overhaed'"):
-        roll_out(Line(), Counter(8), 13, execute_steps=5, video=Video(), video_camera="overhaed")
+    line = Line()
+    line.contract = replace(CONTRACT, cameras=(Camera("top", 4, 4),))
+    with pytest.raises(ValueError, match="no camera of the video 'rgb/top'"):
+        roll_out(line, Counter(8), 13, execute_steps=5, video=Video())
 
 
 def _chunk(times: list[float]) -> ActionChunk:
@@ -147,7 +150,7 @@ def test_actions_are_taken_when_they_are_due(times: list[float], expected: list[
 
 
 def test_too_short_a_chunk() -> None:
-    """Executing more than was planned is refused with the figures."""
+    """The execution of more steps than planned is refused; the error has both numbers."""
     plan: Any = Counter(4)
     with pytest.raises(ValueError, match=r"planned a chunk of 0.40 s; execute_steps needs 0.50 s"):
         roll_out(Line(), plan, 13, execute_steps=5)

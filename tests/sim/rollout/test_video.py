@@ -1,4 +1,4 @@
-"""Videos: what went in comes out, at the speed of life, in the form that browsers play."""
+"""Videos in real time, in a format that browsers play."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from stringline.sim.rollout.video import Video, depth_in_colours
 
 
 def test_video_round_trip(tmp_path: Path) -> None:
-    """Frames, rate, size, format and index at the front; the content is close to what was drawn."""
+    """Frames, rate, size, format and index at the front; the content is close to the images."""
     video, y = Video(), np.linspace(0, 255, 31).astype(np.uint8)
     images = [np.broadcast_to(np.roll(y, step)[:, None, None], (31, 32, 3)) for step in range(20)]
     for step, image in enumerate(images):

@@ -1,4 +1,4 @@
-"""Shifts change what they say they change, nothing else, and only for their own episode."""
+"""A shift changes its own property only, and for its own episode only."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,19 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.collection.demonstration import Recording, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.evaluate import chosen_suite
-from stringline.sim.evaluation.suites import Suite
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.shifts.distractors import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.shifts.shift_catalogue import NAMES
 from stringline.sim.tasks.task_registry import make_task
-from stringline.sim.worlds.task_settings import TaskSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
@@ -45,7 +40,7 @@ def blind() -> Iterator[TaskEnvironment]:
 
 @pytest.fixture(scope="module")
 def plain(blind: TaskEnvironment) -> Recording:
-    """What the expert does where nothing is shifted."""
+    """An episode of the expert without shifts."""
     return demonstration(blind, {})
 
 
@@ -64,14 +59,14 @@ def differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> set[str]:
 
 
 def colours(observation: Mapping[str, Array]) -> NDArray[np.float64]:
-    """Mean colour of the images of the cameras that stand still (3,)."""
+    """Returns the mean colour (3,) of the images of static cameras."""
     return np.asarray(
         np.mean([observation[f"rgb/{camera}"].mean(axis=(0, 1)) for camera in STILL], axis=0)
     )
 
 
 def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
-    """Where the distractors of this episode are."""
+    """Returns the positions of the distractors of this episode."""
     model = world.physics.model.ptr
     return {name: model.body(name).pos.copy() for name in KINDS if model.geom(name).group == 0}
 
@@ -89,7 +84,7 @@ def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
         ("depth_noise", {"depth"}),
     ],
 )
-def test_a_shift_changes_what_it_is_about_and_is_gone_afterwards(
+def test_a_shift_changes_its_own_property_for_one_episode(
     world: TaskEnvironment, name: str, kinds: set[str]
 ) -> None:
     before = look(world)
@@ -110,7 +105,7 @@ def test_a_shift_changes_what_it_is_about_and_is_gone_afterwards(
 
 
 def test_every_shift_is_tested_and_has_a_choice() -> None:
-    marks = test_a_shift_changes_what_it_is_about_and_is_gone_afterwards.pytestmark  # type: ignore[attr-defined]
+    marks = test_a_shift_changes_its_own_property_for_one_episode.pytestmark  # type: ignore[attr-defined]
     assert {case[0] for case in marks[0].args[1]} == set(NAMES)
     chosen = [OmegaConf.load(path) for path in sorted((CONFIGS / "shift").glob("*.yaml"))]
     assert {str(key) for choice in chosen for key in choice} == {*NAMES, "table_height"}
@@ -125,7 +120,7 @@ def test_images_may_change_but_physics_stays_the_same_to_the_bit(
         np.testing.assert_array_equal(shifted.arrays[key], value, err_msg=key)
 
 
-def test_distractors_are_not_in_the_way(blind: TaskEnvironment, plain: Recording) -> None:
+def test_distractors_keep_clear_of_the_expert(blind: TaskEnvironment, plain: Recording) -> None:
     crowded = demonstration(blind, {"distractors": 1.0})
     assert len(standing(blind)) >= 3
     np.testing.assert_array_equal(crowded.arrays["sim/state"], plain.arrays["sim/state"])
@@ -155,7 +150,7 @@ def test_light_follows_its_strength(world: TaskEnvironment) -> None:
     assert tinted.max() / tinted.min() > 2
 
 
-def test_only_things_change_their_colour(world: TaskEnvironment) -> None:
+def test_only_objects_change_their_colour(world: TaskEnvironment) -> None:
     model = world.physics.model.ptr
     look(world)
     own = model.geom_rgba.copy()
@@ -176,7 +171,7 @@ def test_only_things_change_their_colour(world: TaskEnvironment) -> None:
     np.testing.assert_array_equal(model.geom_rgba[:, 3], own[:, 3])
 
 
-def test_moved_cameras_know_where_they_are_and_miscalibrated_ones_do_not(
+def test_moved_cameras_report_their_poses_and_miscalibrated_ones_do_not(
     world: TaskEnvironment,
 ) -> None:
     plain, moved, lost = look(world), look(world, camera_pose=1.0), look(world, miscalibration=1.0)
@@ -203,7 +198,7 @@ def table_points(observation: Mapping[str, Array]) -> NDArray[np.float64]:
     return np.asarray((T_base_camera[:3, :3] @ in_camera + T_base_camera[:3, 3:]).T)
 
 
-def test_half_of_the_distractors_are_some_of_all(blind: TaskEnvironment) -> None:
+def test_weaker_distractors_are_a_subset(blind: TaskEnvironment) -> None:
     for seed in range(12):
         found = []
         for strength in (0.01, 0.5, 1.0):
@@ -262,7 +257,7 @@ def test_depth_noise_is_drawn_anew_for_each_frame_and_camera(world: TaskEnvironm
         ({"table_height": "high"}, r"table_height is 'high'; allowed: -0\.05 to 0\.08 m"),
     ],
 )
-def test_what_is_wrong_with_options(
+def test_invalid_options_are_refused(
     blind: TaskEnvironment, options: dict[str, float], message: str
 ) -> None:
     task = blind.task
@@ -270,50 +265,6 @@ def test_what_is_wrong_with_options(
     with pytest.raises(ValueError, match=message):
         task.configure(**{"table_height": 0.02, **options})
     assert (task.table_height, dict(task.strengths)) == (0.01, {"dim_light": 0.5})
-
-
-def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
-    for command in ("eval", "collect"):
-        configuration = Configuration(CONFIGS, command, command)
-        assert configuration.composed().task.options == {}
-        one = configuration.composed(["shift=dim_light", "task.options.dim_light=0.5"])
-        assert one.task.options == {"dim_light": 0.5}
-    both = configuration.composed(["shift=[side_light,raised_table]", "task=bowl_on_rack"]).task
-    assert (both.name, both.options) == ("bowl_on_rack", {"side_light": 1.0, "table_height": 0.05})
-    task = TaskSettings(TASK, time_limit_s=20.0, options=dict(one.task.options))
-    assert " ++task.options.dim_light=0.5 " in RerunCommand(
-        "x", task, None, Path("runs/x")
-    ).command(7)
-
-
-@pytest.mark.parametrize(
-    ("name", "per_task", "left_out"),
-    [
-        ("aloha_shifts", 11, {"bright_light"}),
-        ("kuka_shifts", 10, {"bright_light", "miscalibration"}),
-    ],
-)
-def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set[str]) -> None:
-    suite = Suite.read(CONFIGS / "suite" / f"{name}.yaml")
-    tasks = {task: make_task(task) for task in dict.fromkeys(entry.task for entry in suite.entries)}
-    for task, made in tasks.items():
-        entries = [entry for entry in suite.entries if entry.task == task]
-        assert len(entries) == per_task
-        assert not entries[0].options, "the first is in distribution"
-        assert {key for entry in entries for key in entry.options} == {
-            *NAMES,
-            "table_height",
-        } - left_out
-        for entry in entries:
-            made.configure(**entry.settings().options)
-
-
-def test_a_suite_takes_no_shift_beside_its_own() -> None:
-    plain = {"entries": [{"task": TASK}]}
-    with pytest.raises(ValueError, match=r"shift=dim_light is for a single task"):
-        chosen_suite(
-            {"suite": plain, "suite_file": None}, ["suite=aloha_shifts", "shift=dim_light"]
-        )
 
 
 def test_depth_is_that_of_a_sensor_by_default_in_the_kuka_cell_and_true_in_that_of_aloha() -> None:

@@ -32,7 +32,7 @@ def test_covers() -> None:
 
 
 def test_ends_and_text() -> None:
-    """None and all are legal, and a rate reads like a sentence."""
+    """Rates of 0 and 1, and the text of a rate."""
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 10).low == 0.0
     assert wilson(10, 10).high == 1.0

@@ -154,7 +154,7 @@ def test_covers(rates: tuple[float, float], correlation: float, seeds: int) -> N
     assert 0.95 - 3 * 0.00345 - 0.003 < np.mean(held) < 0.95 + 3 * 0.00345 + 0.006
 
 
-def test_errs_no_more_than_promised() -> None:
+def test_error_rates_are_nominal() -> None:
     """For equal policies the exact test, and Holm's family of ten tests, reject at most 5 %."""
     test = cache(mcnemar)
     p = np.array(
@@ -196,6 +196,6 @@ def test_counting() -> None:
         (lambda: holm([0.5, 1.5]), "allowed: 0 to 1"),
     ],
 )
-def test_mistakes_are_explained(wrong: Callable[[], object], answer: str) -> None:
+def test_errors_name_the_wrong_value(wrong: Callable[[], object], answer: str) -> None:
     with pytest.raises(ValueError, match=answer):
         wrong()

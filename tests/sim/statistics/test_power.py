@@ -58,7 +58,7 @@ def test_seeds_needed_give_the_power(pairs: Pairs) -> None:
     assert seeds_needed(pairs, level=0.005) > needed  # type: ignore[operator]
 
 
-def test_when_seeds_say_nothing() -> None:
+def test_seeds_without_information() -> None:
     """Equal wins have no difference to detect, and a tiny one needs too many seeds."""
     assert seeds_needed(Pairs(10, 0, 0, 10)) is None
     assert seeds_needed(Pairs(10, 3, 3, 10)) is None
@@ -74,6 +74,6 @@ def test_when_seeds_say_nothing() -> None:
 @pytest.mark.parametrize(
     "wrong", [(0, 0.1, 0.1, 0.05), (5, -0.1, 0.1, 0.05), (5, 0.6, 0.6, 0.05), (5, 0.1, 0.1, 1.0)]
 )
-def test_mistakes_are_explained(wrong: tuple[int, float, float, float]) -> None:
+def test_errors_name_the_wrong_value(wrong: tuple[int, float, float, float]) -> None:
     with pytest.raises(ValueError, match="allowed: at least 1 seed"):
         paired_power(*wrong)

@@ -1,13 +1,14 @@
-"""Bowl, glass and plate go onto the rack, and nothing less than that counts."""
+"""Bowl, glass and plate on the rack are success; dishes elsewhere are not."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sim.episodes import follow, place_at, stay
 
 from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
@@ -30,18 +31,7 @@ def world(task: DishTask) -> Iterator[TaskEnvironment]:
 
 def put(world: TaskEnvironment, task: DishTask, T_rack_dish: Matrix) -> None:
     """Puts the dish somewhere relative to the rack."""
-    T_table_dish = task.pose(world.physics, task.rack) @ T_rack_dish
-    T_table_dish[2, 3] -= task.table_height
-    task.place(world.physics, task.dish, T_table_dish)
-
-
-def stay(world: TaskEnvironment, seconds: float = 1.2) -> StepResult:
-    """Keeps the arms where they start, and returns the last result; success on the way counts."""
-    result = world.advance(START_POSE)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(START_POSE)
-    return result
+    place_at(world, task.dish, task.rack, T_rack_dish)
 
 
 def in_bay(task: DishTask, above: float = 0.001) -> Matrix:
@@ -50,7 +40,7 @@ def in_bay(task: DishTask, above: float = 0.001) -> Matrix:
 
 
 @pytest.mark.parametrize("height", [0.0, 0.06])
-def test_standing_in_the_bay_is_success(
+def test_a_dish_that_stands_in_the_bay_counts(
     world: TaskEnvironment, task: DishTask, height: float
 ) -> None:
     world.begin(0, {"table_height": height})
@@ -81,20 +71,18 @@ def test_near_misses_are_refused(
 ) -> None:
     world.begin(1)
     put(world, task, pose((x, y, 0.13), turn))
-    assert not stay(world, 1.8).success
+    assert not stay(world, seconds=1.8).success
     assert task.stage == 0
 
 
-def test_fallen_from_above_it_must_come_to_rest_first(
-    world: TaskEnvironment, task: DishTask
-) -> None:
+def test_a_fallen_dish_counts_once_it_rests(world: TaskEnvironment, task: DishTask) -> None:
     world.begin(2)
     put(world, task, in_bay(task, 0.05))
-    assert not stay(world, 0.5).success
+    assert not stay(world, seconds=0.5).success
     assert task.stage in (0, 3)
 
 
-def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: DishTask) -> None:
+def test_a_tipped_rack_is_refused(world: TaskEnvironment, task: DishTask) -> None:
     world.begin(2)
     for _ in range(40):
         task.place(
@@ -106,20 +94,15 @@ def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: DishTask) -> 
 
 @pytest.mark.parametrize("seed", [1])
 def test_the_expert_passes_all_stages(world: TaskEnvironment, task: DishTask, seed: int) -> None:
-    expert = make_expert(task.name)
-    world.begin(seed)
-    expert.reset(world, np.random.default_rng(seed))
-    results = [world.advance(expert.act(world))]
-    while not (results[-1].success or results[-1].expired):
-        results.append(world.advance(expert.act(world)))
+    results, _ = follow(world, make_expert(task.name), seed)
     stages = [result.stage for result in results]
     assert results[-1].success
     assert sorted(set(stages)) == [0, 1, 2, 3, 4]
-    # While it was held above the floor, the task was not done; nor at once when it was let go.
+    # Neither a held dish above the floor nor a dish released just now is success.
     assert results[stages.index(3)].time > 0.45 + results[stages.index(2)].time
 
 
-def test_where_things_start(world: TaskEnvironment, task: DishTask) -> None:
+def test_starts_fill_their_ranges(world: TaskEnvironment, task: DishTask) -> None:
     places, gaps = [], []
     for seed in range(60):
         world.begin(seed)
@@ -137,7 +120,7 @@ def test_where_things_start(world: TaskEnvironment, task: DishTask) -> None:
     assert min(gaps) > 0.008
 
 
-def test_no_free_place_is_said(
+def test_an_error_reports_that_no_place_is_free(
     task: DishTask, world: TaskEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "dish_y", (0.2, 0.21))

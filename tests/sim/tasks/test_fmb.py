@@ -1,15 +1,15 @@
-"""A block in its recess is success, lying in fmb_1 and standing in fmb_2, and nothing less is."""
+"""Only a block in its recess is success: lying in fmb_1, standing in fmb_2."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sim.episodes import assert_smooth, follow, place_at, stay
 
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
-from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.props.insertion_parts import Peg, RecessedBoard
 from stringline.sim.tasks.placement import box_gap
@@ -33,53 +33,20 @@ def world(task: RecessTask) -> Iterator[TaskEnvironment]:
 
 def put(world: TaskEnvironment, task: RecessTask, T_board_peg: Matrix) -> None:
     """Puts the peg somewhere relative to the board."""
-    T_table_peg = task.pose(world.physics, task.board) @ T_board_peg
-    T_table_peg[2, 3] -= task.table_height
-    task.place(world.physics, task.peg, T_table_peg)
-
-
-def stay(world: TaskEnvironment, seconds: float = 1.2, target: Vector = START_POSE) -> StepResult:
-    """Keeps the targets, and returns the last result; success on the way counts."""
-    result = world.advance(target)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(target)
-    return result
-
-
-def follow(
-    world: TaskEnvironment,
-    task: RecessTask,
-    seed: int,
-    until: Callable[[StepResult], bool],
-    **options: float,
-) -> tuple[list[int], Matrix]:
-    """Runs the expert until a condition or the end; returns stages (T) and targets (T, 14)."""
-    expert = make_expert(task.name)
-    world.begin(seed, options)
-    expert.reset(world, np.random.default_rng(seed))
-    stages, targets = list[int](), list[Vector]()
-    while True:
-        targets.append(expert.act(world))
-        result = world.advance(targets[-1])
-        stages.append(result.stage)
-        if until(result) or result.expired:
-            return stages, np.stack(targets)
+    place_at(world, task.peg, task.board, T_board_peg)
 
 
 def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(
     world: TaskEnvironment, task: RecessTask
 ) -> None:
-    stages, targets = follow(world, task, 3, lambda result: result.success, table_height=0.04)
+    results, targets = follow(world, make_expert(task.name), 3, table_height=0.04)
+    stages = [result.stage for result in results]
     assert sorted(set(stages)) == [0, 1, 2, 3, 4]
     assert stages == sorted(stages)
-    hinges = targets[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
-    speed = np.diff(hinges, axis=0) * 50
-    assert np.abs(speed).max() < np.pi
-    assert np.abs(np.diff(speed, axis=0) * 50).max() < 12.5
+    assert_smooth(targets, 12.5)
 
 
-def test_it_takes_a_block_anew_that_slipped_at_a_lower_table(
+def test_the_expert_retakes_a_slipped_block_at_a_lower_table(
     world: TaskEnvironment, task: RecessTask
 ) -> None:
     assert record_episode(
@@ -87,18 +54,18 @@ def test_it_takes_a_block_anew_that_slipped_at_a_lower_table(
     ).success
 
 
-def test_still_held_in_the_recess_is_no_success(world: TaskEnvironment, task: RecessTask) -> None:
-    _, targets = follow(world, task, 5, lambda result: result.stage == 3)
-    result = stay(world, target=targets[-1])
+def test_a_held_block_in_the_recess_does_not_count(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
+    _, targets = follow(world, make_expert(task.name), 5, lambda result: result.stage == 3)
+    result = stay(world, targets[-1])
     assert (result.success, task.stages[result.stage]) == (False, "inserted")
     opened = targets[-1].copy()
     opened[ALOHA.grippers["right"]] = 1.0
-    assert stay(world, 2.0, opened).success
+    assert stay(world, opened, 2.0).success
 
 
-def test_every_way_of_sitting_in_the_recess_is_success(
-    world: TaskEnvironment, task: RecessTask
-) -> None:
+def test_every_seated_attitude_counts(world: TaskEnvironment, task: RecessTask) -> None:
     for goal in task.goals:
         world.begin(7, {"table_height": 0.06})
         put(world, task, pose((0.0012, -0.0012, 0.001)) @ goal)
@@ -152,7 +119,7 @@ def test_near_misses_are_refused(world: TaskEnvironment, task: RecessTask) -> No
         assert (result.success, result.stage) == (False, 0), place
 
 
-def test_a_block_moving_in_the_recess_is_no_success_until_it_rests(
+def test_a_moving_block_in_the_recess_counts_once_it_rests(
     world: TaskEnvironment, task: RecessTask
 ) -> None:
     world.begin(9)
@@ -195,7 +162,7 @@ def test_the_recess_is_exact(larger: float, fits: bool) -> None:
     world.close()
 
 
-def test_where_things_start(world: TaskEnvironment, task: RecessTask) -> None:
+def test_starts_fill_their_ranges(world: TaskEnvironment, task: RecessTask) -> None:
     places, gaps = [], []
     for seed in range(60):
         world.begin(seed)
@@ -221,7 +188,7 @@ def test_where_things_start(world: TaskEnvironment, task: RecessTask) -> None:
     assert min(gaps) > task.least_gap
 
 
-def test_an_expert_wants_its_own_task(world: TaskEnvironment, task: RecessTask) -> None:
+def test_an_expert_refuses_other_tasks(world: TaskEnvironment, task: RecessTask) -> None:
     other = "fmb_2" if task.name == "fmb_1" else "fmb_1"
     with pytest.raises(
         ValueError, match=f"This expert does {other!r}; the environment runs {task.name!r}"

@@ -1,19 +1,18 @@
-"""Blocks go into a socket that is held in the air, and nothing less than that counts."""
+"""Blocks in a socket that is held in the air are success; other states are not."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sim.episodes import assert_smooth, stay
 
 from stringline.datasets.embodiments.aloha import ALOHA, ARMS, START_POSE
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.bar_grasps import FORWARDS, BarGrasp, end_grasps, nearest_turn
-from stringline.sim.experts.correction import NEAR, Correction, rotation_vector, twist
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.bar_grasps import BarGrasp, end_grasps
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.props.insertion_parts import Socket
 from stringline.sim.tasks.insertion_tasks import (
     APART_M,
     DoubleInsertion,
@@ -84,22 +83,13 @@ def hold_up(
 def put(
     world: TaskEnvironment, depths: list[float], side: tuple[float, float] = (0.0, 0.0)
 ) -> None:
-    """Puts blocks that deep into the socket, one from each end, or beside its axis by metres."""
+    """Puts blocks into the socket to given depths, one from each end, with an offset in metres."""
     task = insertion(world)
     for block, depth, sign in zip(task.blocks, depths, (1.0, -1.0), strict=False):
         along = sign * (task.socket.length / 2 + block.length / 2 - depth)
         T_table_block = task.pose(world.physics, task.socket) @ pose((along, *side))
         T_table_block[2, 3] -= task.table_height
         task.place(world.physics, block, T_table_block)
-
-
-def stay(world: TaskEnvironment, target: Vector, seconds: float) -> StepResult:
-    """Keeps the targets, and returns the last result; success on the way counts."""
-    result = world.advance(target)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(target)
-    return result
 
 
 @pytest.mark.parametrize(
@@ -153,7 +143,7 @@ def test_a_block_in_a_held_socket_is_success_after_half_a_second(
         ([0.12], (-0.05, 0.0)),  # Beside it.
     ],
 )
-def test_what_is_not_inside_is_no_success(
+def test_a_block_outside_of_the_socket_does_not_count(
     single: TaskEnvironment, depths: list[float], side: tuple[float, float]
 ) -> None:
     target = hold_up(single, "left")
@@ -162,7 +152,7 @@ def test_what_is_not_inside_is_no_success(
     assert (result.success, result.stage) == (False, 1)
 
 
-def test_a_socket_on_the_table_or_dropped_is_no_success(single: TaskEnvironment) -> None:
+def test_a_socket_on_the_table_or_dropped_does_not_count(single: TaskEnvironment) -> None:
     single.begin(0)
     put(single, [0.1])
     assert stay(single, START_POSE, 1.2).stage == 0
@@ -172,8 +162,8 @@ def test_a_socket_on_the_table_or_dropped_is_no_success(single: TaskEnvironment)
     assert not stay(single, target, 1.5).success
 
 
-def test_a_block_that_slides_onto_the_table_is_no_success(single: TaskEnvironment) -> None:
-    """In a tilted socket close above the table it leans out, still deep enough."""
+def test_a_block_that_slides_onto_the_table_does_not_count(single: TaskEnvironment) -> None:
+    """The block leans out of a tilted socket close above the table, still deep enough."""
     tilted = pose((-0.1, 0.0, 0.083), rotation_about(Y, np.radians(40.0)))
     target, task = hold_up(single, "left", at=tilted, pitch_deg=30.0), insertion(single)
     put(single, [0.1])
@@ -184,14 +174,14 @@ def test_a_block_that_slides_onto_the_table_is_no_success(single: TaskEnvironmen
     assert (result.success, result.stage) == (False, 3)
 
 
-def test_the_wrong_arm_or_both_is_no_success(single: TaskEnvironment) -> None:
+def test_only_the_left_arm_may_hold_the_socket(single: TaskEnvironment) -> None:
     for arms in (("right",), ARMS):
         target = hold_up(single, *arms)
         put(single, [0.1])
         assert not stay(single, target, 1.2).success
 
 
-def test_a_block_that_is_still_held_is_no_success_until_it_is_let_go(
+def test_a_held_block_counts_once_it_is_released(
     single: TaskEnvironment,
 ) -> None:
     target, task = hold_up(single, "left"), insertion(single)
@@ -208,7 +198,7 @@ def test_a_block_that_is_still_held_is_no_success_until_it_is_let_go(
     assert stay(single, held, 1.5).success
 
 
-def test_while_it_moves_it_is_no_success(single: TaskEnvironment) -> None:
+def test_a_moving_socket_does_not_count(single: TaskEnvironment) -> None:
     target = hold_up(single, "left")
     put(single, [0.08])
     for step in range(50):
@@ -230,7 +220,7 @@ def test_both_ends_must_be_filled(double: TaskEnvironment, arms: tuple[str, ...]
     assert (result.success, result.stage) == (True, 5)
 
 
-def test_both_arms_on_the_socket_is_no_success(double: TaskEnvironment) -> None:
+def test_a_socket_in_both_grippers_does_not_count(double: TaskEnvironment) -> None:
     target = hold_up(double, *ARMS)
     put(double, [0.055, 0.055])
     result = stay(double, target, 1.2)
@@ -260,17 +250,14 @@ def test_the_expert_inserts_a_block_smoothly(
 ) -> None:
     stages, targets = watch_the_expert(single, seed, table_height=table_height)
     assert stages == [0, 1, 2, 3, 4]
-    hinges = targets[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
-    speed = np.diff(hinges, axis=0) * 50
-    assert np.abs(speed).max() < np.pi
-    assert np.abs(np.diff(speed, axis=0) * 50).max() < 12.5
+    assert_smooth(targets, 12.5)
 
 
 def test_the_expert_inserts_both_blocks(double: TaskEnvironment) -> None:
     assert watch_the_expert(double, 5)[0] == [0, 1, 2, 3, 4, 5]
 
 
-def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) -> None:
+def test_starts_fill_their_ranges(single: TaskEnvironment, double: TaskEnvironment) -> None:
     for world, ranges in (
         (single, [0.16, 0.2, 50.0] * 2),
         (double, [0.16, 0.16, 40.0, 0.16, 0.2, 40.0, 0.16, 0.16, 40.0]),
@@ -297,55 +284,3 @@ def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) ->
         spread = np.ptp(places, axis=0)
         assert (spread <= np.array(ranges) + 1e-6).all()
         assert (spread > 0.8 * np.array(ranges)).all()
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_ends_are_taken_from_the_arms_own_side_whichever_way_the_bar_lies(arm: str) -> None:
-    for turn in (
-        np.eye(3),
-        FLIPPED,
-        rotation_about(X, np.pi / 2),
-        FLIPPED @ rotation_about(X, -np.pi / 2),
-    ):
-        T_base_bar = pose((0.05, 0.1, 0.02), rotation_about(Z, 0.3) @ turn)
-        for grasp in end_grasps(T_base_bar, BarGrasp(arm, 0.04, 0.3)):
-            T_base_gripper = T_base_bar @ grasp.T_prop_gripper
-            assert (T_base_gripper[:3, 3] - T_base_bar[:3, 3]) @ FORWARDS[arm] < -0.03
-            assert T_base_gripper[2, 0] < -0.8
-            assert T_base_gripper[2, 2] > 0.3
-            np.testing.assert_allclose(T_base_gripper[:3, 1] @ T_base_bar[:3, 0], 0.0, atol=1e-9)
-
-
-def test_the_nearest_turn_of_a_square_bar_leaves_less_than_an_eighth() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        tilt = rotation_about(rng.permutation(np.eye(3))[0], rng.uniform(-0.7, 0.7))
-        square = rotation_about(X, rng.integers(4) * np.pi / 2) @ (
-            FLIPPED if rng.uniform() < 0.5 else np.eye(3)
-        )
-        np.testing.assert_allclose(nearest_turn(tilt @ square), square, atol=1e-12)
-
-
-def test_a_constant_error_is_corrected_and_a_large_one_is_left_alone() -> None:
-    offset = pose((0.004, -0.003, 0.002), rotation_about((0.0, 0.6, 0.8), 0.05))
-    correction = Correction()
-    for _ in range(200):
-        correction.update(twist(correction.transform @ offset))
-    assert np.abs(twist(correction.transform @ offset)).max() < 1e-5
-    far = Correction()
-    far.update(np.array([NEAR[0] * 1.1, 0.0, 0.0, 0.0, 0.0, 0.0]))
-    np.testing.assert_array_equal(far.transform, np.eye(4))
-
-
-def test_rotation_vectors_are_undone_by_rotations() -> None:
-    for angle in (0.0, 1e-12, 0.3, 3.0):
-        np.testing.assert_allclose(
-            rotation_vector(rotation_about((0.0, 0.6, 0.8), angle)), angle * np.array([0, 0.6, 0.8])
-        )
-
-
-def test_a_socket_needs_walls() -> None:
-    with pytest.raises(
-        ValueError, match=r"bore is 0.05 m; allowed: above 0 and below the width of 0.044 m"
-    ):
-        Socket(bore=0.05)

@@ -1,4 +1,4 @@
-"""Two KUKA arms hand a bar over: it has to change hands, and all of it has to be in the bin."""
+"""Two KUKA arms hand a bar over; success needs the hand-over and all corners in the bin."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def bars() -> Iterator[HandOvers]:
         (pose((0.05, 0.0, 0.08), rotation_about(Y, 0.6)), False),  # Leaning over a wall.
     ],
 )
-def test_inside_means_all_corners_in_the_bin(
+def test_a_bar_is_inside_if_all_its_corners_are(
     bars: HandOvers, T_bin_bar: Matrix, inside: bool
 ) -> None:
     bars.assert_inside(pose((-0.2, 0.05, 0.1), rotation_about(Z, 0.3)), T_bin_bar, inside)
@@ -53,17 +53,17 @@ def test_observations_fit_the_contract_of_two_arms(bars: HandOvers) -> None:
     assert "wrist_right" in [camera.name for camera in world.contract.cameras]
 
 
-def test_in_the_bin_without_a_hand_over_is_no_success(bars: HandOvers) -> None:
+def test_a_bar_in_the_bin_without_a_hand_over_does_not_count(bars: HandOvers) -> None:
     bars.assert_nothing_without_a_hand_over(pose((0.0, 0.0, ON_FLOOR + 0.001)))
 
 
-def test_after_the_hand_over_only_the_bin_counts(bars: HandOvers) -> None:
+def test_after_the_hand_over_the_bar_must_be_in_the_bin(bars: HandOvers) -> None:
     bars.assert_only_the_container_counts(
         pose((0.01, 0.0, ON_FLOOR + 0.001)), beside=pose((0.0, 0.2, 0.015))
     )
 
 
-def test_where_things_start(bars: HandOvers) -> None:
+def test_starts_fill_their_ranges(bars: HandOvers) -> None:
     lowest, highest = [0.14, -0.14, -40, -0.26, -0.12, -25], [0.26, 0.14, 40, -0.14, 0.12, 25]
     bars.assert_starts(lowest, highest, lambda bar, bin: [*place_and_yaw(bar), *place_and_yaw(bin)])
 

@@ -1,17 +1,18 @@
-"""Objects of all forms can be held at their grasps, and only those that are held up count."""
+"""Objects of all forms can be held at their grasps; success needs an object held up."""
 
 from collections.abc import Iterator
 
 import mujoco
 import numpy as np
 import pytest
+from tests.sim.episodes import stay
 
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import pose
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.evaluation.metrics import limit_hits
 from stringline.sim.experts.kuka_experts import KukaBimanualPickExpert, KukaPickExpert
 from stringline.sim.props import forms
@@ -32,17 +33,8 @@ def world(task: KukaPick) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-def hold(world: TaskEnvironment, action: Vector, seconds: float = 1.0) -> StepResult:
-    """Commands the same for a while; success on the way counts."""
-    result = world.advance(action)
-    for _ in range(round(50 * seconds) - 1):
-        if not result.success:
-            result = world.advance(action)
-    return result
-
-
 def lift(world: TaskEnvironment, task: KukaPick, seed: int, height: float) -> Vector:
-    """Runs the expert until the object is held that high, and returns the last action."""
+    """Runs the expert until the object is held at a height, and returns the last action."""
     expert = KukaPickExpert(paces=(0.8, 0.8))
     world.begin(seed)
     expert.reset(world, np.random.default_rng(seed))
@@ -114,7 +106,7 @@ def test_a_point_that_no_bar_covers_is_refused() -> None:
         forms.plan(0.03, [(0, 0, 0.1, 0.03)], [(0.5, 0, "y")])
 
 
-def test_where_things_start_and_that_the_others_stay_away(
+def test_starts_fill_their_ranges_and_other_objects_stay_away(
     world: TaskEnvironment, task: KukaPick
 ) -> None:
     places = []
@@ -130,7 +122,7 @@ def test_where_things_start_and_that_the_others_stay_away(
     for seed in range(0, 60, 6):
         world.begin(seed)
         T = task.pose(world.physics, task.object)
-        hold(world, IIWA14.home, 0.3)
+        stay(world, seconds=0.3)
         assert np.abs(task.pose(world.physics, task.object)[:3, 3] - T[:3, 3]).max() < 0.002, (
             task.object.name
         )
@@ -156,23 +148,25 @@ def test_the_expert_picks_at_every_height_of_the_table_within_the_limits(
     assert limit_hits(recording.arrays["action"], world.contract) == 0.0
 
 
-def test_it_takes_again_what_has_slipped(world: TaskEnvironment) -> None:
+def test_the_expert_retakes_a_slipped_object(world: TaskEnvironment) -> None:
     recording = record_episode(world, KukaPickExpert(), 2, slip_m=0.02)
     assert recording.success, recording.error
 
 
-def test_held_too_low_is_no_success_and_held_up_is(world: TaskEnvironment, task: KukaPick) -> None:
+def test_an_object_counts_once_it_is_held_high_enough(
+    world: TaskEnvironment, task: KukaPick
+) -> None:
     low = lift(world, task, 1, 0.04)
-    result = hold(world, low, 1.2)
+    result = stay(world, low, 1.2)
     assert (result.success, result.stage) == (False, 2)
     assert 0.02 < task.clearance(world.physics) < 0.1
     high = lift(world, task, 1, 0.11)
-    result = hold(world, high, 1.5)
+    result = stay(world, high, 1.5)
     assert (result.success, result.stage) == (True, 3)
 
 
 @pytest.mark.parametrize(("amplitude", "success"), [(0.1, False), (0.005, True)])
-def test_waved_about_is_no_success_and_an_unsteady_arm_is_no_failure(
+def test_a_fast_object_does_not_count_and_a_trembling_one_does(
     world: TaskEnvironment, task: KukaPick, amplitude: float, success: bool
 ) -> None:
     high = lift(world, task, 1, 0.12)
@@ -188,12 +182,12 @@ def test_waved_about_is_no_success_and_an_unsteady_arm_is_no_failure(
     assert fastest > (0.02 if success else 0.2)
 
 
-def test_high_without_being_held_is_no_success(world: TaskEnvironment, task: KukaPick) -> None:
+def test_a_high_object_must_be_held(world: TaskEnvironment, task: KukaPick) -> None:
     world.begin(1)
     task.place(world.physics, task.object, pose((0.55, 0.1, 0.4)))
     task.suspend(world.physics, task.object, suspended=True)
     mujoco.mj_forward(world.physics.model.ptr, world.physics.data.ptr)
-    result = hold(world, IIWA14.home)
+    result = stay(world, seconds=1.0)
     assert task.clearance(world.physics) > 0.3
     assert task.at_rest(world.physics)
     assert (result.success, result.stage) == (False, 0)

@@ -1,4 +1,4 @@
-"""A mug on the plate stands on it, and the expert gets it there with one arm or with both."""
+"""Success needs a mug that stands on the plate; the expert uses one arm or both."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 from dm_control import mjcf
+from tests.sim.episodes import place_at, stay
 
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
@@ -36,26 +37,17 @@ def world(task: MugOnPlate) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-def stay(world: TaskEnvironment, seconds: float = 1.2) -> StepResult:
-    """Keeps the arms where they start and returns the last result; success on the way counts."""
-    result = world.advance(START_POSE)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(START_POSE)
-    return result
-
-
 def put(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> StepResult:
     """Puts the mug somewhere relative to the plate and waits."""
     world.begin(2)
-    task.place(world.physics, task.mug, task.pose(world.physics, task.plate) @ T_plate_mug)
+    place_at(world, task.mug, task.plate, T_plate_mug)
     return stay(world)
 
 
 @pytest.mark.parametrize(
     ("offset", "yaw"), [((0.0, 0.0), 0.0), ((0.015, 0.0), 2.0), ((-0.008, 0.012), -1.0)]
 )
-def test_standing_on_the_plate_is_success(
+def test_a_mug_that_stands_on_the_plate_counts(
     world: TaskEnvironment, task: MugOnPlate, offset: tuple[float, float], yaw: float
 ) -> None:
     result = put(world, task, pose((*offset, FLOOR), rotation_about(Z, yaw)))
@@ -72,14 +64,14 @@ def test_standing_on_the_plate_is_success(
     ],
     ids=["on the rim", "lying", "upside down", "beside"],
 )
-def test_anything_else_is_none(
+def test_a_mug_elsewhere_does_not_count(
     world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix
 ) -> None:
     result = put(world, task, T_plate_mug)
     assert (result.success, result.stage) == (False, 0)
 
 
-def test_still_held_on_the_plate_is_no_success(
+def test_a_held_mug_on_the_plate_does_not_count(
     world: TaskEnvironment, task: MugOnPlate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mug_on_plate, "DROP_M", 0.0)
@@ -153,7 +145,7 @@ def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
     ],
     ids=["mug", "holder", "pen"],
 )
-def test_things_are_as_large_as_they_should_be_and_vessels_hollow(
+def test_sizes_are_those_of_aloha_sim_and_vessels_are_hollow(
     prop: Prop, size: tuple[float, float, float], floor: float | None
 ) -> None:
     physics = mjcf.Physics.from_mjcf_model(prop.mjcf_model)

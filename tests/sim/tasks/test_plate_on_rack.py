@@ -1,13 +1,14 @@
-"""The plate goes on edge between the rack's tines, and nothing less than that counts."""
+"""Success needs the plate on edge between the rack's tines."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sim.episodes import place_at, stay
 
 from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.dish_tasks import PlateOnRack
 
@@ -36,28 +37,17 @@ def in_slot(task: PlateOnRack, slot: int) -> Matrix:
 
 def put(world: TaskEnvironment, task: PlateOnRack, T_rack_plate: Matrix) -> None:
     """Puts the plate somewhere relative to the rack."""
-    T_table_plate = task.pose(world.physics, task.rack) @ T_rack_plate
-    T_table_plate[2, 3] -= task.table_height
-    task.place(world.physics, task.plate, T_table_plate)
-
-
-def stay(world: TaskEnvironment, seconds: float, target: Matrix = START_POSE) -> StepResult:
-    """Keeps the targets, and returns the last result; success on the way counts."""
-    result = world.advance(target)
-    for _ in range(round(seconds * 50) - 1):
-        if not result.success:
-            result = world.advance(target)
-    return result
+    place_at(world, task.plate, task.rack, T_rack_plate)
 
 
 @pytest.mark.parametrize(("slot", "height"), [(0, 0.0), (1, -0.03), (2, 0.06), (3, 0.0)])
-def test_on_edge_in_a_slot_is_success(
+def test_a_plate_on_edge_in_a_slot_counts(
     world: TaskEnvironment, task: PlateOnRack, slot: int, height: float
 ) -> None:
     world.begin(0, {"table_height": height})
     put(world, task, in_slot(task, slot))
-    assert not stay(world, 0.4).success
-    assert stay(world, 2.0).success
+    assert not stay(world, seconds=0.4).success
+    assert stay(world, seconds=2.0).success
     tilt = np.degrees(np.arccos(abs(task.pose(world.physics, task.plate)[2, 2])))
     assert 70 < tilt <= 90
 
@@ -84,7 +74,7 @@ def test_near_misses_are_refused(
 ) -> None:
     world.begin(1)
     put(world, task, T_rack_plate)
-    assert not stay(world, 1.8).success
+    assert not stay(world, seconds=1.8).success
     assert task.stage == 0
 
 
@@ -113,7 +103,7 @@ def test_a_slot_has_bounds(
     assert task.on_rack(T_rack_plate) is on_rack
 
 
-def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: PlateOnRack) -> None:
+def test_a_tipped_rack_is_refused(world: TaskEnvironment, task: PlateOnRack) -> None:
     world.begin(2)
     for _ in range(40):
         task.place(
@@ -123,7 +113,7 @@ def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: PlateOnRack) 
         assert not world.advance(START_POSE).success
 
 
-def test_the_expert_passes_all_stages_and_must_let_go(
+def test_the_expert_passes_all_stages_and_releases_the_plate(
     world: TaskEnvironment, task: PlateOnRack
 ) -> None:
     expert = make_expert(task.name)
@@ -140,14 +130,14 @@ def test_the_expert_passes_all_stages_and_must_let_go(
         )
         if not held_in_slot and task.on_rack(T_rack_plate):
             held_in_slot = True
-            assert not stay(world, 1.0, target).success
+            assert not stay(world, target, 1.0).success
             assert task.stages[task.stage] == "over_rack"
     assert held_in_slot
     assert result.success
     assert sorted(set(stages)) == [0, 1, 2, 3, 4]
 
 
-def test_where_the_plate_starts(world: TaskEnvironment, task: PlateOnRack) -> None:
+def test_starts_of_the_plate_fill_their_range(world: TaskEnvironment, task: PlateOnRack) -> None:
     places = []
     for seed in range(40):
         world.begin(seed)

@@ -1,10 +1,11 @@
-"""Boxes that are not in the bin: leaning on the rim, standing out, on the wall, or still held."""
+"""Boxes that lean on the rim, stand out, lie on the wall or are held do not count."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.sim.gatherings import X, Y, grasp_with_left, put, stay, stow
+from tests.sim.episodes import stay
+from tests.sim.gatherings import X, Y, grasp_with_left, put, stow
 
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
@@ -36,7 +37,9 @@ def world(task: StorageBin) -> Iterator[TaskEnvironment]:
         pose((0.08, 0.0, 0.126)),  # On the wall.
     ],
 )
-def test_what_stands_out_is_refused(world: TaskEnvironment, task: StorageBin, at: Matrix) -> None:
+def test_boxes_that_stand_out_are_refused(
+    world: TaskEnvironment, task: StorageBin, at: Matrix
+) -> None:
     world.begin(0)
     stow(world, task)
     put(world, task, task.boxes[1], pose((0.0, 0.0, 0.051), rotation_about(Y, np.pi / 2)))
@@ -46,9 +49,7 @@ def test_what_stands_out_is_refused(world: TaskEnvironment, task: StorageBin, at
     assert not task.inside(world.physics, task.objects[0])
 
 
-def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
-    world: TaskEnvironment, task: StorageBin
-) -> None:
+def test_a_held_box_counts_once_it_is_released(world: TaskEnvironment, task: StorageBin) -> None:
     world.begin(0)
     stow(world, task)
     T_base_box = task.pose(world.physics, task.boxes[2])
@@ -72,7 +73,9 @@ def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
         (rotation_about(X, np.pi / 2), True),
     ],
 )
-def test_inside_means_all_corners(task: StorageBin, turn: Matrix, inside: bool) -> None:
+def test_a_box_is_inside_if_all_its_corners_are(
+    task: StorageBin, turn: Matrix, inside: bool
+) -> None:
     red = task.objects[0].points @ turn.T
     red[:, 2] -= red[:, 2].min() - task.bin.thickness
     assert task.bin.contains(red) is inside

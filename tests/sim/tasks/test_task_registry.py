@@ -1,4 +1,4 @@
-"""The table of tasks names existing classes, and nearest names in errors."""
+"""The table of tasks names existing classes, and errors contain the nearest names."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_every_entry_names_its_task_and_its_experts(name: str) -> None:
         assert type(make_expert(name, varied=False)) is not type(expert)
 
 
-def test_unknown_names_are_answered_with_the_nearest_ones() -> None:
+def test_errors_of_unknown_names_contain_the_nearest_names() -> None:
     with pytest.raises(ValueError, match="There is no task 'kuka_pik'. Did you mean 'kuka_pick'"):
         make_task("kuka_pik")
     with pytest.raises(ValueError, match="no expert for the task 'fmb_3'. Did you mean 'fmb_"):

@@ -52,7 +52,7 @@ def test_each_stick_moves_one_thing_as_far_as_it_is_moved() -> None:
     assert asked({LAYOUT.open: -1.0, LAYOUT.close: 0.0})[2] == pytest.approx(-0.4 / 0.9)
 
 
-def test_nothing_is_asked_for_by_a_pad_at_rest_or_of_which_nothing_is_known() -> None:
+def test_a_pad_at_rest_or_without_events_commands_nothing() -> None:
     assert is_idle(command_of(NOTHING, NOTHING, LAYOUT))
     rest = GamepadState(
         {axis: (-1.0 if axis in (LAYOUT.open, LAYOUT.close) else 0.02) for axis in range(8)}
@@ -113,7 +113,7 @@ def test_a_device_is_read_without_waiting_and_may_come_and_go(tmp_path: Path) ->
     gamepad.close()
 
 
-def test_a_gamepad_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_gamepad(tmp_path: Path) -> None:
     (tmp_path / "js3").touch()
     with pytest.raises(
         ValueError,
@@ -129,7 +129,7 @@ def test_a_gamepad_that_is_not_there(tmp_path: Path) -> None:
         GamepadLayout(take=-1)
 
 
-def test_sticks_far_out_ask_for_no_more_than_all() -> None:
+def test_sticks_beyond_their_range_command_full_speed() -> None:
     command = command_of(GamepadState({axis: 1.2 for axis in range(8)}), NOTHING, LAYOUT)
     assert (
         max(np.abs(command.linear).max(), np.abs(command.angular).max(), abs(command.opening))

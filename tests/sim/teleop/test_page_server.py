@@ -1,4 +1,4 @@
-"""Where the page may be served, and what is said where it may not."""
+"""Addresses and ports of the page, and the errors for others."""
 
 import socket
 from typing import Any

@@ -49,7 +49,7 @@ def test_quaternions_of_any_length_are_poses() -> None:
         pose_of_quaternion([0, 0, 0], [0, 0, 0, 0])
 
 
-def test_three_numbers_as_people_write_them() -> None:
+def test_three_numbers_in_common_notations() -> None:
     for text in ("-0.2, 0, 1e-1", " -.2  0.0 0.1 ", "-0.2,0,0.1"):
         assert three_numbers(text).tolist() == [-0.2, 0.0, 0.1]
     for text in ("", "1, 2", "1 2 3 4", "1, 2, x", "1, nan, 3", "1, 2, inf"):

@@ -30,7 +30,7 @@ def test_work_is_part_of_the_period() -> None:
     assert rate.speed == pytest.approx(1.0)
 
 
-def test_a_hiccup_is_made_up_for_and_a_long_halt_is_not() -> None:
+def test_a_short_delay_is_made_up_for_and_a_long_one_is_not() -> None:
     clock = Clock()
     rate = Rate(50.0, clock, clock.sleep)
     clock.now += 0.05
@@ -44,7 +44,7 @@ def test_a_hiccup_is_made_up_for_and_a_long_halt_is_not() -> None:
     assert clock.now - begin >= 19 * 0.02 - MOST_BEHIND_S
 
 
-def test_a_slow_machine_is_slow_and_says_so() -> None:
+def test_the_speed_of_a_slow_machine_is_shown() -> None:
     clock = Clock()
     rate = Rate(50.0, clock, clock.sleep)
     for _ in range(500):

@@ -30,7 +30,7 @@ XML = """
 
 
 def volume(surface: Triangles) -> float:
-    """By the divergence theorem; positive where the outside is out."""
+    """By the divergence theorem; positive if faces are oriented outwards."""
     a, b, c = np.moveaxis(surface.vertices[surface.faces], 1, 0)
     return float((a * np.cross(b, c)).sum() / 6)
 
@@ -68,7 +68,7 @@ def test_planes_without_an_end_have_one() -> None:
         triangles(int(GEOM.mjGEOM_HFIELD), np.ones(3))
 
 
-def test_bodies_with_what_is_seen_of_them() -> None:
+def test_bodies_have_their_visible_shapes() -> None:
     model = mujoco.MjModel.from_xml_string(XML)
     item, wedge = drawn_bodies(model)
     assert (item.number, wedge.number) == (1, 2)
@@ -91,7 +91,7 @@ def test_bodies_with_what_is_seen_of_them() -> None:
     assert volume(corners) == pytest.approx(1 / 6)
 
 
-def test_what_changes_its_looks_is_noticed() -> None:
+def test_changes_of_appearance_are_detected() -> None:
     model = mujoco.MjModel.from_xml_string(XML)
     before = appearance(model)
     assert appearance(model) == before

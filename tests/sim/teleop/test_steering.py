@@ -24,7 +24,7 @@ def moved(
     return pose(T[:3, 3] + way, T[:3, :3] @ turned(np.array(turn)))
 
 
-def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(
+def test_an_arm_moves_within_its_speed_limits_and_the_other_one_stays(
     steering: Steering,
 ) -> None:
     goal = moved(steering.targets["left"], (0.1, 0.05, -0.1), (0.3, 0.6, 0.2))
@@ -48,7 +48,7 @@ def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(
     assert not steering.reach("left").held
 
 
-def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(
+def test_an_arm_stops_at_the_nearest_reachable_pose_and_comes_back(
     steering: Steering,
 ) -> None:
     """Nearest by the weights of the inverse kinematics, started from the same joints."""
@@ -109,7 +109,7 @@ def test_grippers_go_at_their_own_speed_within_their_range(steering: Steering) -
     np.testing.assert_array_equal(steering.step(), ALOHA.home)
 
 
-def test_what_is_no_target_is_refused_and_changes_nothing(steering: Steering) -> None:
+def test_invalid_targets_are_refused_and_change_nothing(steering: Steering) -> None:
     with pytest.raises(ValueError, match=r"There is no arm 'lefft'. Did you mean 'left'"):
         steering.aim("lefft", np.eye(4))
     with pytest.raises(ValueError, match="must be a finite 4x4 matrix"):

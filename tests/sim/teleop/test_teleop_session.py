@@ -1,4 +1,4 @@
-"""Takes become reproducible episodes or nothing, whatever is pressed when, and whatever breaks."""
+"""Takes become reproducible episodes or are discarded, for any buttons and failures."""
 
 import errno
 import sys
@@ -43,7 +43,7 @@ def session(world: TaskEnvironment, tmp_path: Path) -> TeleopSession:
 
 
 def work(session: TeleopSession, steps: int = 12) -> None:
-    """Moves an arm down and closes its gripper, and goes on from what was pressed before."""
+    """Moves an arm down and closes its gripper, from the current state on."""
     target = session.steering.targets["left"]
     session.steering.aim("left", pose(target[:3, 3] + (0.02, 0.0, -0.05), target[:3, :3]))
     session.steering.grip("left", 0.5)
@@ -51,8 +51,8 @@ def work(session: TeleopSession, steps: int = 12) -> None:
         session.tick()
 
 
-def test_a_kept_take_is_an_episode_that_goes_the_same_way_again(session: TeleopSession) -> None:
-    """To the last bit, though the arms were elsewhere when it began."""
+def test_a_kept_take_is_a_reproducible_episode(session: TeleopSession) -> None:
+    """To the last bit, although the arms were elsewhere at the start."""
     work(session)
     session.record()
     assert session.phase is Phase.RECORDING
@@ -117,7 +117,7 @@ def test_the_command_that_replays(
 def test_success_ends_a_take_and_is_written_down(
     session: TeleopSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The world goes on meanwhile, and what becomes of it then does not count any more."""
+    """The world continues, but later success does not change the take."""
     session.record()
     work(session, 4)
     monkeypatch.setattr(
@@ -150,7 +150,7 @@ def test_a_take_that_is_too_long_ends_and_can_be_kept(session: TeleopSession) ->
         StopConditions(longest_s=0)
 
 
-def test_what_is_pressed_at_the_wrong_time_is_refused_and_changes_nothing(
+def test_buttons_at_the_wrong_time_are_refused_and_change_nothing(
     session: TeleopSession,
 ) -> None:
     for press in (session.keep, session.discard):
@@ -226,7 +226,7 @@ def test_a_full_disk_costs_the_take_and_not_the_work(
     assert session.recorder.store.leftovers() == []
 
 
-def test_physics_that_blows_up_begins_again(
+def test_the_episode_begins_again_after_unstable_physics(
     session: TeleopSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     session.record()
@@ -277,7 +277,7 @@ def test_a_gamepad_steers_one_arm_and_presses_the_same_buttons(session: TeleopSe
     assert (session.phase, len(session.recorder.store)) == (Phase.FREE, 1)
 
 
-def test_images_are_drawn_when_somebody_looks(session: TeleopSession) -> None:
+def test_images_are_rendered_for_visitors_only(session: TeleopSession) -> None:
     work(session)
     assert session.images == {}
     for _ in range(4):

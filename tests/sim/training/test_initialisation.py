@@ -37,7 +37,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_hinges(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
-    """The same with another body: a second hinge that never moves."""
+    """The same with another embodiment: a second hinge that never moves."""
     folder = tmp_path_factory.mktemp("second")
     one, store = EpisodeStore.create(folder / "one"), EpisodeStore.create(folder / "two")
     fill(one, range(5))
@@ -99,7 +99,7 @@ def test_the_encoder_of_a_checkpoint(
     assert "loaded: observation_encoder; initialised: denoiser; unused: denoiser" in caplog.text
 
 
-def test_another_body_takes_all_but_what_reads_and_writes_its_joints(
+def test_another_embodiment_takes_all_parts_except_those_of_its_joints(
     first: Path,
     two_hinges: EpisodeStore,
     begin: Callable[..., Weights],
@@ -154,7 +154,7 @@ def test_ranges_are_those_of_the_data_or_are_kept(
         begin(two_hinges, keep_ranges=True, exclude="mismatched")
 
 
-def test_a_mistake_leaves_no_folder_behind(
+def test_an_error_leaves_no_folder(
     first: Path, tmp_path: Path, begin: Callable[..., Weights]
 ) -> None:
     store = EpisodeStore.open(first.parents[1] / "store")

@@ -26,7 +26,7 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
-    """Five episodes, of which the last one, which is held out, asks for something of its own."""
+    """Five episodes; the last one, which is held out, has an instruction of its own."""
     store = make_store(tmp_path_factory.mktemp("data") / "store", 4)
     store.write(episode(4), EpisodeAttributes(CONTRACT, "move", 4, True, instruction="wave"))
     return store
@@ -46,7 +46,9 @@ LOOKING_BACK = ("+history=state", "policy.observation_encoder.history.ages_s=[0.
 
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("images", ["true", "false"])
-def test_windows_have_what_the_policy_reads(store: EpisodeStore, mixed: bool, images: str) -> None:
+def test_windows_have_the_inputs_of_the_policy(
+    store: EpisodeStore, mixed: bool, images: str
+) -> None:
     """Stores and mixtures work with other action spaces, a history and instructions."""
     data = TrainingData([Source(store.path), Source(store.path, 2.0)] if mixed else store, 1)
     past = (*LOOKING_BACK, f"policy.observation_encoder.history.images={images}")
@@ -102,7 +104,7 @@ def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Pat
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_past_that_no_episode_reaches_is_refused(store: EpisodeStore, mixed: bool) -> None:
+def test_a_history_longer_than_all_episodes_is_refused(store: EpisodeStore, mixed: bool) -> None:
     data = TrainingData([Source(store.path)] if mixed else store, 0)
     policy = trained_on(
         data, "+history=state", "policy.observation_encoder.history.ages_s=[0.48,0.1]"
@@ -114,8 +116,8 @@ def test_a_past_that_no_episode_reaches_is_refused(store: EpisodeStore, mixed: b
         data.windows_for(policy, data.training)
 
 
-def test_data_in_which_nothing_moves_are_refused(tmp_path: Path) -> None:
-    """Actions that never change leave nothing to learn, whatever the action space."""
+def test_data_without_motion_are_refused(tmp_path: Path) -> None:
+    """Actions that never change are an error in any action space."""
     still = EpisodeStore.create(tmp_path / "still")
     arrays = episode(0)
     arrays["action"] = np.broadcast_to(arrays["action"][:1], arrays["action"].shape).copy()
@@ -131,7 +133,9 @@ def test_data_in_which_nothing_moves_are_refused(tmp_path: Path) -> None:
             build(data, f"+action={action}")
 
 
-def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> None:
+def test_history_and_instructions_are_trained_and_recorded(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
     """A run with history, instructions and another action space; plans depend on instructions."""
     model = model_configuration("+action=relative_joints", "+instruction=task", *LOOKING_BACK)
     trainer = Trainer(
@@ -156,8 +160,8 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
     assert not np.array_equal(plans[0], plans[1])
 
 
-def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path) -> None:
-    """Where simulation says it; recordings from when there was no choice are of primitives.
+def test_robot_models_of_recordings_are_known(store: EpisodeStore, tmp_path: Path) -> None:
+    """Simulated episodes name the model; older recordings are of primitives.
 
     The checkpoint keeps it.
     """
@@ -206,7 +210,7 @@ def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path)
         ),
     ],
 )
-def test_what_is_no_mixture_is_answered(stores: object, message: str) -> None:
+def test_wrong_mixtures_are_refused(stores: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sources_of(stores)
 
@@ -223,6 +227,6 @@ def test_what_is_no_mixture_is_answered(stores: object, message: str) -> None:
         ({"early_factor": 0.0}, "early_factor is 0.0; allowed: above 0"),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_numbers_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**changes)

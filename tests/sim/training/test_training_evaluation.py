@@ -1,4 +1,4 @@
-"""Success is measured while a policy is trained, and the checkpoints say which model was best."""
+"""Success is measured during training and selects the best checkpoint."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_success_is_in_the_history_and_its_model_is_kept(
         (TASK, {}, "menagery", r"There is no robot.model 'menagery'. Did you mean 'menagerie'"),
     ],
 )
-def test_what_means_nothing_is_refused_before_anything_is_trained(
+def test_wrong_settings_are_refused_before_the_training(
     task: dict[str, Any], settings: dict[str, Any], model: Any, message: str, tmp_path: Path
 ) -> None:
     assert training_evaluation(tmp_path, tmp_path / "latest", None, {"seeds": 3}) is None

@@ -8,11 +8,11 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+from tests.sim.in_process import roll_out
 
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, opening_of_finger
 from stringline.datasets.embodiments.transforms import inverse, pose
-from stringline.sim.rollout.rollout import roll_out
 from stringline.sim.worlds.aloha_sim import (
     GRIPPERS,
     PREFIX,
@@ -35,7 +35,7 @@ CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The stand-in is on Python's path, as a folder."""
+    """Puts the folder of the stand-in on Python's path."""
     monkeypatch.syspath_prepend(STAND_IN)
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "aloha_sim"]:
@@ -53,7 +53,7 @@ def world() -> Iterator[ThirdPartyEnvironment]:
 
 
 def theirs(world: ThirdPartyEnvironment) -> Any:
-    """Returns what aloha_sim itself shows now."""
+    """Returns aloha_sim's own current observation."""
     return world.adapter._observation  # type: ignore[attr-defined]
 
 
@@ -64,7 +64,7 @@ def swing(step: int) -> Any:
     return action
 
 
-def test_it_shows_our_contract_in_our_frame(world: ThirdPartyEnvironment) -> None:
+def test_observations_have_our_contract_and_frame(world: ThirdPartyEnvironment) -> None:
     world.begin(0)
     seen = world.observe()
     check_observation(seen, world.contract)
@@ -81,7 +81,7 @@ def test_it_shows_our_contract_in_our_frame(world: ThirdPartyEnvironment) -> Non
 
 
 def test_cameras_are_those_of_our_aloha(world: ThirdPartyEnvironment) -> None:
-    """Those on the wrists only where its own code puts them when it is asked for them."""
+    """aloha_sim places the cameras on the wrists only if they are requested."""
     world.begin(0)
     seen = world.observe()
     for name, T in ALOHA.camera_poses(world.joints()).items():
@@ -116,8 +116,8 @@ def test_depth_is_that_of_its_physics(world: ThirdPartyEnvironment) -> None:
     assert measured >= 6
 
 
-def test_joints_and_images_are_as_late_as_its_own(world: ThirdPartyEnvironment) -> None:
-    """Its `joints_pos` is what we show; images and their geometry are those of 0.3 s ago."""
+def test_joints_and_images_have_the_delays_of_aloha_sim(world: ThirdPartyEnvironment) -> None:
+    """Joints are its `joints_pos`; images and their geometry are 0.3 s old."""
     world.begin(5)
     poses = []
     for step in range(24):
@@ -135,7 +135,7 @@ def test_joints_and_images_are_as_late_as_its_own(world: ThirdPartyEnvironment) 
         world.advance(swing(step))
 
 
-def test_grippers_go_where_they_are_told(world: ThirdPartyEnvironment) -> None:
+def test_grippers_reach_the_commanded_openings(world: ThirdPartyEnvironment) -> None:
     np.testing.assert_allclose(
         opening_of_servo(np.array([-0.06135, 1.5155])), (0.0, 1.0), atol=1e-12
     )
@@ -189,7 +189,7 @@ def test_its_reward_is_success_and_ends_the_episode(world: ThirdPartyEnvironment
     np.testing.assert_array_equal(world.physics.get_state(), state)
 
 
-def test_a_blow_up_is_a_failure(
+def test_unstable_physics_fails_the_episode(
     world: ThirdPartyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.begin(2)
@@ -201,7 +201,7 @@ def test_a_blow_up_is_a_failure(
     assert not world.advance(ALOHA.home).unstable
 
 
-def test_what_it_lacks_is_answered(
+def test_missing_parts_of_aloha_sim_are_named(
     world: ThirdPartyEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
@@ -237,7 +237,7 @@ def test_what_it_lacks_is_answered(
         open_world(TASK)
 
 
-def test_where_it_is_not_installed_it_says_where_it_is_to_be_had(
+def test_the_error_without_aloha_sim_names_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(STAND_IN)])

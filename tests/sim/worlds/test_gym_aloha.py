@@ -1,9 +1,7 @@
 """gym-aloha as a third-party environment: states bit by bit, cameras, and the expert."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from importlib import metadata, util
-from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -11,8 +9,7 @@ import numpy as np
 import pytest
 from gym_aloha.env import AlohaEnv
 
-from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.validation import check_episode, check_observation
+from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.gym_aloha import (
     FINGERS,
@@ -21,21 +18,13 @@ from stringline.datasets.embodiments.gym_aloha import (
     normalised_of_opening,
 )
 from stringline.datasets.embodiments.transforms import inverse
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.collect import Attempt, open_recipe_world
-from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.worlds.adapter import CameraView
-from stringline.sim.worlds.gym_aloha import GRIPPERS, TASK_MODELS, VIEWS
+from stringline.sim.worlds.gym_aloha import GRIPPERS, VIEWS
 from stringline.sim.worlds.third_party_cameras import ThirdPartyCameras
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
-from stringline.sim.worlds.transfer_cube import TransferCubeExpert
 from stringline.sim.worlds.world_registry import (
     instruction_of,
-    make_any_expert,
     open_third_party,
     open_world,
 )
@@ -52,7 +41,7 @@ def world() -> Iterator[ThirdPartyEnvironment]:
 
 
 class Blind(AlohaEnv):  # type: ignore[misc]
-    """gym-aloha's own environment, which does not draw."""
+    """gym-aloha's own environment without images."""
 
     def _make_env_task(self, task_name: str) -> Any:
         env = super()._make_env_task(task_name)
@@ -75,16 +64,16 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
         for _ in range(25):
             action = GYM_ALOHA.home + rng.uniform(-0.3, 0.3, 14)
             action[GRIPPERS] = rng.uniform(0, 1, 2)
-            asked = action.copy()
-            asked[GRIPPERS] = normalised_of_opening(action[GRIPPERS])
+            commanded = action.copy()
+            commanded[GRIPPERS] = normalised_of_opening(action[GRIPPERS])
             ours.advance(action)
-            observation, reward, *_ = theirs.step(asked)
+            observation, reward, *_ = theirs.step(commanded)
             np.testing.assert_array_equal(ours.physics.get_state(), theirs._env.physics.get_state())
             assert ours.adapter.stage == reward
         position = ours.joints()
         hinges = np.delete(np.arange(14), GRIPPERS)
         np.testing.assert_array_equal(position[hinges], observation["agent_pos"][hinges])
-        left_fingers = ours.physics.data.qpos[[6, 14]]  # It shows those alone.
+        left_fingers = ours.physics.data.qpos[[6, 14]]  # It observes those only.
         np.testing.assert_allclose(
             FINGERS.opening(NORMALISED.travel(observation["agent_pos"][GRIPPERS])),
             FINGERS.opening(left_fingers),
@@ -92,7 +81,7 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
     ours.close()
 
 
-def test_it_is_a_world_whose_observations_fit_the_contract(world: ThirdPartyEnvironment) -> None:
+def test_observations_fit_the_contract(world: ThirdPartyEnvironment) -> None:
     assert isinstance(world, World)
     world.begin(3)
     check_observation(world.observe(), world.contract)
@@ -170,103 +159,7 @@ def test_frames_come_at_their_own_rate_and_repeat_between(world: ThirdPartyEnvir
     np.testing.assert_allclose(times, [0, 0, 0, 0, 0.08, 0.08, 0.08, 0.08, 0.16])
 
 
-def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> None:
-    """The same twice, by its seed."""
-    world = open_third_party(
-        CUBE, cameras=("overhead", "front_close"), image_size=16, frame_hz=5.0, time_limit_s=8.0
-    )
-    expert = make_any_expert(CUBE)
-    first, again = record_episode(world, expert, 0), record_episode(world, expert, 0)
-    check_episode(first.arrays, world.contract)
-    assert first.success
-    assert first.stage == 4
-    assert sorted(set(first.arrays["stage"].tolist())) == [0, 1, 2]  # Before the last action.
-    assert first.arrays["T_base_camera/overhead"].shape == (4, 4)
-    assert first.arrays["T_base_camera/front_close"].ndim == 3
-    for key, value in first.arrays.items():
-        np.testing.assert_array_equal(value, again.arrays[key], err_msg=key)
-    # Recorded actions bring the same end about.
-    world.begin(0)
-    assert [world.advance(action) for action in first.arrays["action"]][-1].success
-    before = world.physics.get_state()
-    assert world.advance(GYM_ALOHA.home).success
-    np.testing.assert_array_equal(world.physics.get_state(), before)
-    world.close()
-
-
-class Hold:
-    """Stays where it is."""
-
-    def __init__(self, contract: Contract) -> None:
-        self.contract = contract
-
-    def session(self, seed: int) -> "Hold":
-        return self
-
-    def plan(self, observation: Observation) -> ActionChunk:
-        return ActionChunk(
-            float(observation["time"]) + np.arange(5) / 50,
-            np.tile(observation["joints/position"], (5, 1)),
-        )
-
-
-def test_it_is_collected_and_evaluated_like_ours(tmp_path: Path) -> None:
-    """With recipe and world of a configuration; videos use an existing camera."""
-    recipe = Recipe(
-        task=CUBE,
-        cameras=("angle",),
-        image_size=16,
-        frame_hz=5.0,
-        time_limit_s=8.0,
-        keep_failures=True,
-        noise_rad=0.01,
-    )
-    store, world = EpisodeStore.create(tmp_path / "store"), open_recipe_world(recipe)
-    assert (
-        Attempt(recipe, store.path, 0).run(world).success
-    )  # As a worker of stringline-collect does it.
-    world.close()
-    [episode] = store.episodes()
-    about = episode.attributes
-    assert (about.task, about.seed, about.success, about.instruction) == (
-        CUBE,
-        0,
-        True,
-        TASK_MODELS[CUBE].instruction,
-    )
-    assert about.extra["stages"] == list(TASK_MODELS[CUBE].stages)
-    make = partial(
-        open_world, CUBE, cameras=("angle",), image_size=16, frame_hz=5.0, time_limit_s=0.2
-    )
-    evaluation = Evaluation(Hold(about.contract), make, execute_steps=5, workers=1, videos=tmp_path)
-    [result] = evaluation.run([1_000_000], tmp_path / "results.jsonl")
-    assert (result.success, result.stage_name, result.time_s, result.plans) == (
-        False,
-        "start",
-        0.2,
-        2,
-    )
-    assert (tmp_path / "1000000.mp4").stat().st_size > 0
-
-
-def test_a_plain_expert_keeps_one_pace_and_others_are_refused() -> None:
-    plain = make_any_expert(CUBE, varied=False)
-    assert isinstance(plain, TransferCubeExpert)
-    assert plain._paces == (1.0, 1.0)
-    with pytest.raises(ValueError, match=f"no expert for the task '{INSERTION}'.*Allowed: {CUBE}"):
-        make_any_expert(INSERTION)
-    with pytest.raises(ValueError, match=r"paces is \(2.0, 1.0\); allowed"):
-        TransferCubeExpert(paces=(2.0, 1.0))
-    world = open_third_party(INSERTION, cameras=())
-    world.begin(0)
-    with pytest.raises(
-        ValueError, match=f"This expert is for '{CUBE}'; the world runs '{INSERTION}'"
-    ):
-        make_any_expert(CUBE).reset(world, np.random.default_rng(0))
-    world.close()
-
-
-def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(
+def test_unstable_physics_fails_the_episode_and_not_the_next_one(
     world: ThirdPartyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.begin(1)
@@ -289,12 +182,12 @@ def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(
         ({"image_size": 2000}, "The image size is 2000x2000; allowed: 1x1 to 1024x1024"),
     ],
 )
-def test_settings_out_of_range_are_answered(settings: Mapping[str, Any], message: str) -> None:
+def test_settings_out_of_range_are_refused(settings: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         open_world(CUBE, **{"cameras": ["overhead"], **settings})
 
 
-def test_options_and_seeds_that_it_does_not_have_are_answered(world: ThirdPartyEnvironment) -> None:
+def test_options_and_seeds_out_of_range_are_refused(world: ThirdPartyEnvironment) -> None:
     with pytest.raises(
         ValueError, match=f"no option of the task '{CUBE}' 'table_height'. Allowed: none"
     ):
@@ -309,7 +202,7 @@ def test_options_and_seeds_that_it_does_not_have_are_answered(world: ThirdPartyE
         open_world("gym_aloha_transfer_cup")
 
 
-def test_without_it_or_in_another_version_it_says_how_to_install_it(
+def test_errors_explain_the_installation_of_the_right_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:

@@ -80,7 +80,7 @@ def packets(folder: Path, arm: str) -> list[Packet]:
     return Parser().feed((folder / f"{arm}.bin").read_bytes())
 
 
-def test_it_reads_what_the_arms_do(served: Served) -> None:
+def test_it_reads_the_state_of_the_arms(served: Served) -> None:
     arms = served.driver()
     arms.connect()
     state = arms.read(lambda: 12.5)
@@ -94,7 +94,7 @@ def test_it_reads_what_the_arms_do(served: Served) -> None:
     assert arms.servos[4] == "left/elbow shadow (id 5)"
 
 
-def test_goals_are_where_the_arms_stand_before_torque_comes_on(
+def test_goals_are_the_measured_positions_before_torque_is_on(
     waiting_emulator: Emulator, tmp_path: Path
 ) -> None:
     arms = driver(waiting_emulator)
@@ -132,7 +132,7 @@ def test_shadows_are_never_written(waiting_emulator: Emulator, tmp_path: Path) -
         assert not {packet.ident for packet in writes} & {3, 5}
 
 
-def test_it_writes_nothing_but_safe_commands(served: Served) -> None:
+def test_it_writes_only_safe_commands(served: Served) -> None:
     arms = served.driver()
     arms.connect()
     arms.arm()
@@ -143,7 +143,7 @@ def test_it_writes_nothing_but_safe_commands(served: Served) -> None:
     arms.close()
 
 
-def test_a_silent_servo_costs_its_own_answer_only(served: Served) -> None:
+def test_a_silent_servo_loses_only_its_own_answer(served: Served) -> None:
     arms = served.driver(answer_timeout_s=0.05)
     arms.connect()
     served.lines["left"].fault("mute", 4)
@@ -156,7 +156,7 @@ def test_a_silent_servo_costs_its_own_answer_only(served: Served) -> None:
     )  # The last value is kept: neither zero nor -pi.
 
 
-def test_a_broken_checksum_costs_one_answer_and_is_counted(served: Served) -> None:
+def test_a_wrong_checksum_loses_one_answer_and_is_counted(served: Served) -> None:
     served.lines["right"].fault("corrupt", 6)
     bus = Bus(served.ports["right"])
     bus.open()
@@ -166,7 +166,7 @@ def test_a_broken_checksum_costs_one_answer_and_is_counted(served: Served) -> No
     assert bus._parser.crc_errors == 1
 
 
-def test_an_overload_is_seen_in_the_next_cycle_and_says_which_servo(served: Served) -> None:
+def test_an_overload_is_reported_in_the_next_cycle_with_its_servo(served: Served) -> None:
     arms = served.driver()
     arms.connect()
     arms.arm()
@@ -182,7 +182,7 @@ def test_an_overload_is_seen_in_the_next_cycle_and_says_which_servo(served: Serv
     arms.close()
 
 
-def test_a_pulled_cable_is_a_lost_link_and_the_other_arm_goes_on(emulator: Emulator) -> None:
+def test_a_pulled_cable_is_a_lost_link_and_the_other_arm_continues(emulator: Emulator) -> None:
     arms = driver(emulator)
     arms.connect()
     arms.arm()
@@ -206,7 +206,7 @@ def test_a_hanging_line_is_silent_but_not_lost(emulator: Emulator) -> None:
     state = arms.read(time.monotonic)
     assert time.monotonic() - start < 5.0
     heard = state.time
-    assert arms.read(time.monotonic).time <= heard  # Nobody has said anything new of the left arm.
+    assert arms.read(time.monotonic).time <= heard  # The left arm has sent no new state.
     assert (state.servo_misses[:9] == 1).all()
     assert not state.servo_misses[9:].any()
     assert not state.lost.any()
@@ -223,8 +223,8 @@ def test_a_port_belongs_to_one_program(served: Served) -> None:
     second.close()
 
 
-def test_a_claimed_terminal_is_nobody_elses() -> None:
-    """As any other program would open it. Root may, so it is opened by somebody else."""
+def test_a_claimed_terminal_is_exclusive() -> None:
+    """Root may open a claimed terminal, so another user opens it."""
     far, near = os.openpty()
     name = os.ttyname(near)
     os.chmod(name, 0o666)
@@ -243,7 +243,7 @@ def test_a_claimed_terminal_is_nobody_elses() -> None:
 
 
 def test_the_shortest_watchdog_is_one(waiting_emulator: Emulator) -> None:
-    """A register of 0 would be none at all."""
+    """A register of 0 would switch the watchdog off."""
     arms = AlohaDriver(waiting_emulator.ports, bus_watchdog_s=0.001, answer_timeout_s=0.2)
     arms.connect()
     arms.arm()
@@ -283,7 +283,7 @@ SET_OTHERWISE = [
 ]
 
 
-def test_servos_that_are_set_otherwise_are_refused_with_all_that_is_wrong(served: Served) -> None:
+def test_servos_with_other_settings_are_refused_with_all_problems(served: Served) -> None:
     servos = served.lines["left"].servos
     before = [servos[ident].get(register) for ident, register, _, _ in SET_OTHERWISE]
     for ident, register, value, _ in SET_OTHERWISE:
@@ -302,7 +302,7 @@ def test_servos_that_are_set_otherwise_are_refused_with_all_that_is_wrong(served
     sound.close()
 
 
-def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(
+def test_problems_between_connecting_and_arming_are_refused_before_torque(
     served: Served,
 ) -> None:
     arms, line = served.driver(answer_timeout_s=0.02), served.lines["left"]
@@ -338,16 +338,16 @@ def test_watchdogs_begin_with_torque_and_end_with_the_driver_which_leaves_torque
     assert served.values(table.TORQUE_ENABLE) == {1}
 
 
-def test_only_new_answers_of_those_who_were_asked_count() -> None:
+def test_only_new_answers_of_the_read_servos_count() -> None:
     far, near = os.openpty()
     bus, question, answer = Bus(os.ttyname(near)), protocol.ping(1), protocol.status(1, 0, bytes(4))
     bus.open()
     os.write(far, answer)
     assert select.select([bus], [], [], 5.0)[0]
     bus.send(question)
-    assert gather({bus: [1]}, 0.05) == {bus: {}}  # It came before anybody asked.
+    assert gather({bus: [1]}, 0.05) == {bus: {}}  # It came before the request.
     bus.send(question)
-    os.write(far, question + protocol.status(7, 0, bytes(4)))  # An echo, and somebody else.
+    os.write(far, question + protocol.status(7, 0, bytes(4)))  # An echo, and another servo.
     assert gather({bus: [1]}, 0.05) == {bus: {}}
     bus.send(question)
     os.write(far, answer)
@@ -360,12 +360,12 @@ def test_only_new_answers_of_those_who_were_asked_count() -> None:
     os.close(far)
 
 
-def test_an_answer_without_the_registers_that_were_asked_for_is_none(served: Served) -> None:
+def test_an_answer_without_the_read_registers_is_dropped(served: Served) -> None:
     bus = Bus(served.ports["left"])
     bus.open()
     assert sync_read({bus: [1]}, 250, 4, 5.0) == {
         bus: {}
-    }  # There are no such registers, which the servo says at once.
+    }  # The servo has no such registers and answers so at once.
     bus.close()
 
 
@@ -384,12 +384,12 @@ def test_an_answer_without_the_registers_that_were_asked_for_is_none(served: Ser
         ),
     ],
 )
-def test_settings_that_no_line_can_have_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_impossible_settings_of_a_line_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AlohaDriver(**{"ports": {"left": "/dev/null", "right": "/dev/null"}, **changes})
 
 
-def test_a_servo_that_refuses_says_why(served: Served) -> None:
+def test_a_refused_write_is_reported_with_its_reason(served: Served) -> None:
     bus = Bus(served.ports["left"])
     bus.open()
     with pytest.raises(ValueError, match="refuses Torque Enable = 2: data range"):
@@ -399,7 +399,7 @@ def test_a_servo_that_refuses_says_why(served: Served) -> None:
     bus.close()
 
 
-def test_waiting_on_a_dead_bus_ends_at_once(emulator: Emulator) -> None:
+def test_waiting_for_a_lost_bus_ends_at_once(emulator: Emulator) -> None:
     bus = Bus(emulator.ports["left"])
     bus.open()
     emulator.fault("left", "drop")
@@ -410,7 +410,7 @@ def test_waiting_on_a_dead_bus_ends_at_once(emulator: Emulator) -> None:
     bus.close()
 
 
-def test_a_watchdog_that_expired_is_seen(waiting_emulator: Emulator) -> None:
+def test_an_expired_watchdog_is_reported(waiting_emulator: Emulator) -> None:
     arms = AlohaDriver(waiting_emulator.ports, bus_watchdog_s=0.1, answer_timeout_s=0.2)
     arms.connect()
     arms.arm()

@@ -50,7 +50,7 @@ def test_the_vendor_reads_and_writes_registers(
     assert vendor.write1ByteTxRx(port, 1, 11, 4) == (0, protocol.StatusError.ACCESS)
 
 
-def test_the_vendor_reads_many_at_once_and_sees_the_same_as_we(
+def test_the_vendors_sync_read_agrees_with_ours(
     emulator: Emulator, port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
 ) -> None:
     group = dynamixel_sdk.GroupSyncRead(port, vendor, 126, 10)

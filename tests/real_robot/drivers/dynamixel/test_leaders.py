@@ -42,7 +42,7 @@ def leaders(emulated: LeaderEmulator) -> AlohaLeaders:
     return AlohaLeaders(emulated.ports, answer_timeout_s=0.2)
 
 
-def test_leaders_say_where_the_hand_has_put_them(emulated: LeaderEmulator) -> None:
+def test_leaders_measure_the_pose_of_the_hand(emulated: LeaderEmulator) -> None:
     arms = leaders(emulated)
     arms.connect()
     before = arms.read(lambda: 1.5)
@@ -56,7 +56,7 @@ def test_leaders_say_where_the_hand_has_put_them(emulated: LeaderEmulator) -> No
     after = arms.read(time.monotonic)
     for arm in arms._pair.arms:
         with pytest.raises(ReadOnlyError, match="is only read"):
-            arm.bus.send(protocol.reboot(1))
+            arm.bus.send(protocol.encode(1, protocol.Instruction.REBOOT))
     arms.close()
     assert np.abs(after.position[:-1] - way()[1][-1][:-1]).max() < TICK
     assert after.position[-1] == pytest.approx(
@@ -66,7 +66,7 @@ def test_leaders_say_where_the_hand_has_put_them(emulated: LeaderEmulator) -> No
     assert not after.servo_misses.any()
 
 
-def test_a_leader_that_is_set_otherwise_or_stiff_is_refused(emulated: LeaderEmulator) -> None:
+def test_a_leader_with_other_settings_or_torque_is_refused(emulated: LeaderEmulator) -> None:
     with Line(emulated.ports["left"]) as bus:
         bus.write_register(2, table.DRIVE_MODE, 1)
         bus.write_register(5, table.SECONDARY_ID, 3)
@@ -87,7 +87,7 @@ def test_a_leader_that_is_set_otherwise_or_stiff_is_refused(emulated: LeaderEmul
         leaders(emulated).connect()
 
 
-def test_ports_are_asked_for_by_arm() -> None:
+def test_each_arm_needs_a_port() -> None:
     with pytest.raises(ValueError, match="There is no arm 'lefft'. Did you mean 'left'"):
         AlohaLeaders({"lefft": "/dev/null", "right": "/dev/null"})
     with pytest.raises(ValueError, match="There is no port for the arm 'right'"):
@@ -111,18 +111,16 @@ class Line(Bus):
         protocol.write(1, table.GOAL_POSITION.address, b"\x00\x08\x00\x00"),
         protocol.write(1, table.TORQUE_ENABLE.address, b"\x01"),
         protocol.sync_write(table.GOAL_POSITION.address, {1: b"\x00\x08\x00\x00"}),
-        protocol.reboot(1),
+        protocol.encode(1, protocol.Instruction.REBOOT),
         protocol.write(1, table.INDIRECT_ADDRESS.address - 1, b"\x00\x00"),
         protocol.write(1, table.INDIRECT_DATA.address, b"\x00"),
         protocol.write(1, table.INDIRECT_DATA.address - 1, b"\x00\x00"),
-        protocol.ping(1) + protocol.reboot(1),
+        protocol.ping(1) + protocol.encode(1, protocol.Instruction.REBOOT),
         protocol.encode(1, 0x04, b"\x74\x00\x00\x08\x00\x00"),
         b"\xff\xff\xfd",
     ],
 )
-def test_a_line_that_is_only_read_sends_nothing_else(
-    emulated: LeaderEmulator, packet: bytes
-) -> None:
+def test_a_read_only_line_sends_only_reads(emulated: LeaderEmulator, packet: bytes) -> None:
     bus = ReadOnlyBus(emulated.ports["left"])
     bus.open()
     with pytest.raises(ReadOnlyError, match=r"is only read; refused: .*\. Nothing was sent\."):
@@ -133,8 +131,8 @@ def test_a_line_that_is_only_read_sends_nothing_else(
     bus.close()
 
 
-def test_a_hand_keeps_to_its_way_and_nobody_else_moves_it() -> None:
-    hand = HandPlant(ALOHA, *way())
+def test_a_hand_follows_its_path_whatever_the_servos_do() -> None:
+    hand = HandPlant(*way())
     hand.advance(ALOHA.home + 1.0)
     assert np.array_equal(hand.measure()[0], ALOHA.home)  # It waits for the episode.
     hand.begin(0, {})
@@ -153,7 +151,7 @@ def test_a_hand_keeps_to_its_way_and_nobody_else_moves_it() -> None:
         hand.begin(0, {"table_height": 0.1})
 
 
-def test_a_way_comes_back_from_its_file_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+def test_a_path_is_read_from_its_file_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "way.npz"
     save_hand(file, way()[0] + 7.0, way()[1])
     time_s, position = load_hand(file, 14)
@@ -164,10 +162,6 @@ def test_a_way_comes_back_from_its_file_and_a_wrong_one_is_refused(tmp_path: Pat
     file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"way\.npz is not the path of a hand"):
         load_hand(file, 14)
-    with pytest.raises(
-        ValueError, match=r"A path of 3 times and positions \(2, 14\) does not fit aloha"
-    ):
-        HandPlant(ALOHA, np.arange(3.0), way()[1])
 
 
 def test_the_table_of_the_leader_is_the_published_one() -> None:

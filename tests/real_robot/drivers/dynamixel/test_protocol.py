@@ -31,7 +31,7 @@ PACKETS = st.tuples(
             "8287",
         ),
         (protocol.read(1, 132, 4), "1d15"),
-        (protocol.reboot(1), "2f4e"),
+        (protocol.encode(1, Instruction.REBOOT), "2f4e"),
         (protocol.write(1, 116, (512).to_bytes(4, "little")), "ca89"),
         (protocol.status(1, 0, (0xA6).to_bytes(4, "little")), "8cc0"),
     ],
@@ -46,7 +46,7 @@ def test_a_ping_byte_for_byte() -> None:
 
 @given(st.lists(PACKETS, max_size=4))
 @example([(254, Instruction.WRITE, b"\x12\xff\x12\xff\xff")])  # Its checksum is FD 00.
-def test_what_is_encoded_is_parsed(packets: list[tuple[int, int, bytes]]) -> None:
+def test_encoded_packets_are_parsed(packets: list[tuple[int, int, bytes]]) -> None:
     stream = b"".join(protocol.encode(*packet) for packet in packets)
     assert Parser().feed(stream) == [Packet(*packet) for packet in packets]
 
@@ -57,7 +57,9 @@ def test_no_header_within_a_packet_before_its_checksum(packet: tuple[int, int, b
 
 
 @given(st.lists(PACKETS, min_size=1, max_size=3), st.data())
-def test_cuts_do_not_matter(packets: list[tuple[int, int, bytes]], data: st.DataObject) -> None:
+def test_packets_may_arrive_in_pieces(
+    packets: list[tuple[int, int, bytes]], data: st.DataObject
+) -> None:
     stream = b"".join(protocol.encode(*packet) for packet in packets)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
     parser, found = Parser(), list[Packet]()
@@ -67,7 +69,7 @@ def test_cuts_do_not_matter(packets: list[tuple[int, int, bytes]], data: st.Data
 
 
 @given(st.binary(max_size=60), PACKETS)
-def test_noise_before_a_packet_costs_no_packet_without_a_header_in_it(
+def test_noise_without_a_header_loses_no_packet(
     noise: bytes, packet: tuple[int, int, bytes]
 ) -> None:
     stream = noise.replace(b"\xff", b"\xfe") + protocol.encode(*packet)
@@ -75,7 +77,7 @@ def test_noise_before_a_packet_costs_no_packet_without_a_header_in_it(
 
 
 @given(PACKETS, PACKETS, st.data())
-def test_a_packet_that_was_cut_short_does_not_take_the_next_with_it(
+def test_a_truncated_packet_does_not_lose_the_next(
     first: tuple[int, int, bytes], second: tuple[int, int, bytes], data: st.DataObject
 ) -> None:
     whole = protocol.encode(*first)
@@ -83,13 +85,13 @@ def test_a_packet_that_was_cut_short_does_not_take_the_next_with_it(
     follows = protocol.encode(*second)
     assume(
         not (cut + follows).startswith(whole)
-    )  # Else what follows completes it, and nobody could tell.
+    )  # Otherwise the next bytes complete it, which cannot be detected.
     # The stump may end in the beginning of a header; the next real header is found all the same.
     assert Parser().feed(cut + follows)[-1:] == [Packet(*second)]
 
 
 @given(PACKETS, st.data())
-def test_a_flipped_bit_is_never_taken_for_truth(
+def test_a_flipped_bit_is_never_accepted(
     packet: tuple[int, int, bytes], data: st.DataObject
 ) -> None:
     whole = bytearray(protocol.encode(*packet))
@@ -103,7 +105,7 @@ def test_a_flipped_bit_is_never_taken_for_truth(
         st.binary(max_size=50) | st.sampled_from([HEADER, b"\xff", b"\xff\xff\xfd"]), max_size=12
     )
 )
-def test_whatever_comes_in_the_parser_goes_on(pieces: list[bytes]) -> None:
+def test_the_parser_continues_after_any_bytes(pieces: list[bytes]) -> None:
     parser = Parser()
     for piece in pieces:
         parser.feed(piece)
@@ -111,6 +113,6 @@ def test_whatever_comes_in_the_parser_goes_on(pieces: list[bytes]) -> None:
     assert parser.feed(protocol.ping(7)) == [Packet(7, Instruction.PING, b"")]
 
 
-def test_no_servo_can_have_such_an_id() -> None:
+def test_an_id_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match="id is 253; allowed: 0 to 252"):
         protocol.ping(253)

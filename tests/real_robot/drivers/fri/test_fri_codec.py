@@ -190,7 +190,7 @@ def _part(message: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Says whether values are equal, numbers that are none included."""
+    """Returns whether values are equal, NaN included."""
     if isinstance(one, dict):
         return (
             isinstance(other, dict)
@@ -273,9 +273,7 @@ def test_it_agrees_with_protobuf_in_both_directions_byte_by_byte(version: str, n
 
 
 @pytest.mark.parametrize(("version", "name"), KINDS)
-def test_what_it_takes_from_damaged_messages_protobuf_takes_as_well(
-    version: str, name: str
-) -> None:
+def test_damaged_messages_that_it_decodes_protobuf_decodes_equally(version: str, name: str) -> None:
     taken = []
 
     @settings(max_examples=30, deadline=None, derandomize=True)
@@ -339,7 +337,7 @@ def full() -> Monitoring:
 
 
 @pytest.mark.parametrize("version", list(VERSIONS))
-def test_a_monitoring_message_comes_back_as_it_was_sent(version: str) -> None:
+def test_a_monitoring_message_is_decoded_as_it_was_encoded(version: str) -> None:
     known, message = version_of(version), full()
     if not known.echoes:
         message = dataclasses.replace(message, commanded=())
@@ -358,7 +356,7 @@ def test_a_monitoring_message_comes_back_as_it_was_sent(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", list(VERSIONS))
-def test_a_command_comes_back_as_it_was_sent(version: str) -> None:
+def test_a_command_is_decoded_as_it_was_encoded(version: str) -> None:
     known = version_of(version)
     outputs = (IoValue("Gripper", IoType.DIGITAL, IoDirection.OUTPUT, 1.0),) if known.has_io else ()
     for command in (Command(4, 7, tuple(map(float, range(7))), outputs), Command(4, 7)):
@@ -381,7 +379,7 @@ def test_messages_have_the_sizes_that_real_ones_have() -> None:
     message = dataclasses.replace(full(), control=None)
     assert (
         abs(len(message.to_bytes(version_of("1.15"))) - 467) <= 8
-    )  # Counters and what is left out make the difference.
+    )  # Counters and omitted fields make the difference.
 
 
 @FUZZ
@@ -395,7 +393,7 @@ def test_any_bytes_are_a_message_or_an_error(version: str, data: bytes) -> None:
                 read(known, part)
 
 
-def test_wrong_messages_are_refused_in_words() -> None:
+def test_wrong_messages_are_refused_with_a_reason() -> None:
     known = version_of("1.15")
     good = full().to_bytes(known)
     for data, words in (
@@ -448,7 +446,7 @@ def test_a_message_without_sections_allows_nothing() -> None:
 
 @FUZZ
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=3))
-def test_numbers_come_back(value: int, rest: bytes) -> None:
+def test_numbers_are_decoded_as_they_were_encoded(value: int, rest: bytes) -> None:
     data = varint(value)
     assert read_varint(data + rest, 0) == (value, len(data))
     assert len(data) == max(1, math.ceil(value.bit_length() / 7))

@@ -181,7 +181,7 @@ def test_each_state_has_its_answer_and_counters_go_along(
     assert arm.sent == 3
 
 
-def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(
+def test_the_first_commands_repeat_the_controllers_own(
     make: MakeArm,
 ) -> None:
     arm, controller = make()
@@ -216,12 +216,12 @@ def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> Non
         assert np.array_equal(arm.anchor, ELSEWHERE)
 
 
-def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
+def test_commands_outside_a_motion_are_dropped(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
     arm.take_interlock()
     assert not arm.accepts
-    for step in range(1, 5):  # Messages are late, and the filter goes on.
+    for step in range(1, 5):  # Messages are late, and the filter continues.
         arm.offer(np.array(ELSEWHERE) + 0.02 * step, 1.0)
     assert np.array_equal(arm.anchor, ELSEWHERE)
     command = exchange(arm, controller, np.array(ELSEWHERE) + 0.1)
@@ -232,7 +232,7 @@ def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
 
 @pytest.mark.parametrize("own_clock", [False, True])
 @pytest.mark.parametrize("lost", [1, 5])
-def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_clock: bool) -> None:
+def test_lost_motion_is_not_made_up_for(make: MakeArm, lost: int, *, own_clock: bool) -> None:
     arm, controller = make(own_clock=own_clock)
     exchange(arm, controller)
     sent = steps_of(arm, controller, 6, 0.02)
@@ -254,14 +254,14 @@ def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_cl
 
 
 @pytest.mark.parametrize("own_clock", [False, True])
-def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_one(
+def test_after_lost_answers_commands_continue_at_the_last_accepted_one(
     make: MakeArm, *, own_clock: bool
 ) -> None:
     arm, controller = make(own_clock=own_clock)
     exchange(arm, controller)
     arm.take_interlock()
     taken, number = steps_of(arm, controller, 6, 0.02)[-1], controller.reflected
-    for _ in range(3):  # The controller stands there, and says that it has heard nothing since.
+    for _ in range(3):  # The controller holds there, and reports no later answer.
         steps_of(arm, controller, 1, 0.02)
         controller.reflected = number
     controller.say()
@@ -275,11 +275,11 @@ def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_on
     assert arm.take_interlock() is Interlock.NONE
 
 
-def test_a_controller_that_always_names_answers_a_message_later_lacks_none(make: MakeArm) -> None:
+def test_a_controller_that_confirms_one_message_later_lacks_no_answer(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller, session=SessionState.COMMANDING_WAIT)
     arm.take_interlock()
-    sent, before = [], 77  # It has not heard of this client.
+    sent, before = [], 77  # It has received no answer of this client.
     for step in range(8):
         reflected, before = before, controller.reflected
         command = exchange(arm, controller, arm.anchor + 0.01 * (step > 0), reflected=reflected)
@@ -291,7 +291,7 @@ def test_a_controller_that_always_names_answers_a_message_later_lacks_none(make:
     assert arm.take_interlock() is Interlock.MISSED
 
 
-def test_what_a_stop_leaves_of_a_burst_of_messages_is_a_stop(make: MakeArm) -> None:
+def test_a_stop_within_a_burst_of_messages_is_reported(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
     arm.take_interlock()
@@ -306,10 +306,10 @@ def test_what_a_stop_leaves_of_a_burst_of_messages_is_a_stop(make: MakeArm) -> N
         exchange(arm, controller)
         assert arm.take_interlock() is bar
         exchange(arm, controller)
-        assert arm.take_interlock() is Interlock.NONE  # It is told once, and past by then.
+        assert arm.take_interlock() is Interlock.NONE  # It is reported once, and past by then.
 
 
-def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(
+def test_an_arm_moved_by_hand_is_a_stop_and_gets_no_command_back(
     make: MakeArm,
 ) -> None:
     arm, controller = make()
@@ -324,7 +324,7 @@ def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(
     assert arm.take_interlock() is Interlock.NONE
 
 
-def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: MakeArm) -> None:
+def test_several_messages_get_one_answer_if_the_controller_expects_it(make: MakeArm) -> None:
     arm, controller = make()
     answers = [exchange(arm, controller, receive_multiplier=3) for _ in range(6)]
     assert [answer is not None for answer in answers] == [False, False, True, False, False, True]
@@ -333,11 +333,11 @@ def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: Make
 
 
 @pytest.mark.parametrize("ratio", [0.995, 1.0, 1.005])
-def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: float) -> None:
+def test_a_path_is_played_in_another_period_without_larger_steps_or_stops(ratio: float) -> None:
     playback, way, given = Playback(np.zeros(2)), [np.zeros(2)], 0
     goes = np.cumsum(
         np.minimum(0.001 * np.arange(700), 0.02)
-    )  # Starts gently, and then goes at full speed.
+    )  # Starts gently, then moves at full speed.
     for question in range(1, 600):
         while given <= ratio * question + 0.4 * np.sin(
             7.0 * question
@@ -353,14 +353,14 @@ def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: f
     for _ in range(200):
         playback.give(
             np.array([goes[given], -goes[given]])
-        )  # When the path comes to rest, what is behind catches up.
+        )  # When the path comes to rest, the arm behind catches up.
         way.append(playback.play())
     assert playback.backlog < 5.0
     assert way[-1][0] == pytest.approx(goes[given])
     assert np.diff([q[0] for q in way]).max() <= 0.02 + 1e-9
 
 
-def test_an_arm_that_is_silent_while_others_rest_leaves_no_endless_path() -> None:
+def test_a_silent_arm_accumulates_no_endless_path_at_rest() -> None:
     playback, way = Playback(np.zeros(2)), [np.zeros(2)]
     for point in (*np.linspace(0.0, 0.05, 6), *[0.05] * 1000):
         playback.give(np.full(2, point))
@@ -371,7 +371,7 @@ def test_an_arm_that_is_silent_while_others_rest_leaves_no_endless_path() -> Non
     assert np.diff(way, axis=0).max() <= 0.01 + 1e-9
 
 
-def test_where_a_path_ends_in_full_motion_commands_begin_anew(make: MakeArm) -> None:
+def test_where_a_path_ends_in_motion_commands_begin_again(make: MakeArm) -> None:
     arm, controller = make(own_clock=True)
     exchange(arm, controller)
     arm.take_interlock()
@@ -386,7 +386,7 @@ def test_where_a_path_ends_in_full_motion_commands_begin_anew(make: MakeArm) -> 
     assert arm.take_interlock() is Interlock.NONE
 
 
-def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(
+def test_an_arm_with_its_own_clock_follows_behind_and_begins_again_in_place(
     make: MakeArm,
 ) -> None:
     arm, controller = make(own_clock=True)
@@ -430,14 +430,14 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(
         arm, controller, np.zeros(7), 0.9, inputs=closed
     )  # A command that is refused moves no gripper either.
     assert arm.gripper.wanted == 0.7
-    told = (*closed, IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.6))
-    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=(), inputs=told)
-    command = exchange(arm, controller, inputs=told)
+    neither = (*closed, IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.6))
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=(), inputs=neither)
+    command = exchange(arm, controller, inputs=neither)
     assert command is not None
     assert (command.outputs, arm.gripper.wanted) == (
         (),
         0.6,
-    )  # A motion begins anew with what the controller says.
+    )  # A motion begins again with the outputs that the controller reports.
     reader, controller = make(
         gripper=plan.gripper("arm", period_s=PERIOD, read_only=True), read_only=True
     )
@@ -465,12 +465,14 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(
         ({"safety": None}, Interlock.SAFETY),
     ],
 )
-def test_what_forbids_commands_is_named(changes: dict[str, object], bar: Interlock) -> None:
+def test_each_obstacle_to_commands_has_its_interlock(
+    changes: dict[str, object], bar: Interlock
+) -> None:
     assert interlock_of(dataclasses.replace(ACTIVE, **changes), {OperationMode.T1}) is bar  # type: ignore[arg-type]
     assert describe_interlock(bar) != describe_interlock(99) == "unknown state 99"
 
 
-def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> None:
+def test_old_and_duplicate_messages_are_dropped_except_in_a_new_session() -> None:
     version = version_of("1.15")
     inbox = Inbox(version)
 
@@ -481,12 +483,12 @@ def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> Non
     assert take(10, 100)
     assert not take(10, 100)
     assert not take(9, 99)
-    assert take(11, 50)  # A clock that was set back does not matter while the counter goes on.
+    assert take(11, 50)  # A clock that was set back does not matter while the counter continues.
     assert take(1, 51)  # Another session, later by the clock.
     assert not take(0, 40)
     assert take(0, 40, now=0.6)  # After a silence anything is new.
     assert take(2**32 - 1, 60, now=0.6)
-    assert take(0, 60, now=0.6)  # The counter goes round.
+    assert take(0, 60, now=0.6)  # The counter wraps around.
     assert (inbox.stale, inbox.broken) == (3, 0)
     assert not take(1, 61, measured=PLACE[:6])
     assert not take(1, 61, measured=(*PLACE[:6], np.nan))
@@ -499,7 +501,7 @@ def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> Non
     assert "The arm has 6 joints; expected are 7" in inbox.complaint
 
 
-def test_only_the_controller_is_listened_to() -> None:
+def test_only_the_controllers_datagrams_are_received() -> None:
     stranger = Controller(source="127.0.0.2")
     link = FriLink(stranger.port, "127.0.0.1")
     link.open()
@@ -517,7 +519,7 @@ def test_only_the_controller_is_listened_to() -> None:
             address_of(port)
 
 
-def test_a_driver_that_cannot_be_is_refused() -> None:
+def test_impossible_arguments_of_a_driver_are_refused() -> None:
     ports = {"arm": "127.0.0.1:30200"}
     for settings, words in (
         ({"version": "3.0"}, "no version of FRI '3.0'"),
@@ -536,7 +538,7 @@ def test_a_driver_that_cannot_be_is_refused() -> None:
 def is_told_at_once(
     driver: FriDriver, monkeypatch: pytest.MonkeyPatch, say: Callable[[], None]
 ) -> None:
-    """Has something said as soon as the port is open."""
+    """Sends messages as soon as the port is open."""
     link = driver._links[0]
     open_port = link.open
 
@@ -565,7 +567,7 @@ def come_up(driver: FriDriver) -> None:
             lambda controller: controller.send(
                 dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))
             ),
-            "lack the commanded position, which FRI 1.15 has. Is it 2.x",
+            "lack the commanded position, which FRI 1.15 contains. Is the controller's version 2.x",
         ),
         (
             lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
@@ -573,7 +575,7 @@ def come_up(driver: FriDriver) -> None:
         ),
     ],
 )
-def test_what_is_wrong_when_it_comes_up_is_said(
+def test_problems_at_connection_are_reported(
     say: Callable[[Controller], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = Controller()
@@ -590,7 +592,7 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
     is_told_at_once(driver, monkeypatch, controller.say)
-    words = f"which FRI {version} has not. Is it 1.x"
+    words = f"which FRI {version} lacks. Is the controller's version 1.x"
     with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         driver.connect()
 
@@ -613,7 +615,7 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
         ),
     ],
 )
-def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
+def test_a_read_only_driver_reports_why_an_arm_could_not_be_moved(
     changes: dict[str, Any], notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = Controller()
@@ -658,11 +660,11 @@ class VirtualWorld:
             self.path.append(self.at[place])
         elif self.silent:
             return
-        told = tuple(self.at[place].tolist())
-        controller.say(measured=told, commanded=told, ipo=HOME, external_torque=(0.0,) * 7)
+        measured = tuple(self.at[place].tolist())
+        controller.say(measured=measured, commanded=measured, ipo=HOME, external_torque=(0.0,) * 7)
 
 
-def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(
+def test_the_second_arm_brakes_on_its_path_when_the_first_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = VirtualWorld(monkeypatch)
@@ -692,7 +694,7 @@ def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(
     assert steps[-1] == 0.0
 
 
-def test_only_what_the_filter_made_is_sent() -> None:
+def test_only_commands_of_the_filter_are_sent() -> None:
     driver = FriDriver({"arm": "127.0.0.1:30200"})
     with pytest.raises(TypeError, match="Only a SafeCommand"):
         driver.write(np.zeros(8))  # type: ignore[arg-type]

@@ -24,9 +24,9 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.fri.captured_datagrams import captured_in
 from stringline.real_robot.emulators.fri.emulated_outputs import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.capture_file import captured_in
 from stringline.real_robot.emulators.program.emulator_client import EmulatorError
 from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
 from stringline.real_robot.incidents.incident_log import IncidentLog
@@ -75,7 +75,7 @@ class FriRig(KukaRig):
         )
 
     def log(self) -> list[Entry]:
-        """Returns what was noted so far."""
+        """Returns the events so far."""
         return [entry for entry in scan(Ring(self._ring).read(0)[0]) if isinstance(entry, Entry)]
 
     def captured(self, arm: str) -> Path:
@@ -97,7 +97,7 @@ class FriRig(KukaRig):
         ]
 
     def assert_within_limits(self) -> None:
-        """Checks all accepted commands against the limits, whatever happened to datagrams.
+        """Checks all accepted commands against the limits, whatever the faults of datagrams.
 
         However long an arm was without a command, the next is one of a single period, and one from
         rest.
@@ -190,7 +190,7 @@ def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(
 @pytest.mark.parametrize(
     "fault", ["drop", "duplicate", "reorder", "corrupt", "late", "answer_drop", "answer_duplicate"]
 )
-def test_after_one_datagram_that_goes_astray_the_arm_goes_on_from_where_it_stands(
+def test_after_one_lost_or_damaged_datagram_the_arm_continues_in_place(
     rig: FriRig, fault: str
 ) -> None:
     rig.moving()
@@ -207,7 +207,7 @@ def test_after_one_datagram_that_goes_astray_the_arm_goes_on_from_where_it_stand
     assert rig.emulator.report()["arm"].stops == ()
 
 
-def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: FriRig) -> None:
+def test_a_few_lost_messages_make_the_arm_hold_and_continue_by_itself(rig: FriRig) -> None:
     rig.moving()
     rig.emulator.fault("arm", "drop", 4)
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
@@ -218,7 +218,7 @@ def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: Fri
     assert rig.emulator.report()["arm"].stops == ()
 
 
-def test_what_answers_that_were_lost_commanded_is_not_caught_up_with(rig: FriRig) -> None:
+def test_the_motion_of_lost_answers_is_not_made_up_for(rig: FriRig) -> None:
     rig.moving()
     moving = (
         len(rig.segments()[-1][0]) - 3
@@ -234,11 +234,11 @@ def test_what_answers_that_were_lost_commanded_is_not_caught_up_with(rig: FriRig
     rig.assert_within_limits()
 
 
-def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fault(
+def test_a_motion_that_restarts_within_one_burst_of_messages_is_a_fault(
     rig: FriRig,
 ) -> None:
     rig.moving()
-    rig.new_world()  # Which ends the motions of all arms, and lets them go again.
+    rig.new_world()  # It ends the motions of all arms, which begin again.
     assert rig.cycle().mode is Mode.FAULT
     assert "the session is MONITORING_READY" in rig.words()
     rig.rest()
@@ -248,19 +248,19 @@ def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fa
     assert rig.state.mode is Mode.RUN
 
 
-def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(rig: FriRig) -> None:
+def test_events_at_the_beginning_of_an_episode_are_checked_in_it(rig: FriRig) -> None:
     rig.moving()
     rig.emulator.fault("arm", "t2")
     rig.until(lambda state: state.mode is Mode.FAULT, 2)
     rig.emulator.fault("arm", "t1")
     rig.until(lambda state: not state.arms.interlock.any(), 3)
     rig.rest()
-    for told, kept in ((Reason(0), Reason.STOPPED), (Reason.STOPPED, Reason(0))):
-        rig.loop.begin(rig.session, rig.clock, told)
+    for acknowledged, kept in ((Reason(0), Reason.STOPPED), (Reason.STOPPED, Reason(0))):
+        rig.loop.begin(rig.session, rig.clock, acknowledged)
         assert rig.state.fault_reasons == kept
         assert (rig.state.cause is None) == (kept == Reason(0))
     rig.cycle()
-    # Ends the motion, which is told once, and that is when the next episode begins.
+    # Ends the motion, which is reported once, while the next episode begins.
     rig.new_world()
     rig.loop.begin(rig.session, rig.clock, Reason(0))
     assert rig.state.mode is not Mode.FAULT
@@ -269,7 +269,7 @@ def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(ri
     assert rig.state.cause.interlock.tolist() == [Interlock.MONITORING_READY]
 
 
-def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(
+def test_a_pulled_cable_is_a_fault_and_then_the_arm_continues_in_place(
     rig: FriRig,
 ) -> None:
     goal = rig.moving()
@@ -283,9 +283,7 @@ def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_
 
 
 @pytest.mark.parametrize("fault", ["answer_drop", "answer_late", "answer_corrupt"])
-def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(
-    rig: FriRig, fault: str
-) -> None:
+def test_late_answers_end_the_session_which_is_a_fault(rig: FriRig, fault: str) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", fault, 8)
     rig.until(lambda state: state.mode is Mode.FAULT, 10)
@@ -304,7 +302,7 @@ def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(
         ("t2", "t1", "its operation mode was changed, or is not allowed"),
     ],
 )
-def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_stands(
+def test_a_stop_is_a_fault_at_once_and_then_the_arm_continues_in_place(
     rig: FriRig, fault: str, end: str, words: str
 ) -> None:
     goal = rig.moving()
@@ -313,14 +311,14 @@ def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_
     assert words in rig.words()
     rig.cycle(15)
     assert rig.state.mode is Mode.FAULT
-    rig.begin()  # A reset while the cause lasts is none.
+    rig.begin()  # A reset has no effect while the cause lasts.
     assert rig.cycle().mode is Mode.FAULT
     rig.emulator.fault("arm", end)
     if fault != "t2":  # That alone does not end the motion.
         assert_goes_on_from_where_it_stands(rig, goal)
 
 
-def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: FriRig) -> None:
+def test_a_motion_that_restarts_in_another_period_is_not_followed(rig: FriRig) -> None:
     rig.moving()
     for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
         rig.emulator.fault("arm", fault, count)
@@ -328,7 +326,7 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: FriRig
     assert (
         "its controller expects commands in another period than is configured here" in rig.words()
     )
-    rig.begin()  # A reset while the cause lasts is none.
+    rig.begin()  # A reset has no effect while the cause lasts.
     rig.want(rig.state.command + 0.3)
     assert rig.cycle(20).mode is Mode.FAULT
     assert np.ptp(rig.segments()[-1][1], axis=0).max() < 1e-9
@@ -352,7 +350,7 @@ def test_a_load_that_lasts_makes_the_arm_hold_and_is_a_fault(rig: FriRig) -> Non
     rig.assert_within_limits()
 
 
-def test_when_one_arm_is_stopped_the_other_one_brakes_on_its_way(pair: FriRig) -> None:
+def test_the_other_arm_brakes_on_its_path_when_one_is_stopped(pair: FriRig) -> None:
     goal = IIWA14_BIMANUAL.home.copy()
     goal[[0, 8]] += 0.5
     pair.want(goal)
@@ -382,7 +380,7 @@ ASTRAY = (
     "answer_reorder",
     "answer_corrupt",
 )
-# Where to, what goes wrong meanwhile and how often, and for how many cycles.
+# Goal, fault and its count, and number of cycles.
 STEP = st.tuples(
     st.sampled_from(("near", "near", "far", "nowhere", "begin")),
     st.sampled_from((*ASTRAY, *ASTRAY, "nothing", "leave", "stop")),
@@ -392,7 +390,7 @@ STEP = st.tuples(
 
 
 def recover(rig: FriRig) -> None:
-    """Does what an operator would after a fault, and waits until nothing more goes wrong."""
+    """Resets faults as an operator does, until there are no more."""
     for event in ("release", "restart"):
         rig.emulator.fault("arm", event)
     rig.rest()
@@ -410,7 +408,7 @@ def recover(rig: FriRig) -> None:
     rig.begin()
 
 
-def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(
+def test_under_any_faults_commands_stay_within_the_limits_and_cause_no_stop(
     rig: FriRig,
 ) -> None:
     gaps = []
@@ -447,7 +445,7 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
     assert len(gaps) > 10  # Arms in full motion were often left without an answer.
 
 
-def test_what_was_recorded_is_answered_again_byte_for_byte(
+def test_a_replayed_log_gives_the_same_answers_byte_for_byte(
     emulator: FriEmulator, folder: Path
 ) -> None:
     with closing(FriRig(emulator, folder, IIWA14, logged=True)) as rig:
@@ -491,7 +489,7 @@ def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_repla
         FriReplayLine("arm", "192.170.10.1:30200", lambda: None)
 
 
-def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(
+def test_a_controller_advances_by_nudges_except_in_an_episode(
     emulator: FriEmulator,
 ) -> None:
     emulator.reboot(patient=True)

@@ -41,20 +41,20 @@ class Cell:
             assert self._count < 60
 
     def go(self, opening: float | None, periods: int = 1) -> Monitoring:
-        controller, told = self._cell.controllers["arm"], Monitoring()
+        controller, message = self._cell.controllers["arm"], Monitoring()
         for _ in range(periods):
             self._cell.advance()
             (data,) = controller.tick()
-            told = Monitoring.of(VERSION, data)
-            self.gripper.hear(told.inputs)
+            message = Monitoring.of(VERSION, data)
+            self.gripper.hear(message.inputs)
             if opening is not None:
                 self.gripper.command(opening)
-            active = told.session is SessionState.COMMANDING_ACTIVE
+            active = message.session is SessionState.COMMANDING_ACTIVE
             self.sent.append(self.gripper.outputs() if active else ())
-            command = Command(self._count, told.sequence, told.ipo, self.sent[-1])
+            command = Command(self._count, message.sequence, message.ipo, self.sent[-1])
             controller.receive(command.to_bytes(VERSION))
             self._count += 1
-        return told
+        return message
 
     @property
     def fingers(self) -> float:
@@ -65,7 +65,7 @@ def written(name: str, kind: IoType, value: float) -> IoValue:
     return IoValue(name, kind, IoDirection.OUTPUT, value)
 
 
-def test_an_opening_goes_out_as_a_number_and_comes_back_measured() -> None:
+def test_an_opening_is_sent_as_a_number_and_measured() -> None:
     cell = Cell(ANALOG)
     assert not cell.sent[-1]  # Nothing is written before the first command.
     assert (cell.gripper.servo, cell.gripper.wanted) == (
@@ -93,9 +93,7 @@ def test_a_valve_opens_and_closes_and_does_not_chatter(chosen: IoGripper) -> Non
         cell.go(opening)
         assert cell.sent[-1] == closed[: 1 + (chosen is PAIR)]
         assert cell.gripper.read().opening == 0.0
-        assert (
-            cell.gripper.wanted == opening
-        )  # The filter goes on from its own command, bit or not.
+        assert cell.gripper.wanted == opening  # The filter continues its own command, bit or not.
     cell.go(0.6, 150)
     assert cell.fingers == pytest.approx(1.0, abs=1e-3)
     assert cell.gripper.read().opening == 1.0
@@ -119,7 +117,7 @@ def test_a_bit_may_mean_closed_and_an_output_may_have_any_scale() -> None:
         assert scaled.read().opening == opening
 
 
-def test_what_holds_something_when_it_comes_up_is_not_let_go_by_that() -> None:
+def test_a_gripper_that_holds_an_object_keeps_it_at_the_start() -> None:
     closed = written("Open", IoType.BOOLEAN, 0.0)
     valve = OutputGripper(IoGripper("Open", IoType.BOOLEAN), "arm", read_only=False)
     valve.hear((closed,))
@@ -135,19 +133,19 @@ def test_what_holds_something_when_it_comes_up_is_not_let_go_by_that() -> None:
     )
     assert (fingers.wanted, fingers.read().opening) == (0.1, 0.3)  # They press on what they hold.
     fingers.command(0.8)
-    fingers.enter()  # The motion begins anew,
+    fingers.enter()  # The motion begins again,
     assert fingers.outputs() == ()
-    for told in (0.8, 0.5):  # and so do commands, where the controller says the output is.
-        fingers.hear((written(GRIPPER_OUTPUT, IoType.ANALOG, told),))
-        assert fingers.wanted == told
+    for reported in (0.8, 0.5):  # and so do commands, at the output that the controller reports.
+        fingers.hear((written(GRIPPER_OUTPUT, IoType.ANALOG, reported),))
+        assert fingers.wanted == reported
 
 
-def test_a_valve_that_is_told_neither_way_begins_where_its_fingers_are_or_not_at_all() -> None:
+def test_a_neutral_valve_begins_at_its_measured_opening_or_is_refused() -> None:
     cell = Cell(PAIR)
     cell._cell.controllers["arm"].fault("neutral")
     cell.gripper.enter()
-    told = cell.go(None).inputs
-    assert [one.value for one in told if one.name in (GRIPPER_OPEN, GRIPPER_CLOSE)] == [0.0, 0.0]
+    values = cell.go(None).inputs
+    assert [one.value for one in values if one.name in (GRIPPER_OPEN, GRIPPER_CLOSE)] == [0.0, 0.0]
     assert (cell.gripper.outputs(), cell.gripper.wanted) == ((), 1.0)
     cell.go(0.5, 60)  # As near to closed as to open: they stay.
     assert cell.sent[-1] == (
@@ -155,16 +153,16 @@ def test_a_valve_that_is_told_neither_way_begins_where_its_fingers_are_or_not_at
         written(GRIPPER_CLOSE, IoType.BOOLEAN, 0.0),
     )
     assert cell.fingers == 1.0
-    assert OutputGripper(PAIR, "arm", read_only=False).problems(told) == []
+    assert OutputGripper(PAIR, "arm", read_only=False).problems(values) == []
     (problem,) = OutputGripper(
         dataclasses.replace(PAIR, feedback=None), "arm", read_only=False
-    ).problems(told)
+    ).problems(values)
     assert problem.startswith(
         "arm/gripper: Gripper.Open and Gripper.Close are equal, so the opening is unknown"
     )
 
 
-def test_an_input_that_says_nothing_is_missed_and_its_last_word_stays() -> None:
+def test_an_unusable_input_counts_as_missed_and_its_last_value_stays() -> None:
     gripper = OutputGripper(ANALOG, "arm", read_only=False)
     good = (IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, 0.3),)
     gripper.hear(good)
@@ -175,10 +173,10 @@ def test_an_input_that_says_nothing_is_missed_and_its_last_word_stays() -> None:
     assert gripper.read().misses == 0
 
 
-def test_outputs_that_the_controller_does_not_tell_of_are_refused() -> None:
-    told = Cell(ANALOG).go(None).inputs
+def test_outputs_that_the_controller_does_not_report_are_refused() -> None:
+    values = Cell(ANALOG).go(None).inputs
     for chosen in (ANALOG, PAIR, BIT):
-        assert OutputGripper(chosen, "arm", read_only=False).problems(told) == []
+        assert OutputGripper(chosen, "arm", read_only=False).problems(values) == []
     for chosen, words in (
         (
             IoGripper("Gripper.Openin"),
@@ -202,13 +200,13 @@ def test_outputs_that_the_controller_does_not_tell_of_are_refused() -> None:
             ),
         ),
     ):
-        (problem,) = OutputGripper(chosen, "right", read_only=False).problems(told)
+        (problem,) = OutputGripper(chosen, "right", read_only=False).problems(values)
         assert problem.startswith(f"right/gripper: {words}")
     (problem,) = OutputGripper(BIT, "arm", read_only=False).problems(())
     assert problem.endswith("Allowed: none. Is it registered for FRI?")
 
 
-def test_a_gripper_that_is_only_read_writes_nothing() -> None:
+def test_a_read_only_gripper_writes_nothing() -> None:
     cell = Cell(ANALOG, read_only=True)
     cell.go(0.0, 30)
     assert set(cell.sent) == {()}
@@ -216,23 +214,23 @@ def test_a_gripper_that_is_only_read_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("chosen", [ANALOG, PAIR, BIT])
-def test_whatever_is_commanded_what_goes_out_is_a_number_in_the_range(chosen: IoGripper) -> None:
+def test_any_command_becomes_a_number_in_the_range(chosen: IoGripper) -> None:
     gripper = OutputGripper(chosen, "arm", read_only=False)
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(st.floats())
-    def told(opening: float) -> None:
+    def check(opening: float) -> None:
         gripper.command(opening)
         values = [one.value for one in gripper.outputs()]
         assert all(np.isfinite(value) and 0.0 <= value <= 1.0 for value in values)
         if chosen is PAIR and values:
             assert sorted(values) == [0.0, 1.0]
 
-    told()
+    check()
     assert gripper.outputs()
 
 
-def test_an_emulated_valve_that_is_told_both_ways_or_none_stays() -> None:
+def test_an_emulated_valve_with_both_bits_or_neither_stays() -> None:
     cell = Cell(BIT)
     controller = cell._cell.controllers["arm"]
     for bits in ((1.0, 1.0), (0.0, 0.0)):
@@ -241,8 +239,10 @@ def test_an_emulated_valve_that_is_told_both_ways_or_none_stays() -> None:
             for name, bit in zip((GRIPPER_OPEN, GRIPPER_CLOSE), bits, strict=True)
         )
         (data,) = controller.tick()
-        told = Monitoring.of(VERSION, data)
+        message = Monitoring.of(VERSION, data)
         controller.receive(
-            Command(1000 + told.sequence, told.sequence, told.ipo, outputs).to_bytes(VERSION)
+            Command(1000 + message.sequence, message.sequence, message.ipo, outputs).to_bytes(
+                VERSION
+            )
         )
         assert controller.opening == 1.0

@@ -1,4 +1,4 @@
-"""Grippers by configuration: what is chosen, and what is said of what cannot be."""
+"""Grippers by configuration: the choice, and the messages about impossible settings."""
 
 import re
 from dataclasses import fields
@@ -25,7 +25,8 @@ from stringline.real_robot.emulators.program.emulator_settings import (
     FriSettings,
     settings_of_document,
 )
-from stringline.real_robot.robots.backends import FriBackend, robot_backend
+from stringline.real_robot.robots.backends import robot_backend
+from stringline.real_robot.robots.kuka_backends import FriBackend
 
 ONE, TWO = ("arm",), ("left", "right")
 
@@ -135,7 +136,9 @@ def outputs(**settings: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(settings: dict[str, Any], words: str) -> None:
+def test_impossible_settings_are_refused_with_a_reason(
+    settings: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         gripper_settings(settings, ONE)
 
@@ -153,7 +156,7 @@ def test_each_of_two_grippers_has_channels_of_its_own() -> None:
     assert [made.channels(arm) for arm in TWO] == [("W_left", "left_S"), ("W_right", "right_S")]
 
 
-def test_arms_that_have_no_controller_in_reach_take_no_outputs() -> None:
+def test_arms_without_a_controller_have_no_outputs() -> None:
     with pytest.raises(
         ValueError,
         match="no transport of a gripper for these arms 'fri_output'. .*Allowed: wsg_lcm",
@@ -171,7 +174,7 @@ def test_arms_that_have_no_controller_in_reach_take_no_outputs() -> None:
         FriDriver(ports, grippers={"amr": WsgGripper()})
 
 
-def test_an_arm_without_a_gripper_has_one_that_is_where_it_is_told_to_be() -> None:
+def test_without_a_gripper_the_commanded_opening_counts_as_measured() -> None:
     gripper = NoGripper()
     assert (gripper.connect(0.0), gripper.servo, gripper.read(), gripper.wanted) == (
         [],
@@ -179,8 +182,8 @@ def test_an_arm_without_a_gripper_has_one_that_is_where_it_is_told_to_be() -> No
         GripperState(),
         1.0,
     )
-    for told, opening in ((0.3, 0.3), (float("nan"), 0.3), (-2.0, 0.0), (7.0, 1.0)):
-        gripper.command(told)
+    for commanded, opening in ((0.3, 0.3), (float("nan"), 0.3), (-2.0, 0.0), (7.0, 1.0)):
+        gripper.command(commanded)
         assert (gripper.read().opening, gripper.wanted) == (opening, opening)
     gripper.close()
 

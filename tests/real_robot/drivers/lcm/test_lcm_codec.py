@@ -15,12 +15,12 @@ from stringline.real_robot.drivers.lcm.drake_types import (
     IIWA_STATUS_TELEMETRY,
     SCHUNK_COMMAND,
     SCHUNK_STATUS,
-    TYPES,
 )
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError, LcmType
 from stringline.real_robot.drivers.lcm.reassembly import Reassembly
 
+TYPES = (IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY, SCHUNK_COMMAND, SCHUNK_STATUS)
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -105,7 +105,7 @@ def test_any_bytes_are_a_message_or_an_error(kind: LcmType, data: bytes) -> None
             unpack_datagram(b"LC03" + part)
 
 
-def test_what_is_no_message_is_refused_in_words() -> None:
+def test_wrong_messages_are_refused_with_a_reason() -> None:
     good = IIWA_COMMAND.encode({"utime": 1, "joint_position": (0.1,) * 7})
     for data, words in (
         (b"", "Nothing is not the fingerprint of lcmt_iiwa_command"),
@@ -135,7 +135,9 @@ def test_what_is_no_message_is_refused_in_words() -> None:
 @given(
     st.integers(0, 2**32 - 1), st.text("ABC_xyz09", min_size=1, max_size=63), st.binary(max_size=40)
 )
-def test_datagrams_come_back(sequence: int, channel: str, message: bytes) -> None:
+def test_datagrams_are_decoded_as_they_were_encoded(
+    sequence: int, channel: str, message: bytes
+) -> None:
     (data,) = pack_datagrams(sequence, channel, message)
     assert data[:8] == b"LC02" + sequence.to_bytes(4, "big")
     assert unpack_datagram(data) == (sequence, channel, message)
@@ -154,7 +156,7 @@ def pieces_of(message: bytes, sequence: int = 7) -> list[Fragment]:
 @pytest.mark.parametrize(
     "size", [65_490, 65_491, 65_492, 2 * 65_487 - 9, 2 * 65_487 - 8, len(LONG)]
 )
-def test_long_messages_go_in_pieces_and_come_back_in_any_order(size: int) -> None:
+def test_long_messages_are_assembled_from_fragments_in_any_order(size: int) -> None:
     datagrams = pack_datagrams(7, "IMAGES", LONG[:size])
     assert all(len(data) <= 65_507 for data in datagrams)
     if size <= 65_499 - len("IMAGES") - 1:  # One datagram takes the name, its end and the message.
@@ -168,7 +170,7 @@ def test_long_messages_go_in_pieces_and_come_back_in_any_order(size: int) -> Non
     assert (reassembly.refused, reassembly.given_up) == (0, 0)
 
 
-def test_pieces_that_are_missing_doubled_or_foreign_make_no_message_and_take_no_memory() -> None:
+def test_missing_duplicate_or_foreign_fragments_make_no_message_and_use_no_memory() -> None:
     pieces, reassembly = pieces_of(LONG), Reassembly(longest=len(LONG), most=2)
     assert [reassembly.take(HERE, piece) for piece in (pieces[0], pieces[0], pieces[1])] == [
         None
@@ -199,7 +201,7 @@ def test_pieces_that_are_missing_doubled_or_foreign_make_no_message_and_take_no_
         assert reassembly.given_up >= 1
 
 
-def test_what_is_no_datagram_is_refused_in_words() -> None:
+def test_wrong_datagrams_are_refused_with_a_reason() -> None:
     head = b"LC03" + bytes(4) + (100).to_bytes(4, "big")
     for data, words in (
         (b"LC01" + bytes(8), "does not begin a datagram of LCM"),
@@ -236,6 +238,6 @@ def test_what_is_no_datagram_is_refused_in_words() -> None:
         ({"ttl": 3}, "ttl is 3; allowed: 0"),
     ],
 )
-def test_a_link_that_cannot_be_is_refused(settings_: dict[str, Any], words: str) -> None:
+def test_impossible_arguments_of_a_link_are_refused(settings_: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LcmLink(**settings_)

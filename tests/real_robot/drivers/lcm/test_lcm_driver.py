@@ -28,12 +28,14 @@ from stringline.real_robot.safety.limits import SafetyLimits
 
 PLACE = tuple(0.1 * index + 0.1 for index in range(7))
 ROWS = tuple(member.name for member in IIWA_STATUS.members if member.size)
-NOTHING: dict[str, Any] = dict.fromkeys(ROWS, (0.0,) * 7)  # As of an arm that was never heard.
+NOTHING: dict[str, Any] = dict.fromkeys(
+    ROWS, (0.0,) * 7
+)  # As of an arm whose controller has sent no message.
 
 
 @pytest.fixture(scope="module", autouse=True)
 def network() -> Iterator[None]:
-    """Multicast of these tests reaches nobody else."""
+    """Multicast of these tests stays in its own network namespace."""
     with own_network():
         yield
 
@@ -51,7 +53,7 @@ def opened(**settings: Any) -> Iterator[LcmLink]:
 LONG = bytes(range(256)) * 700
 
 
-def test_the_library_and_the_link_understand_each_other_and_long_messages_too() -> None:
+def test_the_library_and_the_link_exchange_short_and_long_messages() -> None:
     theirs = lcm.LCM(f"udpm://{DEFAULT_ADDRESS}?ttl=0&recv_buf_size=2097152")
     heard: list[bytes] = []
     theirs.subscribe("OURS", lambda channel, data: heard.append(bytes(data)))
@@ -69,7 +71,7 @@ def test_the_library_and_the_link_understand_each_other_and_long_messages_too() 
         assert link.broken == 0
 
 
-def test_what_is_published_stays_on_the_interface_and_a_lost_one_is_noticed() -> None:
+def test_messages_stay_on_the_interface_and_its_loss_is_noticed() -> None:
     with opened() as link, opened(interface="127.0.0.2") as elsewhere:
         assert link.publish("A", b"1")
         assert [message.payload for message in link.receive()] == [b"1"]
@@ -147,7 +149,7 @@ def driver(*names: str, **settings: Any) -> LcmDriver:
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Leaves no port open, whatever becomes of a test."""
+    """Closes all ports, also after a failed test."""
     yield
     while MADE:
         MADE.pop().close()
@@ -168,13 +170,13 @@ def closed() -> Iterator[None]:
         (lambda: Program(step_us=0), "the time of the driver program stands still"),
     ],
 )
-def test_what_is_wrong_when_it_comes_up_is_said(make: Callable[[], Program], words: str) -> None:
+def test_problems_at_connection_are_reported(make: Callable[[], Program], words: str) -> None:
     arms = driver(connect_timeout_s=0.1)
     with make(), pytest.raises(RobotNotReadyError, match=words):
         arms.connect()
 
 
-def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
+def test_a_silent_group_and_a_missing_network_are_reported() -> None:
     with pytest.raises(
         RobotNotReadyError,
         match="arm on 239.255.76.67:7667 .IIWA_STATUS.: no driver program publishes a status",
@@ -210,14 +212,14 @@ def test_arms_that_take_no_commands_are_not_armed(make: Callable[[], Program], w
             arms.arm()
 
 
-def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_to() -> None:
+def test_an_unsynchronised_or_silent_program_gets_no_commands() -> None:
     arms = driver(arm_timeout_s=0.03)
     with Program(step_us=10_000) as program:
         arms.connect()
         with pytest.raises(
-            RobotNotReadyError, match="its driver program does not know the time yet"
+            RobotNotReadyError, match="clock of its driver program is not synchronised"
         ):
-            arms.arm()  # For 300 ms of its time nothing may be said.
+            arms.arm()  # For 300 ms of its time nothing may be sent.
         program.be_silent()
         arms._programs[0].inbox.ready_at = 0
         with pytest.raises(
@@ -226,12 +228,12 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
             arms.arm()
 
 
-def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
+def test_nothing_is_sent_before_all_arms_of_the_program_have_reported() -> None:
     """Its row would be zeros."""
     arms = driver("left", "right", period_s=0.05)
     wanted: dict[str, Any] = {"left": np.array(PLACE), "right": np.array(PLACE)}
     rows: dict[str, Any] = dict.fromkeys(ROWS, (*PLACE, *[0.0] * 7))
-    with Program(joints=14, **rows) as told:
+    with Program(joints=14, **rows) as running:
         arms.connect()
         with pytest.raises(RobotNotReadyError, match="right accepts no commands"):
             arms.arm()
@@ -240,14 +242,14 @@ def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
         assert program.arms[0].in_motion
         program.pending = True
         assert program.command(wanted) == []
-        told._rows["joint_position_measured"] = PLACE * 2
+        running._rows["joint_position_measured"] = PLACE * 2
         with pytest.raises(RobotNotReadyError, match="right accepts no commands"):
             arms.arm()
         program.pending = True
         assert program.command(wanted) == ["left"]
 
 
-def test_two_commands_are_never_meant_for_one_step() -> None:
+def test_one_step_gets_at_most_one_command() -> None:
     """The program takes the newest: of two that come between its steps, one would be a jump."""
     arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
     program = arms._programs[0]
@@ -255,10 +257,10 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
     assert (
         driver(period_s=0.05, together=True)._programs[0]._transit_s == 0.0
     )  # In lock-step nothing takes time.
-    with Program() as told, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
+    with Program() as running, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()
         arms.arm()
-        told.be_silent()
+        running.be_silent()
         safety.start(arms.read(time.monotonic), 0)
 
         def asked_and_sent(*, transit_s: float, busy: bool = False) -> tuple[bool, int]:
@@ -266,31 +268,31 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
             state = arms.read(time.monotonic)
             command = safety.step(None, state, state.time)
             if busy:
-                told.tell()  # A step that is made while the filter works.
+                running.tell()  # A step that is made while the filter works.
             arms.write(command)
             return bool(state.accepts[0]), len(
                 [one for one in listener.receive() if one.source == program.link.own]
             )
 
         asked_and_sent(transit_s=0.0)
-        told.tell()
+        running.tell()
         assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)  # One for both steps.
         assert asked_and_sent(transit_s=0.0) == (False, 0)
-        told.tell()
+        running.tell()
         assert asked_and_sent(transit_s=math.inf) == (
             False,
             0,
         )  # The step may have been made before the command was there.
-        told.tell()
+        running.tell()
         assert asked_and_sent(transit_s=0.0) == (True, 1)
         assert asked_and_sent(transit_s=0.0, busy=True) == (
             False,
             0,
-        )  # When the filter looked nobody had asked:
+        )  # When the filter ran, no step was waiting:
         assert asked_and_sent(transit_s=0.0) == (True, 1)  # the next cycle answers.
 
 
-def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
+def test_a_read_only_driver_connects_and_publishes_nothing() -> None:
     arms = driver(read_only=True, period_s=0.05)
     with Program(foreign=True), opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()
@@ -307,7 +309,7 @@ def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
         assert own not in {message.source for message in listener.receive()}
 
 
-def test_only_what_the_filter_made_is_sent() -> None:
+def test_only_commands_of_the_filter_are_sent() -> None:
     arms = driver()
     with pytest.raises(TypeError, match="Only a SafeCommand"):
         arms.write(np.zeros(8))  # type: ignore[arg-type]
@@ -328,7 +330,7 @@ def test_only_what_the_filter_made_is_sent() -> None:
         ({"ttl": 5}, "ttl is 5; allowed: 0"),
     ],
 )
-def test_a_driver_that_cannot_be_is_refused(settings: dict[str, Any], words: str) -> None:
+def test_impossible_arguments_of_a_driver_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         driver(**settings)
 

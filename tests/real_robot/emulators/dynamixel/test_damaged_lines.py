@@ -23,7 +23,7 @@ Damage = Callable[[bytes], bytes]
 
 
 class Tampered:
-    """A line that somebody tampers with: a pseudo-terminal in front of the emulator's.
+    """A damaged line: a pseudo-terminal in front of the emulator's.
 
     Attributes:
         name: Of the port.
@@ -81,7 +81,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
-def test_damage_to_one_answer_keeps_what_was_known_and_to_several_makes_the_arms_hold(
+def test_one_damaged_answer_keeps_the_last_state_and_several_are_a_hold(
     make_rig: "MakeRig", waiting_emulator: Emulator, tampered: Tampered, damage: Damage
 ) -> None:
     rig = make_rig(ports={**waiting_emulator.ports, "left": tampered.name}, answer_timeout_s=0.1)
@@ -107,7 +107,7 @@ def test_damage_to_one_answer_keeps_what_was_known_and_to_several_makes_the_arms
     rig.assert_within_limits()
 
 
-def test_an_answer_that_is_one_cycle_old_is_no_harm(
+def test_an_answer_of_the_cycle_before_is_harmless(
     make_rig: "MakeRig", waiting_emulator: Emulator, tampered: Tampered
 ) -> None:
     rig = make_rig(ports={**waiting_emulator.ports, "left": tampered.name})

@@ -11,7 +11,7 @@ from stringline.real_robot.drivers.dynamixel.control_table import (
     OperatingMode,
     Register,
 )
-from stringline.real_robot.drivers.dynamixel.protocol import Parser, StatusError
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser, StatusError
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
@@ -50,7 +50,7 @@ def test_eeprom_is_locked_while_torque_is_on(shoulder: EmulatedServo) -> None:
         (table.GOAL_POSITION, 2000, StatusError.NONE),
     ],
 )
-def test_what_may_be_written(
+def test_only_writable_registers_accept_values_in_range(
     shoulder: EmulatedServo, register: Register, value: int, expected: StatusError
 ) -> None:
     before = shoulder.get(register)
@@ -58,7 +58,7 @@ def test_what_may_be_written(
     assert shoulder.get(register) == (before if expected else value)
 
 
-def test_a_write_over_several_registers_happens_as_a_whole_or_not_at_all(
+def test_a_write_of_several_registers_is_complete_or_refused(
     shoulder: EmulatedServo,
 ) -> None:
     pair = table.PROFILE_ACCELERATION.pack(40) + table.PROFILE_VELOCITY.pack(50_000)
@@ -107,7 +107,7 @@ def test_the_bus_watchdog_refuses_goals_until_it_is_cleared(shoulder: EmulatedSe
     assert write(shoulder, table.GOAL_POSITION, 2200) is StatusError.NONE
 
 
-def test_a_shadow_follows_its_master_in_ram_and_says_nothing(line: EmulatedLine) -> None:
+def test_a_shadow_follows_its_master_in_ram_without_an_answer(line: EmulatedLine) -> None:
     answers = Parser().feed(line.receive(protocol.write(2, table.TORQUE_ENABLE.address, b"\x01")))
     assert [packet.ident for packet in answers] == [2]
     assert line.servos[3].torque
@@ -146,10 +146,10 @@ def test_an_unknown_fault_is_named_with_the_nearest(line: EmulatedLine) -> None:
         st.tuples(st.integers(0, 254), st.integers(0, 255), st.binary(max_size=20)), max_size=6
     )
 )
-def test_no_instruction_brings_a_line_down(packets: list[tuple[int, int, bytes]]) -> None:
+def test_a_line_survives_any_instruction(packets: list[tuple[int, int, bytes]]) -> None:
     line = EmulatedLine(EmulatedServo(kind) for kind in VIPERX)
     for ident, instruction, parameters in packets:
         if ident != 253:
             line.receive(protocol.encode(ident, instruction, parameters))
-    line.receive(protocol.reboot(1))
+    line.receive(protocol.encode(1, Instruction.REBOOT))
     assert Parser().feed(line.receive(protocol.ping(1)))

@@ -22,12 +22,12 @@ HOME = IIWA14.home[:7]
 
 
 class Client:
-    """Answers in the simplest way: with what the controller says itself, plus an offset."""
+    """Answers with the position that the controller commands itself, plus an offset."""
 
     def __init__(self, **settings: object) -> None:
         self.cell = EmulatedCell(IIWA14, FirstOrderPlant(IIWA14), VERSION, **settings)  # type: ignore[arg-type]
         self.controller: EmulatedController = self.cell.controllers["arm"]
-        self.count, self.told = 0, Monitoring()
+        self.count, self.message = 0, Monitoring()
 
     def period(
         self,
@@ -36,22 +36,22 @@ class Client:
     ) -> Monitoring:
         self.cell.advance()
         for data in self.controller.tick():
-            self.told = Monitoring.of(VERSION, data)
-        position = tuple((np.array(self.told.ipo) + offset).tolist()) if self.told.ipo else ()
-        command = answer(Command(self.count, self.told.sequence, position))
+            self.message = Monitoring.of(VERSION, data)
+        position = tuple((np.array(self.message.ipo) + offset).tolist()) if self.message.ipo else ()
+        command = answer(Command(self.count, self.message.sequence, position))
         self.count += 1
         if command is not None:
             self.controller.receive(command.to_bytes(VERSION))
-        return self.told
+        return self.message
 
     def up(self) -> "Client":
         for _ in range(60):
             if self.period().session is SessionState.COMMANDING_ACTIVE:
                 return self
-        raise AssertionError(self.told)
+        raise AssertionError(self.message)
 
 
-def test_a_session_goes_through_its_states_in_order_and_the_arm_follows() -> None:
+def test_a_session_passes_its_states_in_order_and_the_arm_follows() -> None:
     client = Client()
     seen = [client.period() for _ in range(50)]
     states = [message.session for message in seen]
@@ -71,7 +71,7 @@ def test_a_session_goes_through_its_states_in_order_and_the_arm_follows() -> Non
     )
     for step in range(100):
         client.period(min(0.01 * step, 0.5))
-    assert np.allclose(client.told.measured, HOME + 0.5, atol=1e-3)
+    assert np.allclose(client.message.measured, HOME + 0.5, atol=1e-3)
     assert client.controller.stops == []
 
 
@@ -89,19 +89,19 @@ def test_a_command_that_no_arm_could_follow_is_a_safety_stop(
 ) -> None:
     client = Client().up()
     client.period(0.0, lambda command: Command(command.sequence, command.reflected, position))
-    told = client.period()
-    assert told.safety is SafetyState.STOP1_ON_PATH
-    assert told.session is SessionState.MONITORING_READY
+    message = client.period()
+    assert message.safety is SafetyState.STOP1_ON_PATH
+    assert message.session is SessionState.MONITORING_READY
     assert words in client.controller.stops[0]
     client.controller.fault("release")
     client.up()
 
 
-def test_a_client_that_does_not_repeat_the_controllers_position_is_not_let_in() -> None:
+def test_a_client_that_does_not_repeat_the_controllers_position_may_not_command() -> None:
     client = Client()
     for _ in range(60):
         assert client.period(0.001).session <= SessionState.COMMANDING_WAIT
-    assert client.told.session is SessionState.COMMANDING_WAIT
+    assert client.message.session is SessionState.COMMANDING_WAIT
     client.up()
 
 
@@ -121,11 +121,11 @@ def test_answers_that_are_missing_late_or_old_end_the_motion(
         assert client.period(0.0, wrong).session is SessionState.COMMANDING_ACTIVE
     for _ in range(3):
         client.period(0.0, wrong)
-    assert client.told.session is SessionState.MONITORING_WAIT
-    assert client.told.quality is Quality.POOR
+    assert client.message.session is SessionState.MONITORING_WAIT
+    assert client.message.quality is Quality.POOR
 
 
-def test_an_application_that_gives_up_waits_for_its_operator() -> None:
+def test_an_application_without_restart_waits_for_its_operator() -> None:
     client = Client(restarts=False).up()
     client.controller.fault("stop")
     client.controller.fault("release")
@@ -135,12 +135,12 @@ def test_an_application_that_gives_up_waits_for_its_operator() -> None:
     client.up()
 
 
-def test_one_answer_to_two_messages_is_enough_if_it_is_set_so() -> None:
+def test_one_answer_to_two_messages_is_enough_with_that_multiplier() -> None:
     client = Client(receive_multiplier=2)
     for period in range(150):
         client.period(0.0, lambda command, odd=bool(period % 2): command if odd else None)  # type: ignore[misc]
-    assert client.told.session is SessionState.COMMANDING_ACTIVE
-    assert client.told.receive_multiplier == 2
+    assert client.message.session is SessionState.COMMANDING_ACTIVE
+    assert client.message.receive_multiplier == 2
 
 
 def test_quality_follows_the_rule() -> None:
@@ -158,7 +158,7 @@ def test_quality_follows_the_rule() -> None:
         QualityRule(fair=0.9)
 
 
-def test_a_road_does_to_datagrams_what_its_script_says() -> None:
+def test_a_channel_applies_the_planned_faults_to_datagrams() -> None:
     road = FaultyChannel()
     for kind, arrived in (
         ("drop", []),
@@ -178,7 +178,7 @@ def test_a_road_does_to_datagrams_what_its_script_says() -> None:
         road.plan("dorp", 1)
 
 
-def test_what_an_emulator_cannot_be_is_refused() -> None:
+def test_impossible_settings_of_an_emulator_are_refused() -> None:
     with pytest.raises(ValueError, match="no fault 'stopp'. Did you mean 'stop'"):
         Client().controller.fault("stopp")
     with pytest.raises(ValueError, match="every 1 to 100 whole milliseconds"):

@@ -19,7 +19,7 @@ from stringline.real_robot.safety.reasons import Mode
 
 @pytest.fixture(scope="module", autouse=True)
 def network() -> Iterator[None]:
-    """Multicast of these tests reaches nobody else."""
+    """Multicast of these tests stays in its own network namespace."""
     with own_network():
         yield
 
@@ -93,7 +93,7 @@ ASTRAY = (
 )
 
 
-def test_one_message_that_goes_astray_changes_nothing_but_a_counter(rig: LcmRig) -> None:
+def test_one_lost_or_damaged_message_changes_only_a_counter(rig: LcmRig) -> None:
     rig.moving(by=1.5)
     (program,) = rig.driver._programs
     expected = Counter[str]()
@@ -112,7 +112,7 @@ def test_one_message_that_goes_astray_changes_nothing_but_a_counter(rig: LcmRig)
     assert rig.emulator.report()["arm"].stops == ()
 
 
-def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: LcmRig) -> None:
+def test_a_few_lost_messages_make_the_arm_hold_and_continue_by_itself(rig: LcmRig) -> None:
     rig.moving()
     rig.emulator.fault("arm", "drop", 4)
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
@@ -123,7 +123,7 @@ def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: Lcm
 
 
 @pytest.mark.parametrize("fault", ["cut", "freeze", "nan", "joints"])
-def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(
+def test_unusable_statuses_are_a_fault_and_then_the_arm_continues_in_place(
     rig: LcmRig, fault: str
 ) -> None:
     goal = rig.moving()
@@ -135,7 +135,7 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
     rig.cycle(3)
     assert (
         len(rig.sent()) == silent
-    )  # A program that is started meanwhile must hear nothing in its guard time.
+    )  # A program that is started meanwhile must get no command in its guard time.
     rig.emulator.fault("arm", "mend")
     assert_goes_on_from_where_it_stands(rig, goal)
 
@@ -149,7 +149,7 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
         ("foreign", 5, "another program commands it, so nothing is sent to it"),
     ],
 )
-def test_what_people_have_to_look_at_is_a_fault_at_once(
+def test_events_that_need_an_operator_are_a_fault_at_once(
     rig: LcmRig, fault: str, count: int, words: str
 ) -> None:
     goal, before = rig.moving(), len(rig.sent())
@@ -160,15 +160,15 @@ def test_what_people_have_to_look_at_is_a_fault_at_once(
         before = len(rig.sent())
         rig.cycle(30)
         assert len(rig.sent()) == before
-        rig.begin()  # A reset while the cause lasts is none.
+        rig.begin()  # A reset has no effect while the cause lasts.
         assert rig.cycle().mode is Mode.FAULT
     else:
         rig.cycle(22)
-        rig.assert_gentle(before - 3)  # It brakes on its way.
+        rig.assert_gentle(before - 3)  # It brakes on its path.
     assert_goes_on_from_where_it_stands(rig, goal)
 
 
-def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig) -> None:
+def test_a_motion_that_restarts_in_another_period_is_not_followed(rig: LcmRig) -> None:
     rig.moving()
     for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
         rig.emulator.fault("arm", fault, count)
@@ -177,7 +177,7 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig
         "its controller expects commands in another period than is configured here" in rig.words()
     )
     before = len(rig.sent())
-    rig.begin()  # A reset while the cause lasts is none.
+    rig.begin()  # A reset has no effect while the cause lasts.
     rig.want(rig.state.command + 0.3)
     assert rig.cycle(20).mode is Mode.FAULT
     assert np.ptp([row for _, _, row in rig.sent()[before:]], axis=0).max() < 1e-9
@@ -188,7 +188,7 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig
     assert rig.state.mode is Mode.RUN
 
 
-def test_zeros_are_not_where_an_arm_was_commanded_to_be(rig: LcmRig) -> None:
+def test_zeros_are_not_taken_for_a_commanded_position(rig: LcmRig) -> None:
     rig.moving()
     for fault, count in (("leave", 0), ("zeros", 60), ("restart", 0)):
         rig.emulator.fault("arm", fault, count)
@@ -201,7 +201,7 @@ def test_zeros_are_not_where_an_arm_was_commanded_to_be(rig: LcmRig) -> None:
     assert np.abs([row[3] for _, _, row in rig.sent()]).min() > 1.0
 
 
-def test_at_a_load_the_program_gives_up_which_is_a_fault(rig: LcmRig) -> None:
+def test_a_load_ends_the_program_which_is_a_fault(rig: LcmRig) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "load", 61)
     rig.until(lambda state: state.mode is Mode.FAULT, 14)
@@ -212,7 +212,7 @@ def test_at_a_load_the_program_gives_up_which_is_a_fault(rig: LcmRig) -> None:
     assert_goes_on_from_where_it_stands(rig, goal, 120)
 
 
-def test_a_program_that_ends_and_comes_back_is_not_spoken_to_before_it_may_be(rig: LcmRig) -> None:
+def test_a_restarted_program_gets_no_command_within_its_guard_time(rig: LcmRig) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "crash")
     rig.until(lambda state: state.mode is Mode.FAULT, 14)
@@ -224,14 +224,14 @@ def test_a_program_that_ends_and_comes_back_is_not_spoken_to_before_it_may_be(ri
     assert rig.emulator.report()["arm"].ended == ""
 
 
-def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_it_is_started_anew(
+def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_its_restart(
     rig: LcmRig,
 ) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "stop")
     rig.until(lambda state: state.mode is Mode.FAULT, 3)
     assert "its controller is not in a motion that accepts commands" in rig.words()
-    rig.begin()  # A reset while the cause lasts is none.
+    rig.begin()  # A reset has no effect while the cause lasts.
     assert rig.cycle().mode is Mode.FAULT
     rig.emulator.fault("arm", "release")
     rig.until(lambda state: state.arms.interlock.max() == 0, 80)
@@ -247,7 +247,7 @@ def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_it_is_
     assert_goes_on_from_where_it_stands(rig, goal, 120)
 
 
-def test_commands_that_do_not_arrive_are_noticed_by_what_the_arm_does(rig: LcmRig) -> None:
+def test_lost_commands_are_noticed_by_the_motion_of_the_arm(rig: LcmRig) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "command_drop", 30)
     rig.until(lambda state: state.mode is Mode.FAULT, 25)
@@ -316,7 +316,7 @@ STEP = st.tuples(
 )
 
 
-def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(
+def test_under_any_faults_commands_stay_within_the_limits_and_cause_no_stop(
     rig: LcmRig,
 ) -> None:
     moved = []

@@ -26,20 +26,16 @@ from stringline.real_robot.drivers.lcm.lcm_link import LcmMessage
 from stringline.real_robot.drivers.lcm.status import ArmReport, IiwaStatus
 from stringline.real_robot.emulators import emulate
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.lcm.command_check import (
-    CapturedCommand,
-    LcmLine,
-    commands_in,
-    lcm_check,
-)
+from stringline.real_robot.emulators.lcm.command_check import LcmLine, command_row, lcm_check
 from stringline.real_robot.emulators.lcm.emulated_program import (
     VERSION,
     ClockFilter,
     EmulatedProgram,
-    ProgramSettings,
 )
 from stringline.real_robot.emulators.lcm.status_faults import StatusFaults
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
+from stringline.real_robot.emulators.program.capture_file import Captured
+from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.safety.limits import SafetyLimits
 
 HOME = IIWA14.home[:7]
@@ -52,16 +48,16 @@ class Robot:
     def __init__(self, **settings: Any) -> None:
         self.cell = EmulatedCell(IIWA14, FirstOrderPlant(IIWA14, period_s=PERIOD), VERSION)
         self.controller = self.cell.controllers["arm"]
-        self.program = EmulatedProgram(self.cell.controllers, ProgramSettings(**settings))
+        self.program = EmulatedProgram(self.cell.controllers, LcmSettings(**settings))
 
     def period(self, count: int = 1) -> Mapping[str, Any]:
-        told: dict[str, Any] = {}
+        status: dict[str, Any] = {}
         for _ in range(count):
             self.cell.advance()
             for data in self.controller.tick():
                 self.program.step("arm", data, None)
-            told = dict(self.program.status())
-        return IIWA_STATUS.decode(IIWA_STATUS.encode(told))
+            status = dict(self.program.status())
+        return IIWA_STATUS.decode(IIWA_STATUS.encode(status))
 
     def command(self, *rows: float) -> None:
         self.program.receive(IIWA_COMMAND.encode({"utime": 0, "joint_position": rows}))
@@ -76,16 +72,16 @@ class Robot:
             self.period()
 
 
-def test_it_knows_the_time_after_some_messages_and_the_interpolator_while_commanding() -> None:
+def test_its_clock_is_known_after_some_messages_and_the_interpolator_while_commanding() -> None:
     robot = Robot(clock_samples=30)
-    told = [robot.period() for _ in range(60)]
-    assert [one["utime"] for one in told[:29]] == [-1] * 29
-    assert (np.diff([one["utime"] for one in told[29:]]) == 10_000).all()
-    states = [math.isnan(one["joint_position_ipo"][0]) for one in told]
+    statuses = [robot.period() for _ in range(60)]
+    assert [one["utime"] for one in statuses[:29]] == [-1] * 29
+    assert (np.diff([one["utime"] for one in statuses[29:]]) == 10_000).all()
+    states = [math.isnan(one["joint_position_ipo"][0]) for one in statuses]
     assert states == sorted(states, reverse=True)
     assert not states[-1]
     clock = IIWA_STATUS_TELEMETRY.decode(robot.program.telemetry())
-    assert clock["host_utime"] == clock["iiwa_utime"] == told[-1]["utime"]
+    assert clock["host_utime"] == clock["iiwa_utime"] == statuses[-1]["utime"]
     assert clock["estimated_dt_host_minus_iiwa"] == 0
 
 
@@ -104,9 +100,9 @@ def test_commands_are_followed_and_the_last_one_is_held_for_ever() -> None:
     robot.go(HOME + 0.2)
     robot.period(300)
     assert np.allclose(robot.measured(), HOME + 0.2, atol=1e-6)
-    told = robot.period()
-    assert np.allclose(told["joint_velocity_estimated"], 0.0, atol=1e-3)
-    assert np.allclose(told["joint_position_commanded"], HOME + 0.2)
+    status = robot.period()
+    assert np.allclose(status["joint_velocity_estimated"], 0.0, atol=1e-3)
+    assert np.allclose(status["joint_position_commanded"], HOME + 0.2)
     assert robot.controller.stops == []
 
 
@@ -147,7 +143,7 @@ def test_it_ends_itself_at_a_command_within_its_guard_time_and_takes_longer_ones
     assert patient.program.ended == ""
 
 
-def test_it_keeps_a_degree_from_the_ends_of_axes_but_not_from_what_is_no_number() -> None:
+def test_it_keeps_a_degree_from_the_ends_of_axes_and_passes_nan_on() -> None:
     robot = Robot()
     robot.period(60)
     goal = HOME.copy()
@@ -155,13 +151,13 @@ def test_it_keeps_a_degree_from_the_ends_of_axes_but_not_from_what_is_no_number(
     robot.go(goal, 200)
     assert robot.period(100)["joint_position_measured"][5] == pytest.approx(np.radians(119.0))
     robot.command(*HOME[:6], math.nan)
-    told = robot.period(3)
+    status = robot.period(3)
     assert "not finite" in robot.controller.stops[0]
-    assert math.isnan(told["joint_position_ipo"][0])
+    assert math.isnan(status["joint_position_ipo"][0])
 
 
 @pytest.mark.parametrize("restart_fri", [False, True])
-def test_an_arm_whose_motion_begins_again_is_held_unless_it_was_told_otherwise(
+def test_an_arm_whose_motion_begins_again_is_held_unless_restart_is_allowed(
     *, restart_fri: bool
 ) -> None:
     robot = Robot(restart_fri=restart_fri)
@@ -179,7 +175,7 @@ def test_an_arm_whose_motion_begins_again_is_held_unless_it_was_told_otherwise(
     assert not robot.program.inhibited("arm")
 
 
-def test_lies_are_told_as_often_as_was_asked_for() -> None:
+def test_planned_faults_apply_to_that_many_statuses() -> None:
     lies, robot = StatusFaults(), Robot(clock_samples=1)
     robot.period(2)
     status = robot.program.status()
@@ -198,7 +194,7 @@ def test_lies_are_told_as_often_as_was_asked_for() -> None:
         lies.plan("pusch", 1)
 
 
-def test_what_an_emulator_cannot_be_is_refused() -> None:
+def test_impossible_settings_of_an_emulator_are_refused() -> None:
     for arguments, words in (
         (["--address", "1.2.3.4:5"], "address of LCM is '1.2.3.4:5'"),
         (
@@ -226,7 +222,7 @@ def message(
     return LcmMessage("IIWA_STATUS", IIWA_STATUS.encode({"utime": utime, **full}), source, sequence)
 
 
-def test_only_what_is_new_and_usable_comes_out_of_the_inbox() -> None:
+def test_the_inbox_returns_only_new_and_usable_messages() -> None:
     inbox = StatusInbox(1)
 
     def take(*values: Any, lost: bool = False, **more: Any) -> bool:
@@ -252,7 +248,7 @@ def test_only_what_is_new_and_usable_comes_out_of_the_inbox() -> None:
     assert take(1, 10, THERE, lost=True)
     assert inbox.event is Interlock.RESTARTED
     assert take(2**32 - 1, 20, THERE, lost=True)
-    assert take(0, 30, THERE)  # The counter goes round.
+    assert take(0, 30, THERE)  # The counter wraps around.
     for name, value in (("joints", 6), ("joint_torque_external", (math.nan,) * 7)):
         wrong: dict[str, Any] = {name: value}
         assert not take(1, 40, THERE, **wrong)
@@ -260,7 +256,7 @@ def test_only_what_is_new_and_usable_comes_out_of_the_inbox() -> None:
     assert "joint_torque_external" in inbox.complaint
 
 
-def test_the_period_is_that_of_the_controllers_clock_if_it_is_told() -> None:
+def test_the_period_is_that_of_the_controllers_clock_if_it_is_published() -> None:
     inbox = StatusInbox(1)
     for step in range(6):
         inbox.take(message(2 * step, 5000 * step), lost=False)
@@ -286,7 +282,7 @@ def test_the_period_is_that_of_the_controllers_clock_if_it_is_told() -> None:
     assert inbox.broken == 1
 
 
-def test_of_several_arms_each_step_is_told_with_the_time_of_the_first() -> None:
+def test_the_steps_of_several_arms_have_the_time_of_the_first() -> None:
     inbox = StatusInbox(2)
     found = [
         inbox.take(message(step, utime, joints=14), lost=False)
@@ -297,12 +293,12 @@ def test_of_several_arms_each_step_is_told_with_the_time_of_the_first() -> None:
 
 
 def report(measured: float = 0.1, commanded: float = 0.1, ipo: float = 0.1) -> ArmReport:
-    told = {
+    values = {
         "joint_position_measured": measured,
         "joint_position_commanded": commanded,
         "joint_position_ipo": ipo,
     }
-    rows: dict[str, Any] = {name: (value,) * 7 for name, value in told.items()}
+    rows: dict[str, Any] = {name: (value,) * 7 for name, value in values.items()}
     return IiwaStatus.of(message(1, 1, **rows).payload, 1).arms[0]
 
 
@@ -324,13 +320,13 @@ def led(steps: int = 20, step: float = 0.01) -> LcmArm:
     return arm
 
 
-def test_an_arm_that_does_as_it_is_told_is_let_go_on() -> None:
+def test_an_arm_that_follows_its_commands_continues() -> None:
     arm = led()
     assert arm.sent == 20
     assert np.allclose(arm.anchor, 0.3)
 
 
-def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> None:
+def test_a_command_far_from_the_last_or_nan_is_never_accepted() -> None:
     arm = led()
     for far in (arm.anchor + 0.032, np.full(7, np.nan), np.full(7, np.inf), np.zeros(7)):
         assert not arm.offer(far)
@@ -340,7 +336,7 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "bar", "anchor"),
+    ("report", "bar", "anchor"),
     [
         (report(commanded=0.1, measured=0.1), Interlock.IGNORED, 0.1),
         (report(commanded=0.35, measured=0.3), Interlock.IGNORED, 0.35),
@@ -354,14 +350,14 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
             report(commanded=0.0, measured=0.25),
             Interlock.NO_MOTION,
             0.25,
-        ),  # Zeros are not where it was commanded to be.
+        ),  # Zeros are not its commanded position.
     ],
 )
-def test_an_arm_that_does_something_else_begins_anew_where_its_controller_has_it(
-    told: ArmReport, bar: Interlock, anchor: float
+def test_an_arm_that_ignores_commands_begins_again_at_its_controllers_position(
+    report: ArmReport, bar: Interlock, anchor: float
 ) -> None:
     arm = led()
-    arm.take(told)
+    arm.take(report)
     assert np.allclose(arm.anchor, anchor)
     assert arm.offer(arm.anchor + 0.001) is (bar is not Interlock.NO_MOTION)
     assert arm.take_interlock() is bar
@@ -369,14 +365,14 @@ def test_an_arm_that_does_something_else_begins_anew_where_its_controller_has_it
     assert describe_interlock(bar) != describe_interlock(99)
 
 
-def test_after_a_stop_commands_begin_where_the_arm_is_and_never_at_the_old_target() -> None:
+def test_after_a_stop_commands_begin_at_the_arms_position_and_never_at_the_old_target() -> None:
     arm = led()
     arm.take(report(commanded=0.28, measured=0.25, ipo=math.nan))
     assert not arm.offer(np.full(7, 0.31))
     arm.take(report(commanded=0.24, measured=0.24))
     assert (
         arm.take_interlock() is Interlock.NO_MOTION
-    )  # It is told though the motion has begun again meanwhile.
+    )  # It is reported although the motion has begun again meanwhile.
     assert np.allclose(arm.anchor, 0.24)
     assert not arm.offer(np.full(7, 0.31))
 
@@ -386,7 +382,7 @@ def test_channels_are_those_of_the_program_unless_others_are_named() -> None:
     assert Channels.of({"status": "LEFT"}).status == "LEFT"
 
 
-def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path) -> None:
+def test_captured_commands_are_checked_against_the_limits_by_arm(tmp_path: Path) -> None:
     limits, file = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.5), tmp_path / "IIWA.bin"
     lines = [
         LcmLine(file, place, lcm_check(IIWA14_BIMANUAL, arm, limits, PERIOD))
@@ -399,7 +395,7 @@ def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path)
         row = (place, *HOME[1:], *HOME)
         data = IIWA_COMMAND.encode({"utime": 0, "joint_position": row})
         with file.open("ab") as stream:
-            stream.write(CapturedCommand(7, passed_on, data).to_bytes())
+            stream.write(Captured(7, passed_on, data).to_bytes())
 
     def found() -> list[tuple[int, int]]:
         for line in lines:
@@ -418,8 +414,7 @@ def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path)
     capture(1.0 + 3 * step)
     assert found() == [(7, 1), (7, 0)]
     with file.open("ab") as stream:
-        stream.write(CapturedCommand(9, False, b"").to_bytes())  # A new world.
+        stream.write(Captured(9, False, b"").to_bytes())  # A new world.
     capture(0.5)
     assert found() == [(8, 1), (8, 0)]
-    (other,) = commands_in(CapturedCommand(1, True, b"none").to_bytes())
-    assert other.row() == ()
+    assert command_row(b"none") == ()

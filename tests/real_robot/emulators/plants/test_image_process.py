@@ -40,7 +40,7 @@ def world(images: socket.socket | None) -> TaskPlant:
     return plant
 
 
-def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_them(
+def test_images_equal_those_of_the_world_which_continues_without_them(
     listener: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     beside, own = world(listener), world(None)
@@ -87,7 +87,7 @@ def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_
         plant.close()
 
 
-def test_what_keeps_it_from_drawing_is_said(listener: socket.socket) -> None:
+def test_the_error_of_drawing_is_reported(listener: socket.socket) -> None:
     process = ImageProcess(partial(make_environment, "kuka_pik"), listener)
     with pytest.raises(RuntimeError, match="'kuka_pik'. Did you mean 'kuka_pick'"):
         process.wait()

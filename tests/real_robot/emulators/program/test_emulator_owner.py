@@ -35,7 +35,7 @@ emulator.start()
 """
 
 
-def test_a_program_whose_owner_died_too_early_ends_and_leaves_nothing() -> None:
+def test_a_program_ends_without_a_trace_if_its_owner_died_before_connecting() -> None:
     with tempfile.TemporaryDirectory() as folder:  # Paths of sockets must be short.
         environment = {
             **os.environ,
@@ -83,11 +83,11 @@ def is_ready(control: ControlSocket) -> bool:
     return bool(select.select([control], [], [], 0)[0])
 
 
-def test_the_end_of_the_input_counts_until_the_client_has_come(
+def test_the_end_of_the_input_counts_until_the_client_connects(
     listener: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading, writing = os.pipe()
-    control = ControlSocket(listener, lambda header: ({"told": header["said"]}, {}), owner=reading)
+    control = ControlSocket(listener, lambda header: ({"reply": header["text"]}, {}), owner=reading)
     assert not is_ready(control)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
         client.connect(listener.getsockname())
@@ -95,19 +95,19 @@ def test_the_end_of_the_input_counts_until_the_client_has_come(
         control.serve()
         os.close(writing)
         assert not is_ready(control)
-        send(client, {"said": "hello"})
+        send(client, {"text": "hello"})
         control.serve()
-        assert receive(client)[0] == {"told": "hello"}
+        assert receive(client)[0] == {"reply": "hello"}
         assert not control.left
     with caplog.at_level(logging.WARNING):
         control.serve()
     assert control.left
-    assert caplog.text == ""  # Who has come and gone is missed by nobody.
+    assert caplog.text == ""  # The end of a client that has connected and left does not count.
     os.close(reading)
 
 
 def test_the_client_comes_first_if_both_happen_at_once(listener: socket.socket) -> None:
-    """It may have asked for something before it died."""
+    """It may have sent a request before it died."""
     reading, writing = os.pipe()
     control = ControlSocket(listener, lambda header: ({}, {}), owner=reading)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
@@ -127,7 +127,7 @@ def test_a_task_of_other_arms_is_refused_in_a_line() -> None:
         emulate.main(["dynamixel", "--task", "kuka_pick", "--cameras", "", "--lock-step"])
 
 
-def test_an_input_that_is_no_pipe_says_nothing(listener: socket.socket) -> None:
+def test_inputs_other_than_pipes_are_ignored(listener: socket.socket) -> None:
     with Path(os.devnull).open("rb") as nothing:
         assert not is_pipe(nothing.fileno())
         assert not is_ready(

@@ -28,14 +28,14 @@ def beats(stalls: list[float], *, until: float = 3.0, phase: float = 0.4) -> dic
     return found
 
 
-def test_a_host_that_is_never_late_keeps_the_period_and_the_phase() -> None:
+def test_a_punctual_host_keeps_the_period_and_the_phase() -> None:
     found = beats([])
     assert np.allclose(np.diff(found["left"]), PERIOD)
     assert np.allclose(np.array(found["right"][:299]) - found["left"][:299], 0.4 * PERIOD)
 
 
 @given(st.lists(st.floats(0.0, 0.04), max_size=10))
-def test_what_was_missed_is_made_up_for_and_whoever_answers_has_half_a_period_each_time(
+def test_missed_periods_are_made_up_for_with_half_a_period_for_each_answer(
     stalls: list[float],
 ) -> None:
     for taken in beats(stalls).values():
@@ -43,7 +43,7 @@ def test_what_was_missed_is_made_up_for_and_whoever_answers_has_half_a_period_ea
         assert len(taken) == pytest.approx(3.0 / PERIOD, abs=1.5)
 
 
-def test_more_than_a_quarter_of_a_second_is_forgotten() -> None:
+def test_delays_beyond_a_quarter_of_a_second_are_skipped() -> None:
     for taken in beats([1.0]).values():
         assert len(taken) == pytest.approx((3.0 - 1.0 + 0.25) / PERIOD, abs=4.0)
         assert np.diff(np.sort(taken)[-20:]) == pytest.approx(np.full(19, PERIOD))

@@ -1,10 +1,13 @@
-"""How the same seeds went both ways, in numbers and in words."""
+"""The comparison of both ways on the same seeds, as JSON and as text."""
+
+from importlib import import_module
 
 import pytest
 
-from stringline.real_robot.protocol_in_the_loop.loop_comparison import summary
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
+
+summary = import_module("loop_comparison").summary
 
 
 def results(successes: str) -> list[EpisodeResult]:
@@ -15,7 +18,8 @@ def results(successes: str) -> list[EpisodeResult]:
 
 
 def test_a_small_difference_on_many_seeds_is_inside_and_on_few_it_is_not() -> None:
-    direct, wire = results("1" * 96 + "0011"), results("1" * 95 + "01011")
+    direct = results("1" * 96 + "0011")
+    wire = results("1" * 95 + "01011")
     found, lines = summary(direct, wire)
     low, high = difference_interval(Pairs(97, 1, 1, 1))
     assert (found["low"], found["high"], found["inside"]) == (low, high, True)

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS
 from stringline.real_robot.robots.backends import emulated_backend, robot_backend
-from stringline.real_robot.robots.lcm_backends import LcmBackend
+from stringline.real_robot.robots.kuka_backends import LcmBackend
 
 
 def robot(*overrides: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_a_configuration_names_arms_behind_drake_iiwa_driver() -> None:
         emulated.driver({"arm": DEFAULT_ADDRESS}, period_s=0.01, lock_step=False, read_only=True)
 
 
-def test_what_a_configuration_cannot_name_is_refused() -> None:
+def test_unknown_names_in_a_configuration_are_refused() -> None:
     wrong_gripper = {"gripper": {"transport": "fri_output"}}
     for transport, arms, driver, message in (
         ("lmc", "one", {}, "no transport of KUKA arms 'lmc'. Did you mean 'lcm'"),

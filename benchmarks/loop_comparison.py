@@ -1,4 +1,4 @@
-"""Compares a checkpoint in simulation and through the real protocol, on the same seeds."""
+"""Comparison of a checkpoint in simulation and through the real protocol, for `wire.py`."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
     check_embodiment,
     real_time_emulator,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.robots.robot_model import RobotModel
 from stringline.sim.statistics.intervals import Rate
@@ -31,14 +31,8 @@ MARGIN = 0.1  # Bound of the interval of the difference of the rates.
 class LoopComparison:
     """Runs one checkpoint both ways; finished episodes are kept and not repeated.
 
-    Args:
-        settings: Settings of the deployment, emulated and in real time.
-        workers: Number of parallel worlds or robots.
-        output: Folder of the results.
-
-    Raises:
-        ValueError: The checkpoint cannot be read, or cannot be executed in this way.
-        RemoteError: No policy server answers.
+    The settings are those of an emulated deployment in real time; `workers` is the number of
+    parallel worlds or robots.
     """
 
     def __init__(self, settings: DeploymentSettings, workers: int, output: Path) -> None:
@@ -49,12 +43,14 @@ class LoopComparison:
         self._steps = settings.execute_steps
         model = cast("RobotModel", settings.robot.model)
         self._evaluation = CheckpointEvaluation(
-            settings.checkpoint,
-            execute_steps=self._steps,
-            execution=self._execution,
-            workers=workers,
-            videos=False,
-            robot_model=model,
+            RunSettings(
+                checkpoint=settings.checkpoint,
+                execute_steps=self._steps,
+                execution=self._execution,
+                workers=workers,
+                videos=False,
+                robot_model=model,
+            )
         )
         self._policy: Policy = WithInstruction(
             self._evaluation.policy, make_task(self._task.name).instruction
@@ -70,11 +66,7 @@ class LoopComparison:
         )
 
     def check_real_time(self) -> None:
-        """Checks that `run_in_real_time` can run the policy.
-
-        Raises:
-            ValueError: The policy is for another embodiment than that of the robot.
-        """
+        """Raises a ValueError if the policy is for another embodiment than that of the robot."""
         check_embodiment(self._policy, self._settings.robot)
 
     def run(self, seeds: Sequence[int]) -> tuple[list[EpisodeResult], list[EpisodeResult]]:

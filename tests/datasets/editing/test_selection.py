@@ -1,0 +1,95 @@
+"""New stores from episodes of others: filter, merge, split; arrays are shared, or copied."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.editing.edit import trim
+from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.verification import verify_store
+
+MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
+
+
+@pytest.fixture
+def store(six_episodes: EpisodeStore) -> EpisodeStore:
+    return six_episodes
+
+
+def seeds(store: EpisodeStore) -> list[int]:
+    """Returns the seeds of the episodes in order."""
+    return [episode.attributes.seed for episode in store.episodes()]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Conditions(success=True), [0, 2, 4]),
+        (Conditions(success=False), [1, 3]),
+        (Conditions(), [0, 1, 2, 3, 4, 5]),
+        (Conditions(source="tele*"), [3, 4, 5]),
+        (Conditions(success=True, task="rea*", shortest_s=0.7, longest_s=0.79), [0, 2, 4]),
+        (Conditions(shortest_s=0.5), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_filtering(
+    store: EpisodeStore, tmp_path: Path, wanted: Conditions, expected: list[int]
+) -> None:
+    trim(store, store.names()[5:], to_s=0.3)
+    kept = filter_store(store, tmp_path / "kept", wanted)
+    assert seeds(kept) == expected
+    assert set(kept.names()) <= set(store.names())
+    assert verify_store(kept) == {}
+    assert filter_store(store, tmp_path / "kept", wanted).names() == kept.names()
+    assert len(store) == 6
+
+
+def test_splitting_and_merging_again_gives_the_store(store: EpisodeStore, tmp_path: Path) -> None:
+    outputs = {tmp_path / "train": 0.5, tmp_path / "validation": 0.3, tmp_path / "test": 0.2}
+    parts = split_store(store, outputs)
+    assert [len(part) for part in parts] == [3, 2, 1]
+    assert [seeds(part) for part in split_store(store, outputs)] == [seeds(part) for part in parts]
+    whole = merge(parts, tmp_path / "whole")
+    assert whole.names() == store.names()
+    assert verify_store(whole) == {}
+    assert {
+        path.stat().st_nlink for path in (whole.path / whole.names()[0]).glob("rgb.*/c/0/0/0/0")
+    } == {3}
+
+
+def test_across_disks_arrays_are_copied(
+    store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without hard links the arrays are copied."""
+
+    def refuse(old: Path, new: Path) -> None:
+        raise OSError(18, os.strerror(18))
+
+    monkeypatch.setattr(os, "link", refuse)
+    kept = filter_store(store, tmp_path / "kept", Conditions(success=True))
+    assert verify_store(kept) == {}
+    assert len(kept) == 3
+
+
+def test_stores_that_differ_are_not_merged(
+    store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
+    for change, message in (
+        ({"control_hz": 10.0}, "control_hz: 50.0 is required, 10.0 is offered"),
+        (
+            {"cameras": (replace(contract.cameras[0], depth_unit_m=0.0005), contract.cameras[1])},
+            "camera 'front': depth_unit_m is 0.001 and 0.0005.",
+        ),
+    ):
+        other = EpisodeStore.create(tmp_path / message[:5])
+        other.write(make_episode(), EpisodeAttributes(replace(contract, **change), "reach", 9))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f"cannot be merged. .*{message}"):
+            merge([store, other], tmp_path / "merged")

@@ -1,0 +1,173 @@
+"""Errors of a server: invalid messages, failing policies, full queues, interrupts and ports."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from tests.policies.remote.served import Broken, Drift, Keeps, Running, observation
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from stringline.policies.remote.arrays import pack, unpack
+from stringline.policies.remote.client import RemotePolicy
+from stringline.policies.remote.protocol import RemoteError
+from stringline.policies.remote.server import PolicyServer, serve
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [
+        ([1, 2], "needs 'committed', dict; got list"),
+        ({"time": np.zeros(1)}, "needs 'action', ndarray; got NoneType"),
+        (
+            {"time": np.zeros(2), "action": np.zeros((1, 14)), "weight": np.zeros(1)},
+            r"needs time \(K,\)",
+        ),
+        (
+            {"time": np.zeros(1), "action": np.full((1, 14), np.nan), "weight": np.ones(1)},
+            "not finite",
+        ),
+        (
+            {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.full(1, 7.0)},
+            "allowed: 0 to 1",
+        ),
+        (
+            {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.ones(1)},
+            "fixed for 0.0000 s, which the plan lacks",
+        ),
+    ],
+)
+def test_an_invalid_prefix_is_answered_with_a_message(
+    running: Callable[..., Running], prefix: object, words: str
+) -> None:
+    with connect(running(Keeps()).address, proxy=None) as raw:
+        raw.recv()
+        raw.send(pack({"type": "begin", "seed": 3}))
+        assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun", "commits": True}
+        seen = {
+            key: value
+            for key, value in observation(0, 1.0).items()
+            if not key.endswith("wrist_left")
+        }
+        raw.send(pack({"type": "plan", "stamp": 1.0, "observation": seen, "committed": prefix}))
+        answer = unpack(raw.recv(timeout=5, decode=False))
+        assert (answer["type"], answer["kind"]) == ("error", "mistake")
+        assert re.search(words, answer["message"])
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (b"\xc1", "cannot be unpacked"),
+        ("begin", "is text; allowed: msgpack bytes"),
+        (pack([1, 2]), "a map with a 'type'; got list"),
+        (pack({"type": "plan", "observation": {}, "stamp": 0.0}), "There is no episode"),
+        (pack({"type": "begin"}), "needs 'seed', int; got NoneType"),
+        (pack({"type": "beginn", "seed": 1}), "Did you mean 'begin'"),
+        (pack({"type": "begin", "seed": "x"}), "got str"),
+    ],
+)
+def test_a_mistake_is_answered_with_a_message_and_the_connection_continues(
+    running: Callable[..., Running], message: str | bytes, words: str
+) -> None:
+    with connect(running(Drift()).address, proxy=None) as raw:
+        raw.recv()
+        raw.send(message)
+        answer = unpack(raw.recv(timeout=5, decode=False))
+        assert (answer["type"], answer["kind"]) == ("error", "mistake")
+        assert re.search(words, answer["message"])
+        raw.send(pack({"type": "begin", "seed": 3}))
+        assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun", "commits": False}
+
+
+def test_an_observation_that_lacks_what_the_policy_reads_is_a_mistake(
+    running: Callable[..., Running],
+) -> None:
+    with RemotePolicy(running(Drift()).address).session(0) as session:
+        with pytest.raises(RemoteError, match="rgb/overhead"):
+            session.plan({"time": np.asarray(0.0), "joints/position": np.zeros(14, np.float32)})
+        assert len(session.plan(observation(0, 1.0)).time) == 5
+
+
+def test_a_huge_message_ends_its_connection_only(running: Callable[..., Running]) -> None:
+    server = running(Drift(), largest_message=2**20)
+    with RemotePolicy(server.address).session(0) as session:
+        with connect(server.address, proxy=None) as raw:
+            raw.recv()
+            raw.send(bytes(2**21))
+            with pytest.raises(ConnectionClosed, match="1009"):
+                raw.recv(timeout=5)
+        assert len(session.plan(observation(0, 1.0)).time) == 5
+
+
+def test_an_error_of_the_policy_is_reported_and_the_server_continues(
+    running: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    remote = RemotePolicy(running(Broken()).address)
+    for _ in range(2):
+        with pytest.raises(RemoteError, match="ZeroDivisionError: seed over nothing"):
+            remote.session(0)
+    assert "The policy failed" in caplog.text
+
+
+def test_requests_beyond_the_queue_are_rejected(running: Callable[..., Running]) -> None:
+    gate = threading.Event()
+    remote = RemotePolicy(running(Drift(wait=lambda: gate.wait(10)), queue=2).address)
+    sessions = [remote.session(seed) for seed in range(3)]
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(session.plan, observation(0, 1.0)) for session in sessions[:2]]
+        time.sleep(0.3)
+        with pytest.raises(RemoteError, match="2 requests are waiting; allowed: 2"):
+            sessions[2].plan(observation(0, 1.0))
+        gate.set()
+        assert all(len(answer.result().time) == 5 for answer in answers)
+    assert len(sessions[2].plan(observation(0, 1.0)).time) == 5
+
+
+def test_an_interrupted_server_ends_all_connections_and_computes_in_its_thread() -> None:
+    """Ctrl-C while it computes for one client, with another one waiting and a third idle."""
+    computed, others = [], threading.Barrier(3)
+
+    def interrupt() -> None:
+        computed.append(threading.current_thread())
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    def client(port: int, plans: bool) -> None:
+        with RemotePolicy(f"ws://127.0.0.1:{port}", timeout_s=10).session(0) as session:
+            others.wait(10)
+            if plans:
+                session.plan(observation(0, 1.0))
+
+    with ThreadPoolExecutor(3) as pool:
+        answers: list[Future[None]] = []
+        with pytest.raises(KeyboardInterrupt):
+            serve(
+                Drift(wait=interrupt),
+                port=0,
+                started=lambda port: answers.extend(
+                    pool.submit(client, port, plans) for plans in (True, True, False)
+                ),
+            )
+        for answer in answers[:2]:
+            with pytest.raises(RemoteError, match="ended the connection"):
+                answer.result(10)
+        answers[2].result(10)
+    assert computed == [threading.main_thread()]
+
+
+def test_a_port_in_use_is_reported(running: Callable[..., Running]) -> None:
+    taken = int(running(Drift()).address.rpartition(":")[2])
+    with pytest.raises(OSError, match="address already in use"):
+        serve(Drift(), port=taken)
+
+
+def test_an_invalid_port_or_queue_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"^port is 99999; allowed: whole numbers 0 to 65535\.$"):
+        serve(Drift(), port=99999)
+    with pytest.raises(ValueError, match=r"^queue is 0; allowed: whole numbers 1 and above\.$"):
+        PolicyServer(Drift(), queue=0)
