@@ -15,6 +15,7 @@ class WorkerHandle(Protocol):
 
     def send(self, command: Command) -> None:
         """Sends a job, a task or a plan; the worker answers with a message."""
+        ...
 
 
 class WorkerPool(Protocol):
@@ -25,6 +26,7 @@ class WorkerPool(Protocol):
 
         The first message of a worker is `WorkerReady`. After `WorkerLost` another worker starts.
         """
+        ...
 
 
 class Cluster(Protocol):
@@ -35,6 +37,7 @@ class Cluster(Protocol):
 
         `make` builds a world and is pickled. 0 workers: one per processor.
         """
+        ...
 
 
 @dataclass(frozen=True)

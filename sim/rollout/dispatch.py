@@ -29,24 +29,31 @@ class Episodes(Protocol[ResultT]):
 
     def waiting(self, running: Collection[int]) -> Sequence[int]:
         """Returns the seeds that neither run nor have a result; if empty, the dispatcher ends."""
+        ...
 
     def on_ready(self, message: WorkerReady) -> None:
         """Checks the world of a worker."""
+        ...
 
     def start(self, seed: int) -> EpisodeJob | WorldTask:
         """Returns the command that starts an episode."""
+        ...
 
     def plan(self, seed: int, request: PlanRequest) -> Answer:
         """Returns the plan for an observation."""
+        ...
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> ResultT:
         """Returns the result of an episode that ended."""
+        ...
 
     def recover(self, seed: int) -> ResultT | None:
         """Returns the result of an episode whose worker died after it had stored the episode."""
+        ...
 
     def give_up(self, seed: int, reason: str) -> ResultT:
         """Returns the result of an episode whose workers died in every attempt."""
+        ...
 
 
 def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]:

@@ -16,22 +16,27 @@ class StepOutcome(Protocol):
     @property
     def success(self) -> bool:
         """Whether the task is done."""
+        ...
 
     @property
     def stage(self) -> int:
         """The furthest stage so far."""
+        ...
 
     @property
     def time(self) -> float:
         """Seconds since the start of the episode."""
+        ...
 
     @property
     def expired(self) -> bool:
         """Whether the episode is cut off."""
+        ...
 
     @property
     def unstable(self) -> bool:
         """Whether the physics became unstable."""
+        ...
 
 
 class HasStages(Protocol):
@@ -40,6 +45,7 @@ class HasStages(Protocol):
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of the stages; the last one is success."""
+        ...
 
 
 class Simulation(Protocol):
@@ -48,26 +54,33 @@ class Simulation(Protocol):
     @property
     def contract(self) -> Contract:
         """Observations and actions."""
+        ...
 
     @property
     def task(self) -> HasStages:
         """The task."""
+        ...
 
     @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame in this period."""
+        ...
 
     def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
         """Begins the episode of a seed."""
+        ...
 
     def advance(self, action: NDArray[np.float64]) -> StepOutcome:
         """Applies one action for one control period."""
+        ...
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
         """Returns one observation of the contract."""
+        ...
 
     def close(self) -> None:
         """Releases graphics and physics."""
+        ...
 
 
 class RecordedTask(HasStages, Protocol):
@@ -76,14 +89,17 @@ class RecordedTask(HasStages, Protocol):
     @property
     def name(self) -> str:
         """Name in the configuration."""
+        ...
 
     @property
     def instruction(self) -> str:
         """Instruction in natural language."""
+        ...
 
     @property
     def stage(self) -> int:
         """The furthest stage of this episode."""
+        ...
 
 
 class HasState(Protocol):
@@ -91,6 +107,7 @@ class HasState(Protocol):
 
     def get_state(self) -> Array:
         """Returns the positions and velocities of all bodies."""
+        ...
 
 
 @runtime_checkable
@@ -100,22 +117,28 @@ class World(Simulation, Protocol):
     @property
     def task(self) -> RecordedTask:
         """The task."""
+        ...
 
     @property
     def embodiment(self) -> Embodiment:
         """The embodiment; a camera without a mount on the `world` counts as moving."""
+        ...
 
     @property
     def physics(self) -> HasState:
         """The physics."""
+        ...
 
     @property
     def time(self) -> float:
         """Seconds since the start of the episode."""
+        ...
 
     @property
     def time_limit_s(self) -> float:
         """Longest episode, seconds."""
+        ...
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises a ValueError if an option is unknown or out of range."""
+        ...
