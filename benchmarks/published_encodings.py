@@ -92,7 +92,7 @@ class CirculantByFft(PublishedLayer):
 
             def by_fft(z: Tensor) -> Tensor:
                 return torch.fft.ifft(
-                    turn * torch.fft.fft(z.float().unflatten(-1, self.c.shape[1:]))
+                    turn * torch.fft.fft(z.to(self.c.dtype).unflatten(-1, self.c.shape[1:]))
                 ).real.flatten(-2)
 
             return by_fft(q), by_fft(k)
@@ -114,7 +114,7 @@ class CayleyPerToken(PublishedLayer):
 
         def by_solving(z: Tensor) -> Tensor:
             a, b = (
-                torch.linalg.solve(identity + skew, z.float().flatten(0, 2).mT).mT
+                torch.linalg.solve(identity + skew, z.to(self.s.dtype).flatten(0, 2).mT).mT
                 @ (identity - skew).mT
             ).chunk(2, -1)
             a, b = a.reshape(*z.shape[:3], -1), b.reshape(*z.shape[:3], -1)

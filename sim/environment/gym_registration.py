@@ -18,7 +18,7 @@ import gymnasium
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.rendering.opengl_context import import_bindings
-from stringline.sim.tasks.task_registry import TASKS
+from stringline.sim.tasks.task_registry import TASKS, make_task
 
 
 def environment_id(task: str) -> str:
@@ -32,8 +32,15 @@ def environment_id(task: str) -> str:
     return f"stringline/{''.join(word.capitalize() for word in task.split('_'))}-v0"
 
 
-def make_environment(task: str, **settings: Any) -> gymnasium.Env[Any, Any]:
-    """Builds the environment of a task of `TASKS` for gymnasium; see `TaskEnvironment`.
+def make_environment(
+    task: str, *, control_hz: float = 50.0, **settings: Any
+) -> gymnasium.Env[Any, Any]:
+    """Builds the environment of a task; gymnasium calls it.
+
+    Args:
+        task: Name in `TASKS`.
+        control_hz: Actions per second.
+        settings: The other arguments of `TaskEnvironment`.
 
     Raises:
         ValueError: There is no such task, or a setting is out of range.
@@ -42,9 +49,9 @@ def make_environment(task: str, **settings: Any) -> gymnasium.Env[Any, Any]:
     """
     import_bindings()
 
-    from stringline.sim.environment import factory
+    from stringline.sim.environment.environment import TaskEnvironment
 
-    return factory.make_environment(task, **settings)
+    return TaskEnvironment(make_task(task, control_hz), control_hz=control_hz, **settings)
 
 
 for _task in TASKS:

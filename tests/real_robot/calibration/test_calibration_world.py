@@ -153,7 +153,7 @@ def test_an_empty_table_does_not_determine_the_pose_of_a_camera() -> None:
     px = 48
     camera, K = Camera("overhead", px, px, "simulated"), intrinsics(px, px, 42.0).astype(np.float64)
     mean, seen = DepthMean(camera, K), DepthMean(camera, K)
-    with pytest.raises(ValueError, match="There is no depth image of the camera 'overhead'"):
+    with pytest.raises(ValueError, match="The camera 'overhead' has taken no depth image"):
         mean.surface()
     mean.add(np.full((px, px), 600, np.uint16))
     table = mean.surface()

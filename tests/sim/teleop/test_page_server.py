@@ -1,6 +1,6 @@
 """Addresses and ports of the page, and the errors for others."""
 
-import socket
+import urllib.request
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ def test_a_port_in_use_is_refused_and_a_free_one_taken(caplog: pytest.LogCapture
             match=rf"Port {port} of 127.0.0.1 is not available, .*another one: port={port + 1}",
         ):
             open_server("127.0.0.1", port)
-        with socket.create_connection(("127.0.0.1", port), timeout=5):
-            pass
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as page:
+            assert page.status == 200
         assert server.request_share_url() is None
         assert "it was refused" in caplog.text
     finally:
