@@ -109,7 +109,10 @@ def build_settings(configuration: Mapping[str, Any], base: type = object) -> Any
 def _settings(target: type, entries: Mapping[str, Any]) -> object:
     settings = _settings_class(target)
     if settings is None:
-        raise ValueError(f"{target.__qualname__} takes no argument 'settings'.")
+        raise ValueError(
+            f"{target.__qualname__} needs an argument 'settings' annotated with a dataclass; its "
+            f"fields are the options in YAML."
+        )
     _check_arguments(target, inspect.signature(settings), entries)
     return settings(**entries)
 
