@@ -1,5 +1,7 @@
 """`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
 
+import sys
+
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
@@ -10,6 +12,10 @@ NOT_DONE = 3
 
 def main() -> None:
     """Runs the command; its exit code is 3 after a fault, or if the task was not done."""
+    if any(argument.startswith("checkpoint=") for argument in sys.argv):
+        from stringline.sim.evaluation.trained_task import with_trained_task
+
+        sys.argv = with_trained_task(sys.argv)
     run("deploy", _deploy, stopped="Stopped. Arms with torque hold where they are.")
 
 

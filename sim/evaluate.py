@@ -25,6 +25,7 @@ from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
+from stringline.sim.evaluation.trained_task import with_trained_task
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.robot_model import PRIMITIVES
@@ -37,7 +38,7 @@ INCOMPLETE = 3
 
 def main() -> None:
     """The command `stringline-eval`; the exit code is 3 if an entry of a suite failed."""
-    sys.argv = with_suite_file(sys.argv)
+    sys.argv = with_trained_task(with_suite_file(sys.argv))
     run("eval", _evaluate)
 
 

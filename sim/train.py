@@ -136,6 +136,7 @@ def _record(
         "steps": trainer.steps,
         "batch_size": trainer.batch_size,
         "seed": trainer.seed,
+        "tasks": data.tasks(),
     }
     if models := data.robot_models():
         record["robot_models"] = models

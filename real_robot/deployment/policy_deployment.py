@@ -20,6 +20,7 @@ from stringline.real_robot.operator.live_status import print_line
 from stringline.real_robot.recording.deployment_log import Recording, log_of_policy, recording
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession, approach_home
+from stringline.sim.evaluation.trained_task import warn_of_other_task
 from stringline.sim.tasks.task_registry import make_task
 
 
@@ -68,6 +69,7 @@ class PolicyDeployment:
 
     def _checked(self, policy: Policy) -> Policy:
         """Returns the policy with its instruction, if it fits the robot."""
+        warn_of_other_task(self._settings.checkpoint, self._settings.task.name)
         contract = policy.contract
         if problems := contract.incompatibilities(self._factory.contract(contract.cameras)):
             raise ValueError("\n".join(problems))

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
-from stringline.encoders.training.checkpoint import load_description
-from stringline.policies.checkpoints.load import find_checkpoint, is_address, open_policy
+from stringline.policies.checkpoints.load import open_policy
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.evaluation.trained_task import training_record, warn_of_other_task
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,
     ROBOT_MODEL,
@@ -113,6 +113,7 @@ class CheckpointEvaluation:
         rate of actions are those of the checkpoint.
         """
         settings = self._settings
+        warn_of_other_task(settings.checkpoint, task.name)
         chosen = _as_trained(task, self.policy)
         evaluation = Evaluation(
             WithInstruction(self.policy, instruction_of(task.name, task.options)),
@@ -153,10 +154,8 @@ class CheckpointEvaluation:
 
 def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
     """Returns the meshes of the arms in the training images; empty if unknown."""
-    if is_address(str(checkpoint)):
-        return ()
-    record = load_description(find_checkpoint(checkpoint)).get("training") or {}
-    return tuple(str(name) for name in record.get("robot_models", ()))
+    models = training_record(checkpoint).get("robot_models")
+    return tuple(map(str, models)) if isinstance(models, list) else ()
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

@@ -114,6 +114,13 @@ class TrainingData:
             for name in chosen
         ]
 
+    def tasks(self) -> dict[str, str]:
+        """Returns the tasks of the training episodes with the instruction of their first one."""
+        found: dict[str, str] = {}
+        for episode in self._episodes(self.training):
+            found.setdefault(episode.attributes.task, episode.attributes.instruction)
+        return found
+
     def robot_models(self) -> list[str]:
         """Returns the meshes of the arms in simulated training episodes."""
         recipes = (

@@ -176,6 +176,7 @@ def test_robot_models_of_recordings_are_known(store: EpisodeStore, tmp_path: Pat
     train_policy(model_configuration(), drawn, trainer, tmp_path / "run")
     record = load_description(tmp_path / "run" / "checkpoint")["training"]
     assert record["robot_models"] == ["menagerie", "primitives"]
+    assert record["tasks"] == {"move": ""}
 
 
 @pytest.mark.parametrize(
