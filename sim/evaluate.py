@@ -118,6 +118,8 @@ def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Sui
     else:
         names = [name for key, _, name in (o.partition("=") for o in overrides) if key == "suite"]
         suite = Suite.parse((names or ["given"])[0], plain["suite"])
+    for entry in suite.entries:
+        entry.settings()  # An unknown task is found before anything runs.
     return suite.with_seeds(plain.get("seeds"), plain.get("first_seed"))
 
 

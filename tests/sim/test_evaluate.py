@@ -219,7 +219,7 @@ def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
 SUITE = """\
 entries:
   - {task: hand_over_banana, seeds: 2, time_limit_s: 0.4}
-  - {task: no_such_task, seeds: 2}
+  - {task: kuka_pick, seeds: 2}
   - task: hand_over_banana
     variation: raised
     options: {table_height: 0.05}
@@ -249,6 +249,16 @@ def attempt(
         return code, printed.out, printed.err
 
     return attempt
+
+
+def test_a_misspelt_task_in_a_suite_is_found_before_anything_runs(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
+    (tmp_path / "mine.yaml").write_text(SUITE.replace("kuka_pick", "kuka_pik"))
+    code, _, errors = attempt(evaluate.main, "suite=mine.yaml", f"checkpoint={checkpoint}")
+    assert code == USER_ERROR
+    assert "There is no task 'kuka_pik'. Did you mean 'kuka_pick'" in errors
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_suite(
@@ -281,9 +291,9 @@ def test_a_suite(
 
     code, table, errors = attempt(evaluate.main, *arguments)
     assert code == evaluate.INCOMPLETE
-    assert "no_such_task             FAILED: There is no task 'no_such_task'." in table
+    assert "kuka_pick                FAILED: " in table
     assert table.count("0/2 = 0 % [0, 66]") == table.count("0/1 = 0 % [0, 79]") == 1
-    assert "1 of 3 entries could not be evaluated: no_such_task" in errors
+    assert "1 of 3 entries could not be evaluated: kuka_pick" in errors
     assert plain.read_text().splitlines()[:2] == first
     raised = tmp_path / "out" / "hand_over_banana.raised" / "results.jsonl"
     assert json.loads(raised.read_text().splitlines()[0])["about"]["options"] == {
@@ -292,20 +302,22 @@ def test_a_suite(
     entries = json.loads((tmp_path / "out" / "summary.json").read_text())["entries"]
     assert [entry["name"] for entry in entries] == [
         "hand_over_banana",
-        "no_such_task",
+        "kuka_pick",
         "hand_over_banana.raised",
     ]
     assert ["failure" in entry for entry in entries] == [False, True, False]
     report = (tmp_path / "out" / "report.html").read_text()
-    assert "no such task</td><td" in report
-    assert "could not be evaluated: There is no task" in report
+    assert "kuka pick</td><td" in report
+    assert "could not be evaluated: " in report
 
     before = {path: path.read_bytes() for path in (plain, raised)}
     with monkeypatch.context() as patch:
         patch.setattr(
             "stringline.sim.rollout.cluster.LocalCluster.open", None
         )  # No world is wanted.
-        assert attempt(evaluate.main, *arguments)[1] == table
+        again = attempt(evaluate.main, *arguments)[1].splitlines()
+    assert len(again) == len(table.splitlines())
+    assert {line for line in table.splitlines() if "kuka_pick" not in line} <= set(again)
     assert {path: path.read_bytes() for path in before} == before
     code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])
     assert code == USER_ERROR
