@@ -52,20 +52,21 @@ INTRODUCTION = """\
 # Tasks
 
 The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5).
-Eight of them were never published; all are built here of our own parts, and each states its sizes
-and ranges. In every task both arms stand at the same table, four RGB-D cameras see it (overhead,
-both wrists, table level), and an action is 14 joint targets, 50 times per second.
+Eight of them were never published. All tasks use object models that were made for Stringline, and
+the description of each task contains the sizes and ranges. In every task, both arms stand at the
+same table and four RGB-D cameras observe it (overhead, both wrists, table level). An action
+consists of 14 joint targets, 50 times per second.
 
-Success is a predicate of geometry, never of contact alone: objects inside their goal, released and
-at rest for half a second. All tasks have the option `table_height` (metres); the goal moves with
-it.
+Success is a predicate of geometry, never of contact alone: the objects are inside their goal,
+released and at rest for half a second. All tasks have the option `table_height` (metres); the goal
+moves with the table.
 
     stringline-collect task={example} output=runs/{example} episodes=50
 
-The experts see true poses and work in closed loop. Their success rates below are those on the seeds
-0 to 99, and on 1000 to 1099, which were not used for tuning, each with its Wilson 95 % interval.
-They show that the tasks can be done, and how good demonstrations are. `docs/write_tasks.py` lists
-the commands of the measurements and writes this page.
+The experts read the true poses and run in closed loop. The tables contain their success rates with
+Wilson 95 % intervals, on the seeds 0 to 99 and on the seeds 1000 to 1099, which were not used for
+tuning. The rates show that the tasks are feasible, and measure the quality of demonstrations.
+`docs/write_tasks.py` lists the commands of the measurements and writes this page.
 
 ![Every task at its start and at its end](tasks.png)
 
@@ -73,18 +74,18 @@ the commands of the measurements and writes this page.
 |---|---|---|---|---|
 """
 KUKA = """\
-## The KUKA cell
+## The KUKA workcell
 
-One KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm
-lower or higher, with an overhead and a wrist RGB-D camera; or two of them, which face each other
-across a table, with an overhead camera and one at each wrist. An action is 8 joint targets for each
+The arms are one KUKA LBR iiwa 14, or two that face each other across a table. Each arm has a
+parallel gripper that opens 110 mm. The table can be up to 10 cm lower or higher. The RGB-D cameras
+are an overhead camera and one camera at each wrist. An action consists of 8 joint targets for each
 arm. Depth has the noise of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`). The object
 to pick or place has one of 24 forms, drawn for each episode. Policies are trained as for ALOHA,
-with the cameras of the cell: `policy.observation_encoder.cameras=[overhead,wrist]`.
+with the cameras of the workcell: `policy.observation_encoder.cameras=[overhead,wrist]`.
 
     stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
 
-![Every task of the KUKA cell at its start and at its end](tasks_kuka.png)
+![Every task of the KUKA workcell at its start and at its end](tasks_kuka.png)
 
 | task | instruction | expert, seeds 0 to 99 | low table | high table | distractors | length |
 |---|---|---|---|---|---|---|
@@ -92,15 +93,15 @@ with the cameras of the cell: `policy.observation_encoder.cameras=[overhead,wris
 THIRD_PARTY_TEXT = """\
 ## Third-party environments
 
-Tasks of other projects run by the same commands, with their own physics, starts and success
-criteria: `docs/third-party.md`.
+Tasks of other projects run with the same commands. Their physics, initial states and success
+criteria are those of the projects: `docs/third-party.md`.
 
 | task | instruction | stages | expert, seeds 0 to 99 |
 |---|---|---|---|
 {rows}
 | `aloha_sim_hand_over_banana`, ... | from DeepMind's aloha_sim | start, success | - |
 
-A user's task needs no entry here: `docs/my-robot.md`.
+Your own tasks work without an entry in this table: `docs/my-robot.md`.
 """
 
 
