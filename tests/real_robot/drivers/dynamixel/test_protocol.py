@@ -90,6 +90,12 @@ def test_a_truncated_packet_does_not_lose_the_next(
     assert Parser().feed(cut + follows)[-1:] == [Packet(*second)]
 
 
+def test_a_packet_is_read_although_it_lies_within_the_length_of_a_truncated_one() -> None:
+    """The case that random packets above rarely contain."""
+    cut = protocol.encode(1, 0x55, bytes(200))[:10]
+    assert Parser().feed(cut + protocol.ping(2))[-1:] == [Packet(2, 0x01, b"")]
+
+
 @given(PACKETS, st.data())
 def test_a_flipped_bit_is_never_accepted(
     packet: tuple[int, int, bytes], data: st.DataObject
