@@ -57,8 +57,9 @@ def run(
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
     where = folder or Path(stringline.__file__).parent / "configs"
+    configuration = Configuration(where.absolute(), config_name, Path(sys.argv[0]).name)
     command = _Command(
-        Configuration(where.absolute(), config_name, Path(sys.argv[0]).name),
+        configuration,
         arguments,
         debug,
         stopped,
@@ -66,7 +67,9 @@ def run(
     command.start_logging()
     if {"--help", "-h"} & set(arguments):
         command.guarded(
-            lambda: sys.stdout.write(command.configuration.help(command.overrides) + "\n")
+            lambda: sys.stdout.write(
+                configuration.help(configuration.without_null_choices(command.overrides)) + "\n"
+            )
         )
     else:
         command.guarded(lambda: command.through_hydra(task))
@@ -110,9 +113,10 @@ class _Command:
             if argument.startswith("~") or argument in self.overrides
         ]
         flags = [argument for argument in self.arguments if argument not in values]
+        configuration = self.configuration
+        values = configuration.without_null_choices(values)
         sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
         requested = os.environ.get(FULL_ERROR)
-        configuration = self.configuration
         configuration.check_kinds(values)
 
         def guarded_task(settings: DictConfig) -> None:

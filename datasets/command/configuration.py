@@ -22,6 +22,9 @@ Result = TypeVar("Result")
 WORDS_TOO = ("execution.delay_s", "leave")
 """Options with a number or a list as default that also take words; their commands check them."""
 
+OPTIONAL = ("logger",)
+"""Groups that have a default choice, and that `GROUP=null` leaves out."""
+
 FLAGS = """\
 Flags:
   --help        this text
@@ -112,6 +115,37 @@ class Configuration:
             f"There are no options below {group!r}.{hint} {choices} All options: {self.command} "
             "--help"
         )
+
+    def without_null_choices(self, overrides: Sequence[str]) -> list[str]:
+        """Returns overrides that Hydra accepts in place of `GROUP=null`, which it does not.
+
+        Raises:
+            ValueError: The group needs a choice.
+        """
+        return [kept for override in overrides for kept in self._without_null(override)]
+
+    def _without_null(self, override: str) -> list[str]:
+        group, _, value = override.partition("=")
+        if value not in ("null", "None") or not (self.folder / group).is_dir():
+            return [override]
+        defaults = self._defaults()
+        if defaults.get(group, "") is None:
+            return []
+        if group in OPTIONAL and group in defaults:
+            return [f"~{group}"]
+        names = self.groups().get(group, [])
+        raise ValueError(f"{group!r} needs a choice, {group}=NAME: {', '.join(names)}.")
+
+    def _defaults(self) -> dict[str, object]:
+        """Returns the choices of the primary file; None for a group without one."""
+        settings = OmegaConf.load(self.folder / f"{self.name}.yaml")
+        listed = OmegaConf.select(settings, "defaults", default=[])
+        return {
+            str(group): choice
+            for entry in listed
+            if isinstance(entry, DictConfig)
+            for group, choice in entry.items()
+        }
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
         """Checks that no option with a number, list or truth value as default is a word.
