@@ -27,7 +27,10 @@ def replaced_directory(directory: Path) -> Iterator[Path]:
     fresh.mkdir(parents=True)
     try:
         yield fresh
+        # The umask's permissions: safetensors creates files that only their owner can read.
+        mode = fresh.stat().st_mode & 0o666
         for file in fresh.iterdir():
+            file.chmod(mode)
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
         shutil.rmtree(old, ignore_errors=True)

@@ -1,5 +1,6 @@
 """Checkpoints contain plain data only and are replaced as a whole; errors state the fault."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_round_trip(tmp_path: Path) -> None:
         "checkpoint.yaml",
         "weights.safetensors",
     ]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_files_have_the_permissions_of_the_umask(tmp_path: Path, mask: int, mode: int) -> None:
+    """The safetensors library creates files that only their owner can read."""
+    before = os.umask(mask)
+    try:
+        save_checkpoint(tmp_path / "c", nn.Linear(2, 3), {"model": 1})
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {mode}
 
 
 def test_a_failed_write_keeps_the_old_checkpoint(tmp_path: Path) -> None:
