@@ -47,7 +47,8 @@ def with_trained_task(arguments: Sequence[str]) -> list[str]:
 
     Errors of the checkpoint are left to the command, which reports them.
     """
-    given = dict(argument.lstrip("+~").partition("=")[::2] for argument in arguments[1:])
+    parts = [argument.lstrip("+~").partition("=") for argument in arguments[1:]]
+    given = {key: value for key, _, value in parts}
     if "checkpoint" not in given or any(name in given for name in CHOICES):
         return list(arguments)
     try:
