@@ -136,7 +136,8 @@ def test_machines_with_different_states_are_reported(tmp_path: Path) -> None:
     assert parallel(tmp_path / "run", 4).returncode == 0
     apart = parallel(tmp_path / "run", 4, "apart")
     assert apart.returncode
-    assert "Process 1 sees a state after 0 steps in" in apart.stderr
+    assert "Process 1 finds a state after 0 steps in" in apart.stderr
     assert (
-        "others one after 12; put the output where all machines see the same files" in apart.stderr
+        "other processes one after 12. Put the output into a directory that all machines share."
+        in apart.stderr
     )
