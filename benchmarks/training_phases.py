@@ -49,7 +49,8 @@ class Training:
             trainer.parameter_groups(policy), lr=trainer.learning_rate, betas=trainer.betas
         )
         self._average = MovingAverage(policy, trainer.ema_decay)
-        self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # Same interface.
+        # RandomWindows has the interface of Windows.
+        self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]
 
     def round(self, steps: int) -> dict[str, float]:
         """Returns the mean seconds of each phase of a step, after one warm-up step."""

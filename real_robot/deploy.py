@@ -12,6 +12,7 @@ NOT_DONE = 3
 
 def main() -> None:
     """Runs the command; its exit code is 3 after a fault, or if the task was not done."""
+    # Imported only if needed: help and calibration take a second without torch.
     if any(argument.startswith("checkpoint=") for argument in sys.argv):
         from stringline.sim.evaluation.trained_task import with_trained_task
 

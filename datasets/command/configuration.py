@@ -120,7 +120,7 @@ class Configuration:
         """Returns overrides that Hydra accepts in place of `GROUP=null`, which it does not.
 
         Raises:
-            ValueError: The group needs a choice.
+            ValueError: The group needs a choice, or the option a value.
         """
         return [kept for override in overrides for kept in self._without_null(override)]
 
@@ -128,24 +128,22 @@ class Configuration:
         group, _, value = override.partition("=")
         if value not in ("null", "None") or not (self.folder / group).is_dir():
             return [override]
-        defaults = self._defaults()
-        if defaults.get(group, "") is None:
+        choices = self._choices()
+        # Hydra also takes an option for a group if another command has a group of this name.
+        default = choices[group] if group in choices else _value_at(self.composed(), group)
+        if default is None:
             return []
-        if group in OPTIONAL and group in defaults:
+        if group not in choices:
+            raise ValueError(f"The option {group!r} cannot be null.")
+        if group in OPTIONAL:
             return [f"~{group}"]
         names = self.groups().get(group, [])
         raise ValueError(f"{group!r} needs a choice, {group}=NAME: {', '.join(names)}.")
 
-    def _defaults(self) -> dict[str, object]:
-        """Returns the choices of the primary file; None for a group without one."""
-        settings = OmegaConf.load(self.folder / f"{self.name}.yaml")
-        listed = OmegaConf.select(settings, "defaults", default=[])
-        return {
-            str(group): choice
-            for entry in listed
-            if isinstance(entry, DictConfig)
-            for group, choice in entry.items()
-        }
+    def _choices(self) -> dict[str, str | None]:
+        """Returns the default choice of each group; None: no choice."""
+        chosen = self._with_hydra(lambda _: compose(self.name, return_hydra_config=True))
+        return dict(chosen.hydra.runtime.choices)
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
         """Checks that no option with a number, list or truth value as default is a word.

@@ -105,9 +105,9 @@ def returned(depth: Tensor) -> Tensor:
 def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor, Tensor]:
     """Averages the depth (B, H, W) of each patch over its pixels with depth.
 
-    0 and non-finite values are no returns. Returns (B, N) metres, zero if unknown, and (B, N) bool,
-    whether it is known; N = H W / patch^2, row by row. The type is float32, or float64 for float64
-    depth.
+    0 and non-finite values mean that nothing was measured. Returns (B, N) metres, zero if unknown,
+    and (B, N) bool, whether it is known; N = H W / patch^2, row by row. The type is float32, or
+    float64 for float64 depth.
     """
     if depth.ndim != 3 or depth.shape[1] % patch or depth.shape[2] % patch:
         raise ValueError(

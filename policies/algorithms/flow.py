@@ -123,9 +123,17 @@ class FlowPolicy(ChunkPolicy):
         generator: torch.Generator | None,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Draws K = `draws` normalised chunks per observation, (B, K, T, A); see `generate`.
+        """Draws K normalised chunks per observation.
 
-        The noise is that of the generator; None: torch's global one.
+        Args:
+            conditioning: Conditioning tokens of B observations.
+            precomputed: Result of the denoiser's `precompute` for these tokens.
+            draws: K.
+            generator: Generator of the noise; None: torch's global one.
+            prefix: Actions that the chunks have to follow; None: all are free.
+
+        Returns:
+            (B, K, T, A).
         """
         noise = starting_noise(conditioning.tokens, draws, (self.chunk, self.action_dim), generator)
         if prefix is not None:

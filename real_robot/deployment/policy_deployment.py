@@ -109,7 +109,7 @@ class PolicyDeployment:
         self, policy: Policy, robot: ArmedRobot
     ) -> AbstractContextManager[Recording | None]:
         settings = self._settings
-        # Commands of a dry run were not sent, so they are no training data.
+        # Commands of a dry run were not sent, so they cannot serve as training data.
         if settings.record is None or self._dry or robot.device.incidents is None:
             return nullcontext()
         attributes = EpisodeAttributes(

@@ -6,15 +6,25 @@ import pytest
 
 from stringline.datasets.command.configuration import Configuration
 
-PRIMARY = "defaults: [{shift: null}, {logger: file}, {policy: flow}, _self_]\nsteps: 3\n"
+PRIMARY = (
+    "defaults: [inner, {logger: file}, {policy: flow}, _self_]\nsteps: 3\ntask: null\nrobot: arm\n"
+)
+INNER = "defaults: [{shift: null}]\n"
 
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
-    for group, name in (("shift", "dim"), ("logger", "file"), ("policy", "flow")):
+    for group, name in (
+        ("shift", "dim"),
+        ("logger", "file"),
+        ("policy", "flow"),
+        ("task", "of_another_command"),
+        ("robot", "of_another_command"),
+    ):
         (tmp_path / group).mkdir()
         (tmp_path / group / f"{name}.yaml").write_text(f"kind: {name}\n")
     (tmp_path / "bake.yaml").write_text(PRIMARY)
+    (tmp_path / "inner.yaml").write_text(INNER)
     return Configuration(tmp_path, "bake", "stringline-bake")
 
 
@@ -34,3 +44,10 @@ def test_other_values_stay(configuration: Configuration) -> None:
 def test_a_group_without_an_optional_choice_is_named(configuration: Configuration) -> None:
     with pytest.raises(ValueError, match="'policy' needs a choice, policy=NAME: flow"):
         configuration.without_null_choices(["policy=null"])
+
+
+def test_an_option_with_the_name_of_another_commands_group(configuration: Configuration) -> None:
+    """Hydra takes it for a group, so that `task=null` would end with a traceback."""
+    assert configuration.composed(configuration.without_null_choices(["task=null"])).task is None
+    with pytest.raises(ValueError, match="The option 'robot' cannot be null"):
+        configuration.without_null_choices(["robot=null"])

@@ -90,6 +90,7 @@ def test_stores_that_differ_are_not_merged(
         ),
     ):
         other = EpisodeStore.create(tmp_path / message[:5])
-        other.write(make_episode(), EpisodeAttributes(replace(contract, **change), "reach", 9))  # type: ignore[arg-type]
+        changed = replace(contract, **change)  # type: ignore[arg-type]
+        other.write(make_episode(), EpisodeAttributes(changed, "reach", 9))
         with pytest.raises(ValueError, match=f"cannot be merged. .*{message}"):
             merge([store, other], tmp_path / "merged")

@@ -105,7 +105,8 @@ def test_a_shift_changes_its_own_property_for_one_episode(
 
 
 def test_every_shift_is_tested_and_has_a_choice() -> None:
-    marks = test_a_shift_changes_its_own_property_for_one_episode.pytestmark  # type: ignore[attr-defined]
+    test = test_a_shift_changes_its_own_property_for_one_episode
+    marks = test.pytestmark  # type: ignore[attr-defined]
     assert {case[0] for case in marks[0].args[1]} == set(NAMES)
     chosen = [OmegaConf.load(path) for path in sorted((CONFIGS / "shift").glob("*.yaml"))]
     assert {str(key) for choice in chosen for key in choice} == {*NAMES, "table_height"}
