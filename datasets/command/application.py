@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.help_text import help_text
 from stringline.datasets.command.user_errors import explain
 
 Task = Callable[[DictConfig], object]
@@ -44,7 +45,7 @@ def run(
 ) -> None:
     """Runs a command: composes the configuration of the command line and passes it to `task`.
 
-    Further flags are `--help`, which prints the opening comment of the configuration file, and
+    Further flags are `--help`, see `help_text`, and
     `--debug` (or HYDRA_FULL_ERROR=1), which prints the traceback of an error. The process exits
     with 2 after a user error, 1 after an error of the program, 130 after Ctrl-C.
 
@@ -54,25 +55,27 @@ def run(
         folder: Folder of the configuration files; `stringline/configs` by default.
         stopped: Message after Ctrl-C.
     """
+    command = _command(config_name, folder, stopped)
+    if {"--help", "-h"} & set(command.arguments):
+        command.guarded(command.show_help)
+    else:
+        command.guarded(lambda: command.through_hydra(task))
+
+
+def show_help(config_name: str) -> None:
+    """Prints the `--help` text of the command with a primary configuration."""
+    command = _command(config_name, None, STOPPED)
+    command.guarded(command.show_help)
+
+
+def _command(config_name: str, folder: Path | None, stopped: str) -> "_Command":
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
     where = folder or Path(stringline.__file__).parent / "configs"
     configuration = Configuration(where.absolute(), config_name, Path(sys.argv[0]).name)
-    command = _Command(
-        configuration,
-        arguments,
-        debug,
-        stopped,
-    )
+    command = _Command(configuration, arguments, debug, stopped)
     command.start_logging()
-    if {"--help", "-h"} & set(arguments):
-        command.guarded(
-            lambda: sys.stdout.write(
-                configuration.help(configuration.without_null_choices(command.overrides)) + "\n"
-            )
-        )
-    else:
-        command.guarded(lambda: command.through_hydra(task))
+    return command
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,11 @@ class _Command:
         )
         for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
             logging.getLogger(name).setLevel(logging.DEBUG if self.debug else logging.INFO)
+
+    def show_help(self) -> None:
+        """Prints the help text for the choices of the command line."""
+        choices = self.configuration.without_null_choices(self.overrides)
+        sys.stdout.write(help_text(self.configuration, choices) + "\n")
 
     def through_hydra(self, task: Task) -> None:
         """Composes the configuration by Hydra and calls the task."""

@@ -14,8 +14,11 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from stringline.datasets.command.option_comments import Keys, option_comments
 
 Result = TypeVar("Result")
 
@@ -24,14 +27,6 @@ WORDS_TOO = ("execution.delay_s", "leave")
 
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
-
-FLAGS = """\
-Flags:
-  --help        this text
-  --cfg job     print the composed configuration and exit
-  --multirun    run once for every combination of key=value,value
-  --debug       log more, and print the traceback of an error"""
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -160,20 +155,21 @@ class Configuration:
                     f"is {_as_typed(default)}."
                 )
 
-    def help(self, overrides: Sequence[str] = ()) -> str:
-        """Returns the `--help` text: opening comment of the primary file, choices, options."""
-        choices = "".join(
-            f"\n  {group:<12}  {', '.join(names)}" for group, names in self.groups().items()
-        )
-        options = OmegaConf.to_yaml(self.composed(overrides)).rstrip().replace("\n", "\n  ")
-        parts = (
-            f"{self.command} [group=name ...] [key=value ...]",
-            self.introduction(),
-            f"Choices, group=name:{choices or ' none'}",
-            f"Options, key=value (nested: key.key=value), with their values:\n  {options}",
-            FLAGS,
-        )
-        return "\n\n".join(parts)
+    def comments(self, overrides: Sequence[str] = ()) -> dict[Keys, str]:
+        """Returns the comments of all options under the choices of a command line."""
+
+        def read(loader: ConfigLoader) -> dict[Keys, str]:
+            files = loader.compute_defaults_list(self.name, list(overrides), RunMode.RUN).defaults
+            return {
+                (*_package(each.package), *keys): comment
+                for each in files
+                if each.config_path is not None and not each.config_path.startswith("hydra/")
+                for keys, comment in option_comments(
+                    self.folder / f"{each.config_path}.yaml"
+                ).items()
+            }
+
+        return self._with_hydra(read)
 
     def introduction(self) -> str:
         """Returns the opening comment of the primary file, without Hydra's `@package` line."""
@@ -189,6 +185,11 @@ class Configuration:
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(self.folder), version_base="1.3"):
             return read(GlobalHydra.instance().config_loader())
+
+
+def _package(name: str | None) -> Keys:
+    """Returns the keys above the options of a file, given Hydra's name of its package."""
+    return () if name in (None, "", "_global_") else tuple(str(name).split("."))
 
 
 def _values(overrides: Sequence[str]) -> dict[str, object]:

@@ -1,0 +1,80 @@
+"""The console scripts: each imports the module of its command only to run it.
+
+So `--help` and `--version` load neither torch nor the simulation, processes that a command spawns
+import only what they use, and Ctrl-C during the imports ends the command in one line.
+"""
+
+import os
+import sys
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+INTERRUPTED = 130
+
+COMMANDS = {
+    "collect": "stringline.sim.collect",
+    "compare": "stringline.sim.compare",
+    "data": "stringline.datasets.data",
+    "demo": "stringline.real_robot.demo",
+    "deploy": "stringline.real_robot.deploy",
+    "eval": "stringline.sim.evaluate",
+    "incident": "stringline.real_robot.incident",
+    "replay": "stringline.sim.replay",
+    "serve": "stringline.policies.serve",
+    "teleop": "stringline.sim.teleoperate",
+    "train": "stringline.sim.train",
+    "view": "stringline.datasets.view",
+}
+"""The module of each command, which has a function `main`. Its configuration has the same name."""
+
+OPTIONS_OF_VERBS = "data"
+
+
+def start(command: str) -> None:
+    """Runs a command.
+
+    Args:
+        command: A name in `COMMANDS`.
+    """
+    # Read by OpenMP when torch is imported. Threads that wait actively would take the processor
+    # from other programs, which then slow each other down several times.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        _run(command)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nStopped.\n")
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _run(command: str) -> None:
+    arguments = set(sys.argv[1:])
+    if "--version" in arguments:
+        sys.stdout.write(f"stringline {_version()}\n")
+    elif {"--help", "-h"} & arguments and command != OPTIONS_OF_VERBS:
+        from stringline.datasets.command.application import show_help
+
+        show_help(command)
+    else:
+        import_module(COMMANDS[command]).main()
+
+
+def _version() -> str:
+    try:
+        return version("stringline")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+collect = partial(start, "collect")
+compare = partial(start, "compare")
+data = partial(start, "data")
+demo = partial(start, "demo")
+deploy = partial(start, "deploy")
+evaluate = partial(start, "eval")
+incident = partial(start, "incident")
+replay = partial(start, "replay")
+serve = partial(start, "serve")
+teleoperate = partial(start, "teleop")
+train = partial(start, "train")
+view = partial(start, "view")
