@@ -8,6 +8,7 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_state import DeviceState, chunk_of
 from stringline.real_robot.device.fault_cause import Cause
+from stringline.real_robot.device.suspension_clock import SuspensionClock
 from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.mailbox import Mailbox, Record
@@ -63,6 +64,9 @@ class DeviceLoop:
         self._unchecked: ArmState | None = None
         self._cause: Cause | None = None
         self._known_faults = NONE
+        self._suspended_s: Callable[[], float] | None = (
+            None if silence_s is None else SuspensionClock().elapsed_s
+        )
         self._session = -1
         self._tick = 0
         self.late = 0
@@ -118,7 +122,13 @@ class DeviceLoop:
             1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
         )
         silence = 0.0 if self._silence_s is None else self._silence_s()
-        return Freshness(self._sampler.overdue_s(now), silence, ages, self._sampler.plan_age_s(now))
+        return Freshness(
+            action_age_s=self._sampler.overdue_s(now),
+            supervisor_age_s=silence,
+            image_ages_s=ages,
+            plan_age_s=self._sampler.plan_age_s(now),
+            suspended_s=0.0 if self._suspended_s is None else self._suspended_s(),
+        )
 
     @property
     def at_rest(self) -> bool:

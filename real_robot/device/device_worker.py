@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 OK = b"ok"
 TIME = struct.Struct("<d")
 EPISODE = struct.Struct("<qq")
+_PUNCTUAL = 0.1  # Share of a period.
 _BRAKING_CYCLES = 12  # Lower bound; slow limits take more.
 _BRAKING_PATIENCE = 3  # Factor for arms that do not accept a command in every cycle.
 # Modules whose threads and memory would disturb a loop of milliseconds.
@@ -167,7 +168,8 @@ class _Worker:
             self._loop.late += max(0, round((now - due) / period) - 1)
             return now  # The next read waits for the message of the robot.
         self._loop.late += int((now - due) / period)
-        return max(due + period, now + period / 2)
+        # Two commands in less than a period would exceed the limit of velocity.
+        return due + period if now - due <= _PUNCTUAL * period else now + period
 
     def _come_to_rest(self) -> None:
         self._loop.brake()

@@ -57,6 +57,9 @@ class ArmState:
             one.
         accepts: (A,) bool per arm: whether a command can be sent in this cycle; (0,) if it always
             can. A command that cannot be sent is treated as if it had never been made.
+        stands: (A,) bool per arm: whether it has come to rest at the last command, since no further
+            command reached it in time; (0,) if the driver does not know, so that the time between
+            the commands decides.
     """
 
     time: float
@@ -70,6 +73,7 @@ class ArmState:
     interlock: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     commanded: Vector = field(default_factory=lambda: np.zeros(0))
     accepts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    stands: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property
     def anchor(self) -> Vector:

@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.real_robot.device.timing_monitor import TimingMonitor
 from stringline.real_robot.drivers.fri.versions import version_of
@@ -17,6 +19,13 @@ from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREF
 from stringline.real_robot.robots.backends import RobotBackend, ServoBackend
 from stringline.real_robot.robots.kuka_backends import FriBackend, LcmBackend
 from stringline.real_robot.safety.limits import SafetyLimits
+
+Vector = NDArray[np.float64]
+
+# Times of arrival differ from those at which the goals were sent, which decide whether a goal
+# continues a motion: see `RestAfterGap`.
+_IN_TIME_PERIODS = 1.2
+_GAP_PERIODS = 2.0
 
 
 class WireLine(Protocol):
@@ -88,7 +97,8 @@ def wire_lines(
         }
     if isinstance(backend, ServoBackend):
         return {
-            arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()
+            arm: ServoLine(file, servo_check(arm, limits, period_s), period_s)
+            for arm, file in files.items()
         }
     if isinstance(backend, LcmBackend):
         file = folder / f"{USUAL_PREFIX}.bin"
@@ -104,17 +114,22 @@ class ServoLine:
 
     An episode begins at the measured pose of the arms, so its first goal need not continue the last
     one of the episode before. The device process records which goal that is; all others count.
+    Servos hold their last goal, so after a gap in the goals the next step is one from rest.
 
     Args:
         file: File of captured bytes, see the emulator's `--capture`.
+        period_s: Time between two goals, seconds.
     """
 
-    def __init__(self, file: Path, check: ArmCheck) -> None:
+    def __init__(self, file: Path, check: ArmCheck, period_s: float) -> None:
         self._captured = CapturedGoals(file)
         self.check = check
+        self._period_s = period_s
         self._taken = 0
         self._starts: deque[int] = deque()
         self._waiting = np.zeros((0, JOINTS))
+        self._times = np.zeros(0)
+        self._last_s = np.nan
 
     def begins_at(self, start: int) -> None:
         """Sets the number of the command that begins an episode."""
@@ -122,13 +137,28 @@ class ServoLine:
 
     def take(self, sent: int) -> None:
         """Checks new goals up to those that may begin an episode not known yet."""
-        self._waiting = np.concatenate([self._waiting, self._captured.fresh()])
+        goals, times = self._captured.fresh()
+        self._waiting = np.concatenate([self._waiting, goals])
+        self._times = np.concatenate([self._times, times])
         while (ready := min(sent + 1 - self._taken, len(self._waiting))) > 0:
             begins = False
             while self._starts and self._starts[0] <= self._taken:
                 begins = self._starts.popleft() == self._taken or begins
             end = min(ready, self._starts[0] - self._taken) if self._starts else ready
-            # The measured pose at which an episode begins is not among the goals.
-            self.check.take(self._waiting[:end], begins=begins, departed=True)
+            self._check(self._waiting[:end], self._times[:end], begins=begins)
             self._waiting = self._waiting[end:]
+            self._times = self._times[end:]
             self._taken += end
+
+    def _check(self, goals: Vector, times: Vector, *, begins: bool) -> None:
+        """Checks goals (T, 7) that arrived at these times (T,), in parts between gaps."""
+        periods = np.diff(times, prepend=self._last_s) / self._period_s
+        self._last_s = float(times[-1])
+        parts = [0, *(np.flatnonzero(periods[1:] > _IN_TIME_PERIODS) + 1).tolist(), len(goals)]
+        for first, end in pairwise(parts):
+            if periods[first] > _GAP_PERIODS:
+                self.check.halt()
+            elif periods[first] > _IN_TIME_PERIODS:
+                self.check.may_halt()
+            # The measured pose at which an episode begins is not among the goals.
+            self.check.take(goals[first:end], begins=begins and first == 0, departed=True)

@@ -30,7 +30,7 @@ from stringline.real_robot.safety.chunk_stages import (
 from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.motion_stages import MotionLimits, SoftStart
+from stringline.real_robot.safety.motion_stages import MotionLimits, RestAfterGap, SoftStart
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.robot_stages import (
     AllServosAnswer,
@@ -71,6 +71,7 @@ STAGES: tuple[type[Stage], ...] = (
     PortsAlive,
     NoServoError,
     ControllersTakeCommands,
+    RestAfterGap,
     AllServosAnswer,
     FreshState,
     EffortInBounds,

@@ -18,6 +18,14 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]
 
+AGES = (
+    "oldest_plan_s",
+    "oldest_action_s",
+    "oldest_image_s",
+    "oldest_heartbeat_s",
+    "longest_gap_s",
+)
+
 
 class CommonLimits(TypedDict, total=False):
     """Limits of `SafetyLimits` that a configuration sets as they are."""
@@ -60,6 +68,8 @@ class SafetyLimits:
         oldest_image_s: Largest age of the images of a chunk, and of the newest image of each
             monitored camera, beyond which the arms hold.
         oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
+        longest_gap_s: Time without a cycle of the device process beyond which the next cycle is a
+            fault; a shorter gap is a hold.
         hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.
         fault_temperature: Temperature that is a fault, degrees Celsius; servos shut down at 80.
 
@@ -86,6 +96,7 @@ class SafetyLimits:
     oldest_action_s: float = 0.2
     oldest_image_s: float = 0.15
     oldest_heartbeat_s: float = 0.5
+    longest_gap_s: float = 0.3
     hold_temperature: float = 70.0
     fault_temperature: float = 78.0
 
@@ -106,7 +117,7 @@ class SafetyLimits:
         COUNT.check(
             hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects
         )
-        for name in ("oldest_plan_s", "oldest_action_s", "oldest_image_s", "oldest_heartbeat_s"):
+        for name in AGES:
             POSITIVE.check(**{name: getattr(self, name)})
         if self.fault_after_misses not in Range(least=self.hold_after_misses, whole=True):
             raise ValueError(

@@ -1,10 +1,74 @@
 """Stages that limit velocity and acceleration."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
+from stringline.real_robot.safety.reasons import Reason
+from stringline.real_robot.safety.stage_cycle import Cycle, StageContext, StatelessStage
+
+Vector = NDArray[np.float64]
 
 _SOFT_START_SHARE = 0.1
+# A cycle is in time if it begins less than half a period late. A read may wait in vain for one and
+# a half periods; the device process has not stopped then.
+_IN_TIME_PERIODS = 1.5
+_STOPPED_PERIODS = 2.5
+
+
+class RestAfterGap(StatelessStage):
+    """After a gap in its commands, an arm starts again from rest.
+
+    Controllers and servos hold the last command, so an arm comes to rest during a gap. A next
+    command at the speed before the gap would exceed the limit of acceleration. The gap ends at the
+    position that the controller commands, or, for servos, at their last goal: a goal at the
+    measured position would be a step by the tracking error.
+
+    A gap in the cycles themselves, as after a suspension of the device process or of the computer,
+    is a hold, and a fault if it was long.
+    """
+
+    def __init__(self, context: StageContext) -> None:
+        super().__init__(context)
+        self.start()
+
+    def start(self) -> None:
+        """Forgets the time of the last cycle and of the last commands."""
+        self._cycle_s: float | None = None
+        self._sent_s = np.full(len(self.limits.lower), np.inf)
+
+    def act(self, cycle: Cycle) -> None:
+        """Measures the gap since the last cycle, and since the last command to each joint."""
+        suspended_s = cycle.freshness.suspended_s
+        self._judge_cycles(cycle, suspended_s)
+        now = cycle.now
+        sends = ~np.broadcast_to(np.asarray(cycle.waits), self._sent_s.shape)
+        begins = sends & self._stands(cycle, now - self._sent_s + suspended_s)
+        if begins.any():
+            cycle.limiter.restart(begins, self._place(cycle))
+        self._sent_s = np.where(sends, now, self._sent_s - suspended_s)
+
+    def _stands(self, cycle: Cycle, gap_s: Vector) -> NDArray[np.bool_]:
+        """Returns the joints (J,) that have come to rest, given the time since their commands."""
+        if len(cycle.state.stands):
+            return cycle.state.stands[self.context.arm_of_joint]
+        return np.asarray(gap_s > _IN_TIME_PERIODS * self.period_s)
+
+    @staticmethod
+    def _place(cycle: Cycle) -> Vector:
+        """Returns the position (J,) at which the arms stand."""
+        commanded = cycle.state.commanded
+        return commanded if len(commanded) else cycle.limiter.position
+
+    def _judge_cycles(self, cycle: Cycle, suspended_s: float) -> None:
+        before = self._cycle_s
+        self._cycle_s = cycle.now
+        if before is None:
+            return
+        gap_s = cycle.now - before + suspended_s
+        if gap_s > self.limits.longest_gap_s:
+            cycle.fault(Reason.GAP, gap_s)
+        elif gap_s > _STOPPED_PERIODS * self.period_s:
+            cycle.hold(Reason.GAP, gap_s)
 
 
 class SoftStart(StatelessStage):

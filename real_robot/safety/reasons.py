@@ -49,6 +49,7 @@ class Reason(IntFlag):
     BARRED = 1 << 18
     STOPPED = 1 << 19
     CAMERA = 1 << 20
+    GAP = 1 << 21
 
 
 REASONS = tuple(Reason)
@@ -79,6 +80,7 @@ MESSAGES = {
     Reason.BARRED: "a controller accepts no commands at present",
     Reason.STOPPED: "a controller has stopped its arm, or does not release it",
     Reason.CAMERA: "a camera delivers no new images",
+    Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {
     0x01: "input voltage",

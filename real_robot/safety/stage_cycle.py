@@ -26,12 +26,15 @@ class Freshness:
         supervisor_age_s: Time since the last heartbeat of the owner of the device process.
         image_ages_s: Time since the capture of the newest image of each camera.
         plan_age_s: Time since the observation that the plan in force answers.
+        suspended_s: Time since the last cycle in which the computer was suspended; the clock of the
+            cycles stands still then.
     """
 
     action_age_s: float = 0.0
     supervisor_age_s: float = 0.0
     image_ages_s: tuple[float, ...] = ()
     plan_age_s: float = 0.0
+    suspended_s: float = 0.0
 
 
 class Retreat(NamedTuple):

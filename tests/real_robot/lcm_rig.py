@@ -65,8 +65,7 @@ class LcmRig(KukaRig):
     def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:
         """Checks positions, steps and their changes of all commands to the first arm of a program.
 
-        Where commands are missing only the position counts: the arm was let go, or they were lost
-        on their way.
+        Where commands are missing the arm stood at the last one, so the next step is one from rest.
         """
         hinges = np.arange(7)
         lower, upper, velocity = (
@@ -79,17 +78,19 @@ class LcmRig(KukaRig):
         assert (path >= lower - 1e-9).all()
         assert (path <= upper + 1e-9).all()
         periods = np.array([period for period, _, _ in found])
-        follows = np.diff(periods) == 1
         assert (np.diff(periods) >= 0).all()
-        assert (np.abs(np.diff(path, axis=0))[follows] <= velocity * PERIOD + 1e-9).all()
-        self._assert_gentle(path, follows[1:] & follows[:-1])
+        steps = np.diff(path, axis=0)
+        assert (np.abs(steps) <= velocity * PERIOD + 1e-9).all()
+        self._assert_gentle(steps, stood=np.diff(periods) > 1)
 
     def assert_gentle(self, since: int) -> None:
         """Checks changes of steps of all commands since one, however long the pauses were."""
-        path = np.array([row[:7] for _, _, row in self.sent()[since:]])
-        self._assert_gentle(path, np.ones(len(path) - 2, dtype=np.bool_))
+        steps = np.diff(np.array([row[:7] for _, _, row in self.sent()[since:]]), axis=0)
+        self._assert_gentle(steps, stood=np.zeros(len(steps), dtype=np.bool_))
 
-    def _assert_gentle(self, path: Vector, where: NDArray[np.bool_]) -> None:
-        changes = np.abs(np.diff(path, n=2, axis=0))[where]
+    def _assert_gentle(self, steps: Vector, stood: NDArray[np.bool_]) -> None:
+        """Checks changes of steps (T, 7); arms `stood` (T,) still before some of them."""
+        before = np.where(stood[1:, None], 0.0, steps[:-1])
+        changes = np.abs(steps[1:] - before)
         assert len(changes)
         assert (changes <= self.limits.acceleration[:7] * PERIOD**2 + 1e-9).all()

@@ -186,6 +186,11 @@ class FriArm(KukaArm):
         """Whether a command can be sent now; if not, it is treated as if it had not been made."""
         return self.pending or self._own_clock
 
+    @property
+    def stands(self) -> bool:
+        """False: after missed answers, commands begin again from rest by `Interlock.MISSED`."""
+        return False
+
     def take_interlock(self) -> Interlock:
         """Returns the interlock of the arm; events since the last call are reported once."""
         if self.message is None:

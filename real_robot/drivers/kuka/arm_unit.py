@@ -52,6 +52,11 @@ class Controller(Protocol):
         """Whether a command can be sent now."""
         ...
 
+    @property
+    def stands(self) -> bool:
+        """Whether its arms have come to rest at their last command, for lack of another."""
+        ...
+
     def problem(self) -> str:
         """Returns the difference between its messages and the configuration; empty if none."""
         ...
@@ -94,4 +99,5 @@ def state_of(units: Sequence[ArmUnit], time: float, interlocks: Collection[Inter
         interlock=np.array(list(interlocks), dtype=np.uint8),
         commanded=commanded,
         accepts=np.array([one.accepts for one in controllers]),
+        stands=np.array([one.stands for one in controllers]),
     )

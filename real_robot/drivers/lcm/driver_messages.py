@@ -14,6 +14,7 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
@@ -26,6 +27,9 @@ _LOST_AFTER = 10  # Periods of silence.
 _GUARD_US = 300_000  # The program's own guard is 250 ms.
 _FOREIGN_US = 500_000  # Nothing is sent for that long after a command of another program.
 _PERIOD_TOLERANCE = 0.2
+_STANDS_AFTER = 1.5  # Periods between the steps that two commands answer.
+# Share of a period after a step at which a command would be too late for the next step.
+_TOO_LATE = 0.8
 
 
 class DrakeProgram:
@@ -37,6 +41,7 @@ class DrakeProgram:
         period_s: Seconds between two commands; must be that of its first robot's messages.
         transit_s: A status that arrives so soon after a command is not answered, since it may be of
             a step before it: two commands for one step would be a jump.
+        by_clock: Whether time passes for the arms as it does here; not in lock-step.
         read_only: Whether commands are discarded.
 
     Attributes:
@@ -56,6 +61,7 @@ class DrakeProgram:
         *,
         period_s: float,
         transit_s: float = 0.0,
+        by_clock: bool = True,
         read_only: bool = False,
     ) -> None:
         self.arms = [LcmArm(name, period_s) for name in arms]
@@ -64,8 +70,10 @@ class DrakeProgram:
         self.inbox = StatusInbox(len(arms))
         self._period_s = period_s
         self._transit_s = transit_s
+        self._arrivals = ArrivalClock() if by_clock else None
         self._read_only = read_only
         self._commanded_at = -math.inf
+        self._answered_us: int | None = None
         self.status: IiwaStatus | None = None
         self.pending = self.fresh = False
         self.misses = 0
@@ -93,6 +101,8 @@ class DrakeProgram:
             return
         first = self.status is None
         self.status = status
+        if self._arrivals is not None and status.utime != UNKNOWN_TIME:
+            self._arrivals.note(status.utime, time.monotonic())
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)
             if self._silent:
@@ -110,6 +120,18 @@ class DrakeProgram:
         return time.monotonic() - self._commanded_at < self._transit_s
 
     @property
+    def _too_late(self) -> bool:
+        """Whether a command that is sent now may miss the next step.
+
+        The arms would stand for that step, and the command, which continues a motion, would be a
+        jump.
+        """
+        if self._arrivals is None:
+            return False
+        age_s = self._arrivals.age_s(self._utime, time.monotonic())
+        return age_s > _TOO_LATE * self._period_s
+
+    @property
     def _silent(self) -> bool:
         return self.misses >= _LOST_AFTER
 
@@ -122,6 +144,13 @@ class DrakeProgram:
     def accepts(self) -> bool:
         """Whether a command can be sent now."""
         return self.pending
+
+    @property
+    def stands(self) -> bool:
+        """Whether steps were made without a new command, so that its arms stand at the last."""
+        if self._answered_us is None:
+            return False
+        return self._utime - self._answered_us > _STANDS_AFTER * 1e6 * self._period_s
 
     @property
     def ready(self) -> bool:
@@ -170,6 +199,8 @@ class DrakeProgram:
             arm.report and arm.report.spoken for arm in self.arms
         ):
             return []  # The row of an arm that never sent a message is unknown.
+        if self._too_late:
+            return []
         accepted = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
         # The program expects a row for each arm: one without a command gets its own position.
         row = np.concatenate([arm.anchor for arm in self.arms])
@@ -177,6 +208,7 @@ class DrakeProgram:
         if not self.link.publish(self.channels.command, message):
             return []
         self._commanded_at = time.monotonic()
+        self._answered_us = self._utime
         for arm in self.arms:
             arm.note_sent()
         return accepted

@@ -62,6 +62,7 @@ class LcmDriver(KukaDriver):
                 one,
                 period_s=self._period_s,
                 transit_s=0.0 if self._together else _TRANSIT_PERIODS * self._period_s,
+                by_clock=not self._together,
                 read_only=self._read_only,
             )
             for (address, one), arms in groups.items()

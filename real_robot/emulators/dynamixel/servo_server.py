@@ -15,7 +15,7 @@ from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.plants.emulated_images import ImageServer
 from stringline.real_robot.emulators.plants.plant import Plant
-from stringline.real_robot.emulators.program.capture_file import CaptureFile
+from stringline.real_robot.emulators.program.capture_file import ArrivalFile, CaptureFile
 from stringline.real_robot.emulators.program.control import Served
 from stringline.real_robot.emulators.program.emulator_server import EmulatorServer
 
@@ -29,15 +29,19 @@ class Terminal:
 
     Args:
         capture: File that records every byte of a driver, or None.
+        real_time: Whether another file records when the bytes arrived.
     """
 
-    def __init__(self, line: EmulatedLine, capture: Path | None = None) -> None:
+    def __init__(
+        self, line: EmulatedLine, capture: Path | None = None, *, real_time: bool = False
+    ) -> None:
         self.line = line
         self.master, self._slave = os.openpty()
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
         self.name = os.ttyname(self._slave)
         self._capture = CaptureFile(capture)
+        self._arrivals = ArrivalFile(capture if real_time else None)
 
     def fileno(self) -> int:
         """Descriptor to wait on while it is open."""
@@ -47,6 +51,8 @@ class Terminal:
         """Answers the packets that have arrived."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.master, _READ_SIZE)
+            # First, so that the time of captured bytes is always known.
+            self._arrivals.note(len(data), time.monotonic())
             self._capture.write(data)
             answer = self.line.receive(data)
             if answer:
@@ -64,6 +70,7 @@ class Terminal:
             os.close(self._slave)
             self.master = -1
         self._capture.close()
+        self._arrivals.close()
 
 
 class ServoServer(EmulatorServer):
@@ -93,7 +100,9 @@ class ServoServer(EmulatorServer):
         self._shown: dict[str, Array] = {}
         self._due = time.monotonic()
         self._terminals = {
-            arm: Terminal(line, None if capture is None else capture / f"{arm}.bin")
+            arm: Terminal(
+                line, None if capture is None else capture / f"{arm}.bin", real_time=real_time
+            )
             for arm, line in arms.lines.items()
         }
         super().__init__(plant, listener)

@@ -12,6 +12,8 @@ from stringline.real_robot.emulators.program.arm_check import ArmCheck
 from stringline.real_robot.emulators.program.capture_file import CapturedRecords
 from stringline.real_robot.safety.limits import SafetyLimits
 
+_MAY_BE_LATE = 1  # Periods.
+
 
 def command_row(payload: bytes) -> tuple[float, ...]:
     """Returns the positions of all arms in an encoded command, or () if it cannot be decoded."""
@@ -26,8 +28,9 @@ def command_row(payload: bytes) -> tuple[float, ...]:
 class LcmLine:
     """Checks the commands of one arm, in a file that grows.
 
-    Each time that the program releases its arms, a path begins, at rest. During a silence of the
-    program no command is sent, and later ones continue as if that time had not passed.
+    Each time that the program releases its arms, a path begins, at rest. Where the program lacked
+    commands for its periods the arms stood still, and the next step is one from rest. A command may
+    arrive just after the period that it was sent for, so one missing command may be late.
 
     Args:
         file: File that the emulator captures; see its `--capture`.
@@ -40,6 +43,7 @@ class LcmLine:
         self._own = slice(JOINTS * place, JOINTS * (place + 1))
         self.check = check
         self._begins = True
+        self._period = 0
 
     def begins_at(self, start: int) -> None:
         """Does nothing: the first command of an episode continues the last of the one before."""
@@ -51,8 +55,14 @@ class LcmLine:
             if not one.active or not row:
                 self._begins = True
                 continue
+            missing = one.period - self._period - 1
+            if missing > _MAY_BE_LATE:
+                self.check.halt()
+            elif missing > 0:
+                self.check.may_halt()
             self.check.take(np.array(row[self._own])[None], begins=self._begins)
             self._begins = False
+            self._period = one.period
 
 
 def lcm_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:

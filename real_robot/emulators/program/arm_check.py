@@ -34,6 +34,7 @@ class ArmCheck:
         self._last: Vector | None = None
         self._moved = np.zeros_like(lower)
         self._begins = False
+        self._may_rest = False
         self.goals = 0
         self.violations = 0
         self.velocity = 0.0
@@ -62,6 +63,9 @@ class ArmCheck:
         outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
         fast = (np.abs(moved[1:]) / self._step).max(axis=1)
         sudden = (np.abs(np.diff(moved, axis=0)) / self._change).max(axis=1)
+        if self._may_rest:
+            sudden[0] = min(sudden[0], float((np.abs(moved[1]) / self._change).max()))
+            self._may_rest = False
         first = 1 if begins else 0
         if self._begins and first < len(goals):
             sudden[first] = max(sudden[first] - 1.0, 0.0)
@@ -78,3 +82,10 @@ class ArmCheck:
     def halt(self) -> None:
         """Notes that the arm came to rest without a goal: the next step is one from rest."""
         self._moved = np.zeros_like(self._moved)
+
+    def may_halt(self) -> None:
+        """Notes that the arm may have come to rest, as the sender of its goals saw it.
+
+        The next step is one from rest, or continues the last one.
+        """
+        self._may_rest = True

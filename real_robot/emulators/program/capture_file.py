@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HEAD = struct.Struct("<IBH")
+_ARRIVAL = struct.Struct("<Qd")
 _ACTIVE = 1
 _TAKEN = 2
 
@@ -36,6 +37,43 @@ class CaptureFile:
         """Closes the file; harmless if it is closed."""
         if self._file is not None:
             self._file.close()
+
+
+def arrivals_beside(file: Path) -> Path:
+    """Returns the file of the times at which the bytes of a captured file arrived."""
+    return file.with_suffix(".times")
+
+
+class ArrivalFile:
+    """The times at which captured bytes arrived.
+
+    Args:
+        captured: File of the bytes; None: nothing is written.
+    """
+
+    def __init__(self, captured: Path | None) -> None:
+        self._file = CaptureFile(None if captured is None else arrivals_beside(captured))
+        self._bytes = 0
+
+    def note(self, count: int, seconds: float) -> None:
+        """Records that so many bytes arrived at a time of the monotonic clock."""
+        self._bytes += count
+        self._file.write(_ARRIVAL.pack(self._bytes, seconds))
+
+    def close(self) -> None:
+        """Closes the file; harmless if it is closed."""
+        self._file.close()
+
+
+def arrivals_in(file: Path) -> list[tuple[int, float]]:
+    """Returns the number of bytes that had arrived at each time, of a captured file.
+
+    Without a file of arrivals, as in lock-step, there are none.
+    """
+    beside = arrivals_beside(file)
+    data = beside.read_bytes() if beside.is_file() else b""
+    whole = len(data) - len(data) % _ARRIVAL.size
+    return [(count, seconds) for count, seconds in _ARRIVAL.iter_unpack(data[:whole])]
 
 
 @dataclass(frozen=True)

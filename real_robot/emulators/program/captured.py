@@ -13,6 +13,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.emulators.program.arm_check import ArmCheck
+from stringline.real_robot.emulators.program.capture_file import arrivals_in
 from stringline.real_robot.safety.limits import SafetyLimits
 
 JOINTS = 7  # Joints of an arm, the gripper last.
@@ -51,13 +52,29 @@ class CapturedGoals:
         self._at = 0
         self._parser = Parser()
 
-    def fresh(self) -> Vector:
-        """Returns the goals (T, 7) that have arrived since the last call."""
+    def fresh(self) -> tuple[Vector, Vector]:
+        """Returns the goals (T, 7) since the last call, and their times of arrival (T,).
+
+        Times are in seconds; NaN where the emulator recorded none, as in lock-step.
+        """
         with self._file.open("rb") as stream:
             stream.seek(self._at)
             data = stream.read()
+        start = self._at
         self._at += len(data)
-        return goals_of(self._parser.feed(data))
+        ends = [(end, when) for end, when in arrivals_in(self._file) if start < end < self._at]
+        goals: list[Vector] = []
+        times: list[float] = []
+        for end, when in [*ends, (self._at, self._time_of(self._at))]:
+            found = goals_of(self._parser.feed(data[: end - start]))
+            data = data[end - start :]
+            start = end
+            goals.append(found)
+            times += [when] * len(found)
+        return np.concatenate(goals), np.array(times)
+
+    def _time_of(self, count: int) -> float:
+        return next((when for end, when in arrivals_in(self._file) if end >= count), np.nan)
 
 
 def servo_check(arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:

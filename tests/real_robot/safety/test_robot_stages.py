@@ -77,7 +77,7 @@ def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
 
 
-def test_an_arm_without_a_link_continues_from_the_last_command_sent() -> None:
+def test_an_arm_without_a_link_starts_again_from_rest_at_the_last_command_sent() -> None:
     run = Run()
     for _ in range(5):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -90,7 +90,9 @@ def test_an_arm_without_a_link_continues_from_the_last_command_sent() -> None:
     assert run.path[-1][7] > right + 3 * steps[-1][7]
     run.step(moved(left__waist=2.0, right__waist=2.0), accepts=np.array([True, True]))
     gained = LIMITS.acceleration[0] * PERIOD**2
-    assert steps[-1][0] < run.path[-1][0] - left <= steps[-1][0] + gained + 1e-9
+    assert steps[-1][0] > gained
+    assert 0.0 < run.path[-1][0] - left <= gained + 1e-9
+    assert run.filter.mode is Mode.RUN
 
 
 @pytest.mark.parametrize("bar", [Interlock.STRAYED, Interlock.OPERATION_MODE])

@@ -1,0 +1,113 @@
+"""Gaps in the commands: the limits of motion hold by the time stamps of what was sent."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, moved
+
+from stringline.real_robot.device.suspension_clock import SuspensionClock
+from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.stage_cycle import Freshness
+
+Vector = NDArray[np.float64]
+
+FAR = moved(left__waist=2.0, right__waist=-1.5, left__elbow=0.4)
+
+
+def moving(cycles: int = 8) -> Run:
+    """Returns a filter whose arms move."""
+    run = Run()
+    for _ in range(cycles):
+        run.step(FAR)
+    assert run.speed() > 3 * LIMITS.acceleration[0] * PERIOD
+    return run
+
+
+def assert_starts_from_rest(run: Run) -> None:
+    """Asserts that the last command is at most one step of acceleration from rest."""
+    step = np.abs(run.path[-1] - run.path[-2])
+    assert (step <= LIMITS.acceleration * PERIOD**2 + 1e-9).all()
+
+
+@pytest.mark.parametrize("gap_s", [0.03, 0.1, 0.3])
+def test_a_stopped_device_process_holds_and_starts_again_from_rest(gap_s: float) -> None:
+    run = moving()
+    run.now += gap_s - PERIOD
+    run.step(FAR)
+    assert (run.filter.mode, run.filter.reasons) == (Mode.HOLD, Reason.GAP)
+    assert run.filter.amounts[Reason.GAP] == pytest.approx(gap_s)
+    assert run.speed() == 0.0
+    run.step(FAR)
+    assert run.filter.mode is Mode.RUN
+    assert run.speed() > 0.0
+    assert_starts_from_rest(run)
+
+
+def test_a_long_stop_is_a_fault_that_only_a_reset_ends() -> None:
+    run = moving()
+    run.now += 3.0
+    run.step(FAR)
+    assert (run.filter.mode, run.filter.fault_reasons) == (Mode.FAULT, Reason.GAP)
+    assert run.speed() == 0.0
+    run.step(FAR)
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.at_rest
+
+
+def test_a_late_cycle_is_no_hold_but_starts_from_rest() -> None:
+    run = moving()
+    run.now += PERIOD
+    run.step(FAR)
+    assert run.filter.mode is Mode.RUN
+    assert_starts_from_rest(run)
+
+
+def test_a_suspension_of_the_computer_counts_although_the_clock_stands_still() -> None:
+    run = moving()
+    run.step(FAR, freshness=Freshness(suspended_s=60.0))
+    assert (run.filter.mode, run.filter.fault_reasons) == (Mode.FAULT, Reason.GAP)
+    assert run.speed() == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0.3, 40.0), min_size=5, max_size=40), st.integers(0, 2**32 - 1))
+def test_speed_and_acceleration_by_time_stamps_stay_within_the_limits(
+    periods: list[float], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    run = moving()
+    before = run.path[-1] - run.path[-2]
+    last = np.full(len(before), run.now - PERIOD)
+    for gap in periods:
+        run.now += (gap - 1) * PERIOD
+        now = run.now
+        # An arm without a link gets no command, as if messages were lost.
+        accepts = np.repeat(rng.uniform(size=2) < 0.8, 7)
+        target = FAR + rng.uniform(-1.0, 1.0)
+        sent = run.step(target, accepts=accepts[::7]) - run.path[-2]
+        assert not sent[~accepts].any()
+        assert (np.abs(sent) <= LIMITS.velocity * PERIOD + 1e-9).all()
+        # An arm that got no command for more than one and a half periods stands.
+        change = sent - np.where(now - last > 1.5 * PERIOD, 0.0, before)
+        largest = LIMITS.acceleration * PERIOD**2 + 1e-9
+        assert (np.abs(change) <= largest)[accepts].all()
+        before = np.where(accepts, sent, before)
+        last = np.where(accepts, now, last)
+
+
+def test_a_suspension_is_measured_once() -> None:
+    clocks = {"awake": 10.0, "passed": 50.0}
+    clock = SuspensionClock(lambda: clocks["awake"], lambda: clocks["passed"])
+    for name in clocks:
+        clocks[name] += 1.0
+    assert clock.elapsed_s() == 0.0
+    clocks["passed"] += 7.0
+    assert clock.elapsed_s() == pytest.approx(7.0)
+    assert clock.elapsed_s() == 0.0
+
+
+def test_the_clocks_of_this_computer_agree_while_it_is_awake() -> None:
+    clock = SuspensionClock()
+    assert clock.elapsed_s() == 0.0
