@@ -136,6 +136,8 @@ class SupervisedRun:
         if key is Key.KEEP and incidents is not None:
             incidents.keep("the operator's key")
         self._pressed = key if key in self.supervision.active_keys() else None
+        if self._pressed is not None:
+            self.supervision.device.hold()
         return self._pressed is not None
 
     def _watch(self, state: DeviceState | None) -> None:

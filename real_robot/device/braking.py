@@ -29,5 +29,6 @@ def braked_on_error(device: DeviceProcess) -> Iterator[None]:
 
 def brake(device: DeviceProcess) -> None:
     """Drops the plan in force. A fault stays: the arms hold, and only an operator resets it."""
+    device.hold()
     if device.latest().mode is not Mode.FAULT:
         device.begin()

@@ -6,6 +6,7 @@ lock-step, the clock.
 
 import json
 import logging
+import time
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Self
@@ -24,7 +25,7 @@ from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.child_process import ChildProcess
-from stringline.real_robot.ipc.heartbeat import Heartbeat, heartbeat_memory
+from stringline.real_robot.ipc.heartbeat import Heartbeat, heartbeat_memory, silence_s
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
@@ -35,6 +36,11 @@ _CHUNK_SLOTS = 8
 _STATE_SLOTS = 128
 _ANSWER_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 10.0
+_POLL_S = 0.1
+# Without a cycle for that long the device process counts as silent, which is a fault;
+_SILENT_S = 0.15
+# and for that long, its answers are not waited for.
+_UNRESPONSIVE_S = 2.0
 _DIED = "The device process died; standard error has its last messages."
 
 
@@ -91,6 +97,8 @@ class DeviceProcess:
             heartbeat=heartbeat,
             cameras=cameras,
         )
+        self._pulse = setup.pulse
+        self._hold = setup.hold
         self._chunks = Mailbox(setup.chunks, chunks)
         self._states = Mailbox(setup.states, states)
         self._child = _child(setup)
@@ -140,7 +148,7 @@ class DeviceProcess:
         self._chunks.put(chunk_record(chunk, self._session, self._joints, image_age_s, observed_s))
 
     def latest(self) -> DeviceState:
-        """Returns the newest state.
+        """Returns the newest state; it is a fault if the process has run no cycle lately.
 
         Raises:
             DeviceError: The process has published no state yet, or has ended.
@@ -150,7 +158,17 @@ class DeviceProcess:
             raise DeviceError("The device process has published no state yet.")
         if not self.alive:
             raise DeviceError(_DIED)
-        return DeviceState.of(record)
+        state = DeviceState.of(record)
+        return state.silent() if self.silence_s > _SILENT_S else state
+
+    @property
+    def silence_s(self) -> float:
+        """Time since the last cycle, seconds; 0 while no cycles run by the clock."""
+        return silence_s(self._pulse)
+
+    def hold(self) -> None:
+        """Requests a hold until the next `begin`; it acts in the next cycle, without an answer."""
+        self._hold.value = True
 
     def recent(self) -> list[DeviceState]:
         """Returns the states of about the last second, oldest first."""
@@ -182,6 +200,9 @@ class DeviceProcess:
 
     def close(self) -> None:
         """Ends the process; arms with torque brake and keep their position."""
+        if self.alive and self.silence_s > _UNRESPONSIVE_S:
+            log.error("The device process does not respond and is killed.")
+            self._child.kill()
         if not self._child.end():
             log.error("The device process did not end by itself and was killed.")
         self._heartbeat.stop()
@@ -196,8 +217,13 @@ class DeviceProcess:
         return self._wait()
 
     def _wait(self) -> list[str]:
-        if not self._child.channel.poll(_ANSWER_TIMEOUT_S):
-            raise DeviceError(f"The device process has not answered for {_ANSWER_TIMEOUT_S} s.")
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        while not self._child.channel.poll(_POLL_S):
+            if self.silence_s > _UNRESPONSIVE_S or time.monotonic() > deadline:
+                raise DeviceError(
+                    "The device process does not answer. The arms hold their last targets; use the "
+                    "emergency stop if they move."
+                )
         try:
             answer = self._child.channel.recv_bytes()
         except (EOFError, OSError) as error:

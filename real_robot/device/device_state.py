@@ -1,7 +1,7 @@
 """The records of chunks, which enter the device process, and of states, which leave it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -152,6 +152,15 @@ class DeviceState:
             writes=record["writes"].copy(),
             old_cameras=int(record["old_cameras"]),
             cause=Cause.read(record["cause"]) if record["fault_reasons"] else None,
+        )
+
+    def silent(self) -> Self:
+        """Returns this state as a fault, for an owner that gets no newer one."""
+        return replace(
+            self,
+            mode=Mode.FAULT,
+            reasons=self.reasons | Reason.DEVICE_SILENT,
+            fault_reasons=self.fault_reasons | Reason.DEVICE_SILENT,
         )
 
     def to_record(self, layout: np.dtype[np.void]) -> Record:

@@ -16,8 +16,8 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
-from ctypes import c_double
-from dataclasses import dataclass
+from ctypes import c_bool, c_double
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -30,7 +30,12 @@ from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotRea
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.group_signals import leave_to_owner
-from stringline.real_robot.ipc.heartbeat import silence_s
+from stringline.real_robot.ipc.heartbeat import (
+    NEVER_SILENT,
+    heartbeat_memory,
+    hold_memory,
+    silence_s,
+)
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
@@ -55,6 +60,8 @@ class DeviceSetup:
         driver: Not connected yet.
         log: Memory of the ring of the incident log, or None.
         heartbeat: Heartbeat of the owner; ignored in lock-step.
+        pulse: Heartbeat of this process while it runs cycles by the clock.
+        hold: Whether the owner requests a hold, which ends with the next `begin`.
         cameras: Capture times of the monitored cameras; ignored in lock-step.
     """
 
@@ -68,6 +75,8 @@ class DeviceSetup:
     state_layout: np.dtype[np.void]
     log: Memory | None = None
     heartbeat: c_double | None = None
+    pulse: c_double = field(default_factory=lambda: heartbeat_memory(NEVER_SILENT))
+    hold: c_bool = field(default_factory=hold_memory)
     cameras: CameraLiveness | None = None
 
 
@@ -162,14 +171,21 @@ class _Worker:
         period = self._setup.period_s
         if now < due:
             return due
-        self._loop.observe(self._clock)
-        self._loop.act(self._clock())
+        self._cycle()
         if self._setup.driver.clocked_by_robot:
             self._loop.late += max(0, round((now - due) / period) - 1)
             return now  # The next read waits for the message of the robot.
         self._loop.late += int((now - due) / period)
         # Two commands in less than a period would exceed the limit of velocity.
         return due + period if now - due <= _PUNCTUAL * period else now + period
+
+    def _cycle(self) -> None:
+        """Runs a cycle by the clock; a requested hold acts before the command is made."""
+        self._loop.observe(self._clock)
+        if self._setup.hold.value:
+            self._loop.brake()
+        self._loop.act(self._clock())
+        self._setup.pulse.value = time.monotonic()
 
     def _come_to_rest(self) -> None:
         self._loop.brake()
@@ -179,8 +195,7 @@ class _Worker:
         for cycle in range(_BRAKING_PATIENCE * least):
             if cycle >= least and self._loop.at_rest:
                 return
-            self._loop.observe(self._clock)
-            self._loop.act(self._clock())
+            self._cycle()
             if not self._setup.driver.clocked_by_robot:
                 time.sleep(self._setup.period_s)
 
@@ -214,14 +229,17 @@ class _Worker:
             session, acknowledged = EPISODE.unpack(request[len(b"begin") :])
             if self._armed and not self._setup.lock_step:
                 self._come_to_rest()
+            self._setup.hold.value = False
             self._begin(session, Reason(acknowledged))
         elif request == b"arm":
+            self._setup.pulse.value = NEVER_SILENT  # Arming takes seconds, without cycles.
             self._setup.driver.arm()
             self._begin(0, ~Reason(0))
             self._armed = True
             return self._setup.driver.notes
         elif request == b"disarm":
             self._armed = False
+            self._setup.pulse.value = NEVER_SILENT
             self._setup.driver.disarm()
         elif request == b"stop":
             self._stopped = True

@@ -1,20 +1,31 @@
-"""The heartbeat of a supervisor: a time in shared memory that a thread renews while it runs.
+"""Heartbeats: times in shared memory, which a process renews while it runs.
 
 A pipe shows that the owner has died, but not that it is suspended; an old heartbeat shows both.
 Chunks are no substitute: the last one may reach a second ahead.
 """
 
+import math
 import threading
 import time
-from ctypes import c_double
+from ctypes import c_bool, c_double
 from multiprocessing.sharedctypes import RawValue
 
 _PERIOD_S = 0.05
+NEVER_SILENT = math.inf  # Time of the last beat of a process that need not beat.
 
 
-def heartbeat_memory() -> c_double:
-    """Returns memory for a heartbeat, an argument of the spawned process."""
-    return RawValue(c_double, time.monotonic())
+def heartbeat_memory(seconds: float | None = None) -> c_double:
+    """Returns memory for a heartbeat, an argument of the spawned process.
+
+    Args:
+        seconds: Time of the first beat on the monotonic clock, such as `NEVER_SILENT`; None: now.
+    """
+    return RawValue(c_double, time.monotonic() if seconds is None else seconds)
+
+
+def hold_memory() -> c_bool:
+    """Returns memory for a request to hold, which takes effect without an answer."""
+    return RawValue(c_bool, False)
 
 
 def silence_s(memory: c_double) -> float:

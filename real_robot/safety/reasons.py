@@ -50,6 +50,7 @@ class Reason(IntFlag):
     STOPPED = 1 << 19
     CAMERA = 1 << 20
     GAP = 1 << 21
+    DEVICE_SILENT = 1 << 22
 
 
 REASONS = tuple(Reason)
@@ -80,6 +81,10 @@ MESSAGES = {
     Reason.BARRED: "a controller accepts no commands at present",
     Reason.STOPPED: "a controller has stopped its arm, or does not release it",
     Reason.CAMERA: "a camera delivers no new images",
+    Reason.DEVICE_SILENT: (
+        "the device process does not respond, so the arms hold their last targets and obey no key; "
+        "use the emergency stop if they move"
+    ),
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

@@ -51,6 +51,8 @@ LCM_GUARDS: dict[str, Guard] = {
     "zeros without a meaning": (ArmReport, "tells_command", True),
     "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
     "time that commands take": (DrakeProgram, "_too_soon", False),
+    "commands that come too late": (DrakeProgram, "_too_late", False),
+    "steps without a command": (DrakeProgram, "stands", False),
     "steps made meanwhile": (LcmDriver, "_awaiting", _pending),
     "steps that the filter has not seen": (LcmDriver, "_awaiting", _pending_now),
 }

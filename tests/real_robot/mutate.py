@@ -46,6 +46,7 @@ SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
 SUITES = {
     "": (
         "safety/test_filter.py",
+        "safety/test_gaps.py",
         "safety/test_robot_stages.py",
         "safety/test_keep_clear.py",
         "safety/test_effort.py",

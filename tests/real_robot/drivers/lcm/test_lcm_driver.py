@@ -16,6 +16,7 @@ from tests.real_robot.network_namespace import own_network
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.driver_interface.safe_command import SafeCommand
+from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
 from stringline.real_robot.drivers.lcm.drake_types import (
     IIWA_COMMAND,
     IIWA_STATUS,
@@ -261,6 +262,7 @@ def test_one_step_gets_at_most_one_command() -> None:
         arms.connect()
         arms.arm()
         running.be_silent()
+        program._arrivals = None  # This program tells its steps whenever the test wants them.
         safety.start(arms.read(time.monotonic), 0)
 
         def asked_and_sent(*, transit_s: float, busy: bool = False) -> tuple[bool, int]:
@@ -290,6 +292,38 @@ def test_one_step_gets_at_most_one_command() -> None:
             0,
         )  # When the filter ran, no step was waiting:
         assert asked_and_sent(transit_s=0.0) == (True, 1)  # the next cycle answers.
+
+
+def test_a_command_too_late_for_the_next_step_is_not_sent_and_the_next_starts_from_rest() -> None:
+    arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
+    program = arms._programs[0]
+    program._transit_s = 0.0
+    with Program() as running:
+        arms.connect()
+        arms.arm()
+        running.be_silent()
+        safety.start(arms.read(time.monotonic), 0)
+        running.tell()
+        state = arms.read(time.monotonic)
+        command = safety.step(None, state, state.time)
+        sent = program.arms[0].sent
+        time.sleep(0.05)  # The period is over.
+        arms.write(command)
+        assert program.arms[0].sent == sent
+        program._answered_us = program._utime  # The step before was answered.
+        for stands in (False, True):
+            running.tell()
+            assert arms.read(time.monotonic).stands.tolist() == [stands]
+
+
+def test_ages_are_relative_to_the_fastest_message() -> None:
+    clock = ArrivalClock()
+    assert clock.age_s(0, 5.0) == math.inf
+    for period, delay in enumerate((0.004, 0.001, 0.009)):
+        clock.note(10_000 * period, 7.0 + 0.01 * period + delay)
+    assert clock.age_s(20_000, 7.02 + 0.009) == pytest.approx(0.008)
+    clock.note(30_000, 100.0)  # The clock of the program was set.
+    assert clock.age_s(30_000, 100.002) == pytest.approx(0.002)
 
 
 def test_a_read_only_driver_connects_and_publishes_nothing() -> None:

@@ -1,0 +1,102 @@
+"""Arms in motion by the clock, whose commands are checked at the receiver, gaps included."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.protocol_in_the_loop.wire_limits import WireLine, wire_lines
+from stringline.real_robot.robots.backends import RobotBackend, ServoBackend, robot_backend
+from stringline.real_robot.safety.limits import SafetyLimits
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+# Emulated controllers that end a session only after a long silence, as for a busy machine.
+PATIENT = {"aloha": {}, "fri": {"most_missed": 1000, "good": 0.01}, "lcm": {}}
+
+
+def backend_of(robot: str) -> RobotBackend:
+    """Returns arms whose far end does not end the motion during the gap."""
+    if robot == "aloha":
+        return ServoBackend({"bus_watchdog_s": 0.0, "answer_timeout_s": 0.2})
+    return robot_backend(robot, "one", {})
+
+
+@dataclass
+class Arms:
+    """Moving arms, their device process and what arrives at their far end."""
+
+    device: DeviceProcess
+    emulator: Emulator
+    lines: dict[str, WireLine]
+    home: Vector
+
+    def swing(self) -> None:
+        """Sends a plan of eight seconds in which the first joint moves at the largest speed."""
+        seconds = 0.04 * np.arange(200.0)
+        way = np.tile(self.home, (len(seconds), 1)).astype(np.float32)
+        way[:, 0] += 0.8 * np.sin(2.0 * seconds).astype(np.float32)
+        self.device.send(ActionChunk(time.monotonic() + seconds, way))
+
+    def freeze(self, gap_s: float, *, all_processes: bool) -> list[DeviceState]:
+        """Stops the device process, or all processes, for a time; returns the states after it."""
+        pids = [self.device.pid, self.emulator.pid if all_processes else None]
+        stopped = [pid for pid in pids if pid is not None]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.02)
+        before = self.device.latest().tick
+        time.sleep(gap_s - 0.02)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        wait(lambda: self.device.latest().tick >= before + 60)
+        return [state for state in self.device.recent() if state.tick > before]
+
+    def violations(self) -> int:
+        """Returns the number of commands outside the limits so far."""
+        for line in self.lines.values():
+            line.take(1 << 40)
+        return sum(line.check.violations for line in self.lines.values())
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@contextmanager
+def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
+    """Starts arms and their device process, and waits until the arms move."""
+    backend = backend_of(robot)
+    limits: SafetyLimits = backend.limits(soft_start_s=0.0, acceleration=10.0, speed_share=0.25)
+    with ExitStack() as stack:
+        emulator = stack.enter_context(backend.bare_emulator(capture=folder, **PATIENT[robot]))
+        driver = backend.driver(
+            emulator.ports, period_s=PERIOD, lock_step=False, read_only=False, still_grippers=True
+        )
+        device = stack.enter_context(DeviceProcess(driver, backend.embodiment, limits))
+        device.connect()
+        device.arm()
+        device.begin()
+        start = device.latest().command[0]
+        lines = wire_lines(backend, folder, limits, PERIOD)
+        arms = Arms(device, emulator, lines, backend.embodiment.home)
+        arms.swing()
+        wait(lambda: abs(device.latest().command[0] - start) > 0.1)
+        yield arms
+
+
+ROBOTS = ("aloha", "fri", "lcm")
