@@ -36,7 +36,7 @@ class Command:
         """
         if len(data) > LONGEST_MESSAGE:
             raise FriDecodeError(f"A message of {len(data)} bytes; allowed: {LONGEST_MESSAGE}.")
-        found = version.command.decode(data)
+        found = version.command.decode(version.message(data))
         header = found["header"]
         content = found.get("commandData") or {}
         if header["messageIdentifier"] != COMMAND_ID:
@@ -60,6 +60,8 @@ class Command:
         }
         content: dict[str, object] = {"jointPosition": self.position or None}
         content["writeIORequest"] = [value.to_values() for value in self.outputs]
-        return version.command.encode(
-            {"header": header, "commandData": content if any(content.values()) else None}
+        return version.datagram(
+            version.command.encode(
+                {"header": header, "commandData": content if any(content.values()) else None}
+            )
         )

@@ -87,7 +87,7 @@ class Monitoring:
         """
         if len(data) > LONGEST_MESSAGE:
             raise FriDecodeError(f"A message of {len(data)} bytes; allowed: {LONGEST_MESSAGE}.")
-        found = version.monitoring.decode(data)
+        found = version.monitoring.decode(version.message(data))
         header = found["header"]
         if header["messageIdentifier"] != MONITORING_ID:
             raise FriDecodeError(
@@ -133,14 +133,16 @@ class Monitoring:
             "overlayType": self.overlay,
             "trackingPerformance": self.tracking,
         }
-        return version.monitoring.encode(
-            {
-                "header": header,
-                "robotInfo": robot,
-                "monitorData": self._monitored_values(),
-                "connectionInfo": connection,
-                "ipoData": interpolated,
-            }
+        return version.datagram(
+            version.monitoring.encode(
+                {
+                    "header": header,
+                    "robotInfo": robot,
+                    "monitorData": self._monitored_values(),
+                    "connectionInfo": connection,
+                    "ipoData": interpolated,
+                }
+            )
         )
 
     def _monitored_values(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri import enums
+from stringline.real_robot.drivers.fri.fri_frame import framed, unframed
 from stringline.real_robot.drivers.fri.fri_schema import (
     DOUBLE,
     INT32,
@@ -92,6 +93,7 @@ class FriVersion:
         echoes: Whether the controller reports the commanded joints, and the client repeats them
             while it only monitors.
         has_io: Whether messages contain inputs and outputs.
+        has_frame: Whether a datagram contains the length of the message and its checksum.
     """
 
     name: str
@@ -99,6 +101,19 @@ class FriVersion:
     command: Message
     echoes: bool
     has_io: bool
+    has_frame: bool = False
+
+    def datagram(self, message: bytes) -> bytes:
+        """Returns the datagram of an encoded message."""
+        return framed(message) if self.has_frame else message
+
+    def message(self, datagram: bytes) -> bytes:
+        """Returns the encoded message in a datagram.
+
+        Raises:
+            FriDecodeError: The frame of the datagram is wrong.
+        """
+        return unframed(datagram) if self.has_frame else datagram
 
 
 _JOINT_ROWS = (
@@ -153,7 +168,9 @@ def _command_data(transformations: Kind, *, first: bool, has_io: bool) -> Messag
     )
 
 
-def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
+def _version(
+    name: str, *, first: bool, has_io: bool, has_end: bool, has_frame: bool = False
+) -> FriVersion:
     transformations = nested(MATRIX if first else QUATERNION)
     header = Field(1, "header", nested(HEADER), required=True)
     end = [Field(15, "endOfMessageData", nested(END))] * has_end
@@ -169,7 +186,7 @@ def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersi
     )
     content = nested(_command_data(transformations, first=first, has_io=has_io))
     command = Message("FRICommandMessage", header, Field(2, "commandData", content), *end)
-    return FriVersion(name, monitoring, command, echoes=first, has_io=has_io)
+    return FriVersion(name, monitoring, command, echoes=first, has_io=has_io, has_frame=has_frame)
 
 
 VERSIONS = {
@@ -181,7 +198,7 @@ VERSIONS = {
             for name in ("1.14", "1.15", "1.16")
         ),
         _version("2.5", first=False, has_io=True, has_end=True),
-        _version("2.7", first=False, has_io=True, has_end=False),
+        _version("2.7", first=False, has_io=True, has_end=False, has_frame=True),
     )
 }
 DEFAULT_VERSION = "1.15"

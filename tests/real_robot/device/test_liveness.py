@@ -42,7 +42,7 @@ def test_a_frozen_device_process_is_a_fault_and_nothing_waits_for_it(
 def test_a_hold_needs_no_answer(tmp_path: Path) -> None:
     with moving_arms("aloha", tmp_path) as arms:
         device = arms.device
-        assert device.latest().mode is Mode.RUN
+        wait(lambda: device.latest().mode is Mode.RUN)
         device.hold()
         wait(lambda: device.latest().reasons == Reason.STARVED)
         held = device.latest().command

@@ -434,7 +434,7 @@ def _header() -> dict[str, int]:
 
 def test_a_message_without_sections_allows_nothing() -> None:
     known: FriVersion = version_of("2.7")
-    message = Monitoring.of(known, known.monitoring.encode({"header": _header()}))
+    message = Monitoring.of(known, known.datagram(known.monitoring.encode({"header": _header()})))
     assert (message.session, message.quality, message.safety) == (
         SessionState.IDLE,
         Quality.POOR,
