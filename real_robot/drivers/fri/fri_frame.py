@@ -25,8 +25,7 @@ def unframed(datagram: bytes) -> bytes:
         FriDecodeError: The length or the checksum is wrong.
     """
     size = len(datagram) - FRAME_SIZE
-    told = _NUMBER.unpack_from(datagram)[0] if size >= 0 else -1
-    if told != size:
+    if size < 0 or _NUMBER.unpack_from(datagram)[0] != size:
         raise FriDecodeError(
             f"A datagram of {len(datagram)} bytes lacks the frame of FRI 2.7, which has the length "
             "of the message and its checksum."
