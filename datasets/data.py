@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import stringline
-from stringline.datasets.command.application import USER_ERROR, run
+from stringline.datasets.command.application import USER_ERROR, run, show_help
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.argument_checks import unknown_name
 
@@ -46,6 +46,9 @@ def main() -> None:
         )
         raise SystemExit(USER_ERROR)
     sys.argv = [f"{COMMAND} {verb}", *sys.argv[2:]]
+    if {"--help", "-h"} & set(sys.argv):
+        show_help(f"data/{verb}")
+        return
     run(f"data/{verb}", pkgutil.resolve_name(TASKS[verb]))
 
 

@@ -1,9 +1,8 @@
 """The configuration of a command: its choices and options, their checks, and the `--help` text."""
 
 import difflib
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from stringline.datasets.command.option_comments import Keys, option_comments
+from stringline.datasets.command.option_comments import Keys, opening_comment
 
 Result = TypeVar("Result")
 
@@ -28,6 +27,7 @@ WORDS_TOO = ("execution.delay_s", "leave")
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
 
+
 @dataclass(frozen=True)
 class Configuration:
     """The files of one command: their absolute folder, the primary file, and the command's name."""
@@ -36,23 +36,37 @@ class Configuration:
     name: str
     command: str
 
-    def groups(self) -> dict[str, list[str]]:
-        """Returns the choices of each configuration group of this command."""
+    def groups(self, chosen: Iterable[str] | None = None) -> dict[str, list[str]]:
+        """Returns the choices of each configuration group of this command.
 
-        def read(loader: ConfigLoader) -> dict[str, list[str]]:
-            chosen = compose(self.name, return_hydra_config=True).hydra.runtime.choices
-            groups = (str(group).partition("@")[0] for group in chosen)
-            return {
-                group: loader.get_group_options(group)
-                for group in sorted(groups)
-                if not group.startswith("hydra/")
-            }
-
-        return self._with_hydra(read)
+        Args:
+            chosen: The groups, if they are known; composing the configuration again takes long.
+        """
+        # Each group is a folder; listing it by Hydra takes as long as composing the configuration.
+        return {
+            group: sorted(file.stem for file in (self.folder / group).glob("*.yaml"))
+            for group in sorted(self._choices() if chosen is None else chosen)
+        }
 
     def composed(self, overrides: Sequence[str] = ()) -> DictConfig:
         """Composes the configuration; interpolations stay unresolved."""
         return self._with_hydra(lambda _: compose(self.name, overrides=list(overrides)))
+
+    def composed_with_choices(
+        self, overrides: Sequence[str] = ()
+    ) -> tuple[DictConfig, dict[str, list[str]]]:
+        """Composes the configuration once, also for the chosen names of each group."""
+        settings = self._with_hydra(
+            lambda _: compose(self.name, overrides=list(overrides), return_hydra_config=True)
+        )
+        chosen = {
+            str(group).partition("@")[0]: _names(name)
+            for group, name in settings.hydra.runtime.choices.items()
+            if not str(group).startswith("hydra/")
+        }
+        with open_dict(settings):
+            del settings["hydra"]
+        return settings, chosen
 
     def options(self, overrides: Sequence[str] = ()) -> list[str]:
         """Returns the full names of all options under the choices of a command line."""
@@ -125,7 +139,7 @@ class Configuration:
             return [override]
         choices = self._choices()
         # Hydra also takes an option for a group if another command has a group of this name.
-        default = choices[group] if group in choices else _value_at(self.composed(), group)
+        default = choices[group] or None if group in choices else _value_at(self.composed(), group)
         if default is None:
             return []
         if group not in choices:
@@ -135,10 +149,9 @@ class Configuration:
         names = self.groups().get(group, [])
         raise ValueError(f"{group!r} needs a choice, {group}=NAME: {', '.join(names)}.")
 
-    def _choices(self) -> dict[str, str | None]:
-        """Returns the default choice of each group; None: no choice."""
-        chosen = self._with_hydra(lambda _: compose(self.name, return_hydra_config=True))
-        return dict(chosen.hydra.runtime.choices)
+    def _choices(self) -> dict[str, list[str]]:
+        """Returns the names chosen by default in each group; empty: no choice."""
+        return self.composed_with_choices()[1]
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
         """Checks that no option with a number, list or truth value as default is a word.
@@ -155,36 +168,37 @@ class Configuration:
                     f"is {_as_typed(default)}."
                 )
 
-    def comments(self, overrides: Sequence[str] = ()) -> dict[Keys, str]:
-        """Returns the comments of all options under the choices of a command line."""
+    def files(self, overrides: Sequence[str] = ()) -> dict[str, Keys]:
+        """Returns the files of a command line in their order, such as `policy/act`.
 
-        def read(loader: ConfigLoader) -> dict[Keys, str]:
+        The values are the keys above the options of each file.
+        """
+
+        def read(loader: ConfigLoader) -> dict[str, Keys]:
             files = loader.compute_defaults_list(self.name, list(overrides), RunMode.RUN).defaults
             return {
-                (*_package(each.package), *keys): comment
+                each.config_path: _package(each.package)
                 for each in files
                 if each.config_path is not None and not each.config_path.startswith("hydra/")
-                for keys, comment in option_comments(
-                    self.folder / f"{each.config_path}.yaml"
-                ).items()
             }
 
         return self._with_hydra(read)
 
     def introduction(self) -> str:
         """Returns the opening comment of the primary file, without Hydra's `@package` line."""
-        lines = (self.folder / f"{self.name}.yaml").read_text(encoding="utf-8").splitlines()
-        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
-        return "\n".join(
-            line.removeprefix("#").removeprefix(" ")
-            for line in comment
-            if not line.startswith("# @package")
-        )
+        return opening_comment(self.folder / f"{self.name}.yaml")
 
     def _with_hydra(self, read: Callable[[ConfigLoader], Result]) -> Result:
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(self.folder), version_base="1.3"):
             return read(GlobalHydra.instance().config_loader())
+
+
+def _names(choice: object) -> list[str]:
+    """Returns the names of a choice from a group: none, one, or several."""
+    if choice is None:
+        return []
+    return [str(name) for name in choice] if isinstance(choice, ListConfig) else [str(choice)]
 
 
 def _package(name: str | None) -> Keys:

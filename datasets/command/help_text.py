@@ -2,12 +2,15 @@
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.command.option_comments import option_lines
+from stringline.datasets.command.option_comments import Keys, opening_comment, option_comments
+from stringline.datasets.command.option_lines import option_lines
 
 FLAGS = """\
 Flags:
@@ -17,8 +20,23 @@ Flags:
   --multirun    run once for every combination of key=value,value
   --debug       log more, and print the traceback of an error"""
 
+CHOICES = """\
+Choices, group=name. The chosen one is in brackets, with its description below; {command}
+group=name --help describes another one."""
+
+OPTIONS = "Options, key=value, with their values and meanings."
+NOTATION = {
+    ":\n": "Options of a block are written block.key=value.",
+    ": ???": "`???` needs a value.",
+    "${": "`${key}` is the value of another option.",
+    "_target_": "`_target_` is the class of the options beside it (docs/api.md).",
+}
+"""Parts of the lines of options, and their explanations."""
+
 _INDENT = "  "
-_LONGEST_OPTION = 44  # Columns; the comment of a longer one starts in the next line.
+_WIDEST_NAME = 14  # Columns; the list of a longer name of a group starts in the next line.
+_WIDEST_OPTION = 44  # Columns; the comment of a longer one that does not fit is below it.
+_SHARE_OF_OPTIONS = 0.4
 _WIDTHS = (80, 140)
 _WIDTH_OF_FILES = 120  # Columns, where the output is not a terminal.
 
@@ -30,41 +48,106 @@ def help_text(configuration: Configuration, overrides: Sequence[str] = ()) -> st
         configuration: The files of the command.
         overrides: The `key=value` arguments of the command line; their choices are shown.
     """
-    choices = "".join(
-        f"\n{_INDENT}{group:<12}  {', '.join(names)}"
-        for group, names in configuration.groups().items()
-    )
-    parts = (
-        f"{configuration.command} [group=name ...] [key=value ...]",
-        configuration.introduction(),
-        f"Choices, group=name:{choices or ' none'}",
-        "Options, key=value (nested: key.key=value), with their values:",
-    )
-    return "\n\n".join(parts) + f"\n{_options(configuration, overrides)}\n\n{FLAGS}"
-
-
-def _options(configuration: Configuration, overrides: Sequence[str]) -> str:
-    """Returns the options as YAML, each with its comment."""
-    text = OmegaConf.to_yaml(configuration.composed(overrides)).rstrip()
-    comments = configuration.comments(overrides)
-    keys = option_lines(text)
     least, most = _WIDTHS
     width = min(max(shutil.get_terminal_size((_WIDTH_OF_FILES, 24)).columns, least), most)
-    lines = [
-        _line(line, comments.get(keys.get(number, ()), ""), width)
-        for number, line in enumerate(text.splitlines())
+    composed, chosen = configuration.composed_with_choices(overrides)
+    files = configuration.files(overrides)
+    chosen = _several(files, configuration.name) | chosen
+    settings = cast("dict[str, Any]", OmegaConf.to_container(composed, resolve=False))
+    options = list(option_lines(settings, indent=_INDENT))
+    plain = "".join(f"{line}\n" for _, line in options)
+    notation = [sentence for part, sentence in NOTATION.items() if part in plain]
+    described = _described(options, _comments(configuration.folder, files), width)
+    parts = [
+        f"{configuration.command} {'[group=name ...] ' if chosen else ''}[key=value ...]",
+        _wrapped_prose(configuration.introduction(), width),
     ]
-    return "\n".join(lines)
+    if chosen:
+        parts.append(_filled(CHOICES.format(command=configuration.command), width))
+        parts.append("\n".join(_choices(configuration, chosen, width)))
+    parts.append(_filled(" ".join([OPTIONS, *notation]), width))
+    return "\n\n".join([*parts, "\n".join(described), FLAGS])
 
 
-def _line(option: str, comment: str, width: int) -> str:
-    """Returns the line of an option; a long comment continues below its first word."""
-    option = _INDENT + option
+def _several(files: Iterable[str], primary: str) -> dict[str, list[str]]:
+    """Returns the names chosen from each group; Hydra's own list lacks choices of several names."""
+    chosen = dict[str, list[str]]()
+    for file in files:
+        group, _, name = file.rpartition("/")
+        if group and file != primary:
+            chosen.setdefault(group, []).append(name)
+    return chosen
+
+
+def _comments(folder: Path, files: Mapping[str, Keys]) -> dict[Keys, str]:
+    """Returns the comments of all options in the files of a command line."""
+    return {
+        (*package, *keys): comment
+        for file, package in files.items()
+        for keys, comment in option_comments(folder / f"{file}.yaml").items()
+    }
+
+
+def _choices(
+    configuration: Configuration, chosen: Mapping[str, Sequence[str]], width: int
+) -> Iterator[str]:
+    """Yields the lines of all groups: names, and the descriptions of the chosen ones."""
+    start = _INDENT + " " * _WIDEST_NAME + _INDENT
+    for group, names in configuration.groups(chosen).items():
+        listed = ", ".join(f"[{name}]" if name in chosen[group] else name for name in names)
+        lines = textwrap.wrap(listed, width - len(start), break_on_hyphens=False)
+        if len(group) > _WIDEST_NAME:
+            yield _INDENT + group
+        else:
+            yield f"{_INDENT}{group:<{_WIDEST_NAME}}{_INDENT}{lines.pop(0)}"
+        yield from (start + line for line in lines)
+        for name in chosen[group]:
+            text = opening_comment(configuration.folder / group / f"{name}.yaml")
+            yield from (
+                start + _INDENT + line
+                for line in textwrap.wrap(
+                    _first_paragraph(text), width - len(start + _INDENT), break_on_hyphens=False
+                )
+            )
+
+
+def _described(
+    options: Iterable[tuple[Keys, str]], comments: Mapping[Keys, str], width: int
+) -> Iterator[str]:
+    """Yields the lines of the options with their comments; a blank line precedes each block."""
+    column = min(_WIDEST_OPTION, int(_SHARE_OF_OPTIONS * width))
+    for number, (keys, option) in enumerate(options):
+        if number and len(keys) == 1 and option.endswith(":"):
+            yield ""
+        yield from _line(option, comments.get(keys, ""), column, width)
+
+
+def _line(option: str, comment: str, column: int, width: int) -> list[str]:
+    """Returns the lines of an option; a long comment continues below its first word."""
     if not comment:
-        return option
-    start = " " * _LONGEST_OPTION + "  # "
-    first = f"{option:<{_LONGEST_OPTION}}  # "
-    wrapped = textwrap.wrap(comment, max(width - len(start), 30)) or [""]
-    if len(option) > _LONGEST_OPTION:
-        return "\n".join([option, *(start + part for part in wrapped)])
-    return "\n".join([first + wrapped[0], *(start + part for part in wrapped[1:])])
+        return [option]
+    if len(option) > column and len(f"{option}  # {comment}") <= width:
+        return [f"{option}  # {comment}"]
+    start = f"{'':<{column}}  # "
+    wrapped = textwrap.wrap(comment, width - len(start), break_on_hyphens=False)
+    first = [option] if len(option) > column else [f"{option:<{column}}  # {wrapped.pop(0)}"]
+    return [*first, *(start + part for part in wrapped)]
+
+
+def _first_paragraph(text: str) -> str:
+    """Returns the first paragraph of an opening comment as one line, without its examples."""
+    return " ".join(text.partition("\n\n")[0].partition("\n ")[0].split())
+
+
+def _wrapped_prose(text: str, width: int) -> str:
+    """Wraps the paragraphs of an opening comment that are too wide; examples stay as they are."""
+    return "\n\n".join(
+        paragraph
+        if paragraph.startswith(" ") or max(map(len, paragraph.split("\n"))) <= width
+        else _filled(paragraph, width)
+        for paragraph in text.split("\n\n")
+    )
+
+
+def _filled(text: str, width: int) -> str:
+    return textwrap.fill(text, width, break_on_hyphens=False)

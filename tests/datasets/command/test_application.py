@@ -259,7 +259,7 @@ def test_help_is_the_opening_comment_the_choices_and_the_options(attempt: Attemp
     assert code == 0
     for part in (
         "Bakes bread.\nExample: stringline-bake flour=rye",
-        "rye, wheat",
+        "[rye], wheat",
         "dark: true",
         "minutes: 40",
         "--debug",

@@ -50,13 +50,14 @@ HELP = """
 import contextlib, io, json, sys
 from stringline.datasets.command.entry_points import COMMANDS, start
 texts = {}
-for command in COMMANDS:
-    sys.argv = [f"stringline-{command}", "--help"]
+for command in [*COMMANDS, "data summary"]:
+    script, *verb = command.split()
+    sys.argv = [f"stringline-{script}", *verb, "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        start(command)
+        start(script)
     texts[command] = printed.getvalue()
-heavy = {"torch", "mujoco", "zarr", "diffusers", "open3d", "gymnasium"} & set(sys.modules)
-print(json.dumps([texts, sorted(heavy)]))
+heavy = {"torch", "mujoco", "zarr", "diffusers", "open3d", "gymnasium", "matplotlib"}
+print(json.dumps([texts, sorted(heavy & set(sys.modules))]))
 """
 
 
@@ -68,8 +69,9 @@ def test_the_help_of_all_commands_loads_neither_torch_nor_the_simulation() -> No
     for command in COMMANDS:
         assert texts[command].startswith(f"stringline-{command} ")
         assert "--help" in texts[command]
-    described = "  checkpoint: hand_over_banana" + 14 * " " + "  # Folder, shipped checkpoint,"
+    described = "  checkpoint: hand_over_banana" + 10 * " " + "  # Folder, shipped checkpoint,"
     assert described in texts["eval"]
+    assert texts["data summary"].startswith("stringline-data summary [key=value ...]\n\nWrites an")
 
 
 INTERRUPT = """
