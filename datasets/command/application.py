@@ -109,7 +109,9 @@ class _Command:
 
     def show_help(self) -> None:
         """Prints the help text for the choices of the command line."""
-        choices = self.configuration.without_null_choices(self.overrides)
+        # A file of the user in place of a choice, such as suite=mine.yaml, has no description.
+        known = [one for one in self.overrides if not one.endswith((".yaml", ".yml"))]
+        choices = self.configuration.without_null_choices(known)
         sys.stdout.write(help_text(self.configuration, choices) + "\n")
 
     def through_hydra(self, task: Task) -> None:

@@ -74,6 +74,16 @@ def test_the_help_of_all_commands_loads_neither_torch_nor_the_simulation() -> No
     assert texts["data summary"].startswith("stringline-data summary [key=value ...]\n\nWrites an")
 
 
+def test_the_help_of_a_command_line_with_the_users_own_suite_is_printed() -> None:
+    printed = run(
+        "import sys; from stringline.datasets.command.entry_points import evaluate; evaluate()",
+        "suite=mine.yaml",
+        "--help",
+    )
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert "\nFlags:" in printed.stdout
+
+
 INTERRUPT = """
 import os, signal, sys
 class Interrupt:
