@@ -10,17 +10,23 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
+from stringline.datasets.command.class_choices import add_class_choices
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.consent import OPTION, consented
 from stringline.datasets.command.user_errors import explain
+from stringline.datasets.extensions.trust import ENVIRONMENT
 
 Task = Callable[[DictConfig], object]
+Complete = Callable[[Sequence[str]], Sequence[str]]
+Result = TypeVar("Result")
 
 USER_ERROR = 2
 PROGRAM_ERROR = 1
@@ -40,7 +46,12 @@ _log = logging.getLogger("stringline")
 
 
 def run(
-    config_name: str, task: Task, *, folder: Path | None = None, stopped: str = STOPPED
+    config_name: str,
+    task: Task,
+    *,
+    folder: Path | None = None,
+    stopped: str = STOPPED,
+    complete: Complete = list,
 ) -> None:
     """Runs a command: composes the configuration of the command line and passes it to `task`.
 
@@ -53,6 +64,7 @@ def run(
         task: The work of the command.
         folder: Folder of the configuration files; `stringline/configs` by default.
         stopped: Message after Ctrl-C.
+        complete: Adds arguments to the command line, such as those that a checkpoint implies.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
@@ -65,6 +77,8 @@ def run(
         stopped,
     )
     command.start_logging()
+    command = replace(command, arguments=command.guarded(lambda: complete(arguments)))
+    command.guarded(lambda: add_class_choices(configuration.folder, command.overrides))
     if {"--help", "-h"} & set(arguments):
         command.guarded(
             lambda: sys.stdout.write(
@@ -124,7 +138,7 @@ class _Command:
             if logging.getLogger("stringline").level == logging.NOTSET:
                 self.start_logging()
             with _environment(FULL_ERROR, requested):
-                self.guarded(lambda: task(settings))
+                self.guarded(lambda: _with_consent(settings, task))
 
         # Otherwise Hydra prints configuration errors itself and exits.
         with _environment(FULL_ERROR, "1"):
@@ -134,10 +148,10 @@ class _Command:
                 config_name=configuration.name,
             )(guarded_task)()
 
-    def guarded(self, work: Callable[[], object]) -> None:
-        """Calls `work` and exits with a message if it fails."""
+    def guarded(self, work: Callable[[], Result]) -> Result:
+        """Returns the result of `work`, or exits with a message if it fails."""
         try:
-            work()
+            return work()
         except KeyboardInterrupt:
             sys.stderr.write(f"\n{self.stopped}\n")
             raise SystemExit(INTERRUPTED) from None
@@ -148,6 +162,15 @@ class _Command:
             if message is not None:
                 sys.stderr.write(f"{self.configuration.command}: {message}\n")
             raise SystemExit(PROGRAM_ERROR if message is None else USER_ERROR) from None
+
+
+def _with_consent(settings: DictConfig, task: Task) -> None:
+    """Calls the task; it and its processes may run the code of packages that the user named."""
+    plain: Any = OmegaConf.to_container(settings)
+    with open_dict(settings):
+        settings.pop(OPTION, None)
+    with _environment(ENVIRONMENT, consented(plain) or None):
+        task(settings)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 Result = TypeVar("Result")
 
-WORDS_TOO = ("execution.delay_s", "leave")
+WORDS_TOO = ("execution.delay_s", "leave", "trust")
 """Options with a number or a list as default that also take words; their commands check them."""
 
 OPTIONAL = ("logger",)
