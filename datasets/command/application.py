@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
-from stringline.datasets.command.class_choices import add_class_choices
+from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.consent import OPTION, consented
 from stringline.datasets.command.user_errors import explain
@@ -78,15 +78,13 @@ def run(
     )
     command.start_logging()
     command = replace(command, arguments=command.guarded(lambda: complete(arguments)))
-    command.guarded(lambda: add_class_choices(configuration.folder, command.overrides))
-    if {"--help", "-h"} & set(arguments):
-        command.guarded(
-            lambda: sys.stdout.write(
-                configuration.help(configuration.without_null_choices(command.overrides)) + "\n"
-            )
-        )
-    else:
-        command.guarded(lambda: command.through_hydra(task))
+    with ExitStack() as stack:
+        added = class_choices(configuration.folder, command.overrides)
+        command.guarded(lambda: stack.enter_context(added))
+        if {"--help", "-h"} & set(arguments):
+            command.guarded(command.write_help)
+        else:
+            command.guarded(lambda: command.through_hydra(task))
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,11 @@ class _Command:
         )
         for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
             logging.getLogger(name).setLevel(logging.DEBUG if self.debug else logging.INFO)
+
+    def write_help(self) -> None:
+        """Writes the `--help` text to standard output."""
+        choices = self.configuration.without_null_choices(self.overrides)
+        sys.stdout.write(self.configuration.help(choices) + "\n")
 
     def through_hydra(self, task: Task) -> None:
         """Composes the configuration by Hydra and calls the task."""

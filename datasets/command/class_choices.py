@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,25 +86,40 @@ CLASS_GROUPS: Mapping[str, ClassGroup] = {
 }
 
 
-def add_class_choices(folder: Path, overrides: Sequence[str]) -> None:
-    """Adds the classes that a command line chooses, and the names of all installed ones, to Hydra.
+@contextmanager
+def class_choices(folder: Path, overrides: Sequence[str]) -> Iterator[None]:
+    """Adds choices to Hydra in a block: classes of the command line, and names of installed ones.
 
     A file of `folder` comes before an entry point of the same name.
 
     Raises:
         ValueError: A chosen class cannot be imported.
     """
-    store = ConfigStore.instance()
-    for group, place in CLASS_GROUPS.items():
-        installed = {
-            name: target
-            for name, target in installed_classes(place.kind).items()
-            if not (folder / group / f"{name}.yaml").is_file()
-        }
-        chosen = set(_choices(overrides, group))
-        for name in {*installed, *filter(is_class_name, chosen)}:
-            node = place.node(_described(installed.get(name, name))) if name in chosen else {}
-            store.store(name, node, group, place.package)
+    added: list[tuple[str, str]] = []
+    try:
+        for group, place in CLASS_GROUPS.items():
+            installed = {
+                name: target
+                for name, target in installed_classes(place.kind).items()
+                if not (folder / group / f"{name}.yaml").is_file()
+            }
+            chosen = set(_choices(overrides, group))
+            for name in {*installed, *filter(is_class_name, chosen)}:
+                node = place.node(_described(installed.get(name, name))) if name in chosen else {}
+                ConfigStore.instance().store(name, node, group, place.package)
+                added.append((group, name))
+        yield
+    finally:
+        for group, name in added:
+            _remove(group, name)
+
+
+def _remove(group: str, name: str) -> None:
+    """Removes a choice; Hydra itself only adds."""
+    node = ConfigStore.instance().repo
+    for part in group.split("/"):
+        node = node[part]
+    node.pop(f"{name}.yaml", None)
 
 
 def _choices(overrides: Sequence[str], group: str) -> Iterator[str]:
