@@ -36,6 +36,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "datasets.embodiments.transforms": ("Matrix", "pose", "rotation_about"),
         "datasets.loading.windows": ("Windows",),
+        "datasets.store.episode": ("EpisodeAttributes",),
         "datasets.store.store": ("EpisodeStore",),
     },
     "Augmentation": {
@@ -136,6 +137,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.collection.demonstration": ("record_episode",),
         "sim.environment.environment": ("TaskEnvironment",),
         "sim.evaluation.runner": ("Evaluation",),
+        "sim.experts.expert_registry": ("make_expert",),
         "sim.experts.grasps": ("Grasp", "both_ways", "gripper_pose"),
         "sim.experts.scripted": ("ScriptedExpert",),
         "sim.experts.skills": ("Skills",),

@@ -36,6 +36,7 @@ from stringline.datasets.formats.vector_layout import AlohaLayout as AlohaLayout
 from stringline.datasets.formats.vector_layout import DescribedLayout as DescribedLayout
 from stringline.datasets.formats.vector_layout import NamedLayout as NamedLayout
 from stringline.datasets.loading.windows import Windows as Windows
+from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore as EpisodeStore
 from stringline.encoders.coordinates.canonical import CylindricalPlaces as CylindricalPlaces
 from stringline.encoders.coordinates.canonical import SphericalPlaces as SphericalPlaces
@@ -87,9 +88,11 @@ from stringline.policies.action_spaces.gripper_poses import GripperPoses as Grip
 from stringline.policies.action_spaces.joints import RelativeJoints as RelativeJoints
 from stringline.policies.algorithms.act import ActPolicy as ActPolicy
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy as ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import masked_mean as masked_mean
 from stringline.policies.algorithms.diffusion import DiffusionPolicy as DiffusionPolicy
 from stringline.policies.algorithms.energy import EnergyPolicy as EnergyPolicy
 from stringline.policies.algorithms.flow import FlowPolicy as FlowPolicy
+from stringline.policies.algorithms.policy_settings import PolicySettings as PolicySettings
 from stringline.policies.checkpoints.load import load_policy as load_policy
 from stringline.policies.checkpoints.load import open_policy as open_policy
 from stringline.policies.chunks.chunk import ActionChunk as ActionChunk
@@ -103,10 +106,12 @@ from stringline.policies.observation.image_encoders import KeypointEncoder as Ke
 from stringline.policies.observation.image_encoders import PlainVisionEncoder as PlainVisionEncoder
 from stringline.policies.observation.instruction import TaskEmbedding as TaskEmbedding
 from stringline.policies.observation.instruction import TextEmbedding as TextEmbedding
+from stringline.policies.observation.interfaces import ConditioningTokens as ConditioningTokens
 from stringline.policies.observation.normaliser import MeanStdNormaliser as MeanStdNormaliser
 from stringline.policies.observation.normaliser import MinMaxNormaliser as MinMaxNormaliser
 from stringline.policies.observation.normaliser import QuantileNormaliser as QuantileNormaliser
 from stringline.policies.observation.observation_encoder import ObservationEncoder as ObservationEncoder
+from stringline.policies.observation.observation_settings import EncoderSettings as EncoderSettings
 from stringline.policies.remote.client import RemotePolicy as RemotePolicy
 from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.server import serve as serve
@@ -117,6 +122,7 @@ from stringline.real_robot.safety.limits import SafetyLimits as SafetyLimits
 from stringline.sim.collection.demonstration import record_episode as record_episode
 from stringline.sim.environment.environment import TaskEnvironment as TaskEnvironment
 from stringline.sim.evaluation.runner import Evaluation as Evaluation
+from stringline.sim.experts.expert_registry import make_expert as make_expert
 from stringline.sim.experts.grasps import Grasp as Grasp
 from stringline.sim.experts.grasps import both_ways as both_ways
 from stringline.sim.experts.grasps import gripper_pose as gripper_pose
