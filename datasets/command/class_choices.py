@@ -76,6 +76,16 @@ def _task(described: Node) -> Node:
     return {"name": str(name), "cameras": cameras, **rates, "options": {}}
 
 
+def _robot(described: Node) -> Node:
+    """Returns the settings of `configs/robot` for real arms."""
+    driver = {name: value for name, value in described.items() if name != "_target_"}
+    name = described["_target_"]
+    rates = {"control_hz": "${task.control_hz}", "device_hz": 100.0, "lock_step": False}
+    files = {"cameras": None, "cameras_file": None, "calibration_file": None, "limits_file": None}
+    parts: Node = {"emulator": None, "ports": {}, "driver": driver, "limits": {}}
+    return {"name": name, "backend": name, **rates, **files, **parts}
+
+
 CLASS_GROUPS: Mapping[str, ClassGroup] = {
     "policy": ClassGroup("policies", _policy),
     "policy/observation_encoder": ClassGroup("observation_encoders", _observation_encoder),
@@ -83,6 +93,7 @@ CLASS_GROUPS: Mapping[str, ClassGroup] = {
     "coordinates": ClassGroup("coordinates", _coordinates),
     "history": ClassGroup("histories", _history, package="policy.observation_encoder"),
     "task": ClassGroup("tasks", _task),
+    "robot": ClassGroup("robots", _robot),
 }
 
 
