@@ -8,6 +8,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
+from stringline.datasets.extensions.class_names import ClassName
+from stringline.datasets.extensions.trust import Trust
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_reader import Incident
 from stringline.real_robot.incidents.incident_table import IncidentTable
@@ -58,8 +60,11 @@ def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
     same only until the arms move.
     """
     robot = configuration.get("robot", {})
+    foreign = robot.get("backend")
+    if foreign is not None:
+        Trust("The log").check(ClassName.parse(str(foreign), "robot"))
     backend = robot_backend(
-        robot.get("transport"), str(robot.get("arms", "one")), robot.get("driver") or {}
+        robot.get("transport"), str(robot.get("arms", "one")), robot.get("driver") or {}, foreign
     )
     settings = robot.get("emulator")
     if settings is not None:

@@ -38,8 +38,8 @@ INCOMPLETE = 3
 
 def main() -> None:
     """The command `stringline-eval`; the exit code is 3 if an entry of a suite failed."""
-    sys.argv = with_trained_task(with_suite_file(sys.argv))
-    run("eval", _evaluate)
+    sys.argv = with_suite_file(sys.argv)
+    run("eval", _evaluate, complete=with_trained_task)
 
 
 def with_suite_file(arguments: Sequence[str]) -> list[str]:

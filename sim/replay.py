@@ -15,6 +15,8 @@ import numpy as np
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
+from stringline.datasets.extensions.class_names import ClassName
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.pointclouds.clouds import find_episode
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
@@ -22,6 +24,7 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
+from stringline.sim.tasks.task_registry import is_user_task
 
 STATE = "sim/state"
 
@@ -48,7 +51,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     """Returns the recipe of the world in which an episode was recorded.
 
     Raises:
-        ValueError: The episode does not describe its world, or another version recorded it.
+        ValueError: The episode does not describe its world, another version recorded it, or its
+            task is a class of a package that is not trusted.
     """
     recipe = episode.attributes.extra.get("recipe")
     if not isinstance(recipe, Mapping) or STATE not in episode.arrays:
@@ -62,6 +66,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
             f"The world of episode {episode.name} has settings that this version does not know: "
             f"{', '.join(unknown)}."
         )
+    if is_user_task(task := str(recipe.get("task"))):
+        Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
     return Recipe(**plain)

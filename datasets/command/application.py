@@ -9,19 +9,25 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
+from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.consent import OPTION, consented
 from stringline.datasets.command.help_text import help_text
 from stringline.datasets.command.user_errors import explain
+from stringline.datasets.extensions.trust import ENVIRONMENT
 
 Task = Callable[[DictConfig], object]
+Complete = Callable[[Sequence[str]], Sequence[str]]
+Result = TypeVar("Result")
 
 USER_ERROR = 2
 PROGRAM_ERROR = 1
@@ -41,7 +47,12 @@ _log = logging.getLogger("stringline")
 
 
 def run(
-    config_name: str, task: Task, *, folder: Path | None = None, stopped: str = STOPPED
+    config_name: str,
+    task: Task,
+    *,
+    folder: Path | None = None,
+    stopped: str = STOPPED,
+    complete: Complete = list,
 ) -> None:
     """Runs a command: composes the configuration of the command line and passes it to `task`.
 
@@ -54,18 +65,21 @@ def run(
         task: The work of the command.
         folder: Folder of the configuration files; `stringline/configs` by default.
         stopped: Message after Ctrl-C.
+        complete: Adds arguments to the command line, such as those that a checkpoint implies.
     """
     command = _command(config_name, folder, stopped)
+    completed = command.guarded(lambda: complete(command.arguments))
+    command = replace(command, arguments=completed)
     if {"--help", "-h"} & set(command.arguments):
-        command.guarded(command.show_help)
+        command.execute(command.show_help)
     else:
-        command.guarded(lambda: command.through_hydra(task))
+        command.execute(lambda: command.through_hydra(task))
 
 
 def show_help(config_name: str) -> None:
     """Prints the `--help` text of the command with a primary configuration."""
     command = _command(config_name, None, STOPPED)
-    command.guarded(command.show_help)
+    command.execute(command.show_help)
 
 
 def _command(config_name: str, folder: Path | None, stopped: str) -> "_Command":
@@ -107,6 +121,13 @@ class _Command:
         for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
             logging.getLogger(name).setLevel(logging.DEBUG if self.debug else logging.INFO)
 
+    def execute(self, work: Callable[[], object]) -> None:
+        """Calls `work` where classes are choices of groups; exits with a message if it fails."""
+        with ExitStack() as stack:
+            added = class_choices(self.configuration.folder, self.overrides)
+            self.guarded(lambda: stack.enter_context(added))
+            self.guarded(work)
+
     def show_help(self) -> None:
         """Prints the help text for the choices of the command line."""
         # A file of the user in place of a choice, such as suite=mine.yaml, has no description.
@@ -134,7 +155,7 @@ class _Command:
             if logging.getLogger("stringline").level == logging.NOTSET:
                 self.start_logging()
             with _environment(FULL_ERROR, requested):
-                self.guarded(lambda: task(settings))
+                self.guarded(lambda: _with_consent(settings, task))
 
         # Otherwise Hydra prints configuration errors itself and exits.
         with _environment(FULL_ERROR, "1"):
@@ -144,10 +165,10 @@ class _Command:
                 config_name=configuration.name,
             )(guarded_task)()
 
-    def guarded(self, work: Callable[[], object]) -> None:
-        """Calls `work` and exits with a message if it fails."""
+    def guarded(self, work: Callable[[], Result]) -> Result:
+        """Returns the result of `work`, or exits with a message if it fails."""
         try:
-            work()
+            return work()
         except KeyboardInterrupt:
             sys.stderr.write(f"\n{self.stopped}\n")
             raise SystemExit(INTERRUPTED) from None
@@ -158,6 +179,15 @@ class _Command:
             if message is not None:
                 sys.stderr.write(f"{self.configuration.command}: {message}\n")
             raise SystemExit(PROGRAM_ERROR if message is None else USER_ERROR) from None
+
+
+def _with_consent(settings: DictConfig, task: Task) -> None:
+    """Calls the task; it and its processes may run the code of packages that the user named."""
+    plain: Any = OmegaConf.to_container(settings)
+    with open_dict(settings):
+        settings.pop(OPTION, None)
+    with _environment(ENVIRONMENT, consented(plain) or None):
+        task(settings)
 
 
 @contextmanager

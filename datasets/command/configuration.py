@@ -21,7 +21,7 @@ from stringline.datasets.command.option_comments import Keys, opening_comment
 
 Result = TypeVar("Result")
 
-WORDS_TOO = ("execution.delay_s", "leave")
+WORDS_TOO = ("execution.delay_s", "leave", "trust")
 """Options with a number or a list as default that also take words; their commands check them."""
 
 OPTIONAL = ("logger",)

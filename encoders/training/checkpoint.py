@@ -1,7 +1,11 @@
-"""Checkpoints: weights as safetensors, the rest as YAML; only public classes are built."""
+"""Checkpoints: weights as safetensors, the rest as YAML.
+
+Only public classes of this package, and networks of packages that the user trusts, are built.
+"""
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +18,17 @@ from torch import nn
 
 import stringline
 from stringline.datasets.contract.argument_checks import unknown_public_name
+from stringline.datasets.extensions.class_names import is_class_name
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.replaced_directory import replaced_directory
 from stringline.encoders.training.weight_files import fill, read_weights
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "checkpoint.yaml"
+
+ASKED_FOR = Trust()
+"""The consent that applies to configurations of the user."""
 
 
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
@@ -67,28 +76,31 @@ def load_weights(directory: Path, model: nn.Module) -> None:
     fill(model, read_weights(file), model.state_dict(), file)
 
 
-def build(configuration: object, base: type = object, **arguments: object) -> Any:
+def build(
+    configuration: object, base: type = object, trust: Trust = ASKED_FOR, **arguments: object
+) -> Any:
     """Builds the object that a plain configuration describes.
 
     A mapping with `_target_` becomes a call of that class with the other entries as keyword
     arguments, or, with `_partial_: true`, a `functools.partial` of it. Lists and mappings are built
     entry by entry; other values stay as they are. The syntax is Hydra's, so the same text serves in
     configurations and checkpoints. A class with an argument `settings` of a dataclass type gets
-    that dataclass, made of the entries. Every class must be public in this package and derived from
-    `base`; `arguments` are further keyword arguments of the outermost class.
+    that dataclass, made of the entries. Every class must be derived from `base`, and be public in
+    this package, or a network `module:Class` of a package that `trust` includes; `arguments` are
+    further keyword arguments of the outermost class.
     """
     if isinstance(configuration, list):
-        return [build(entry, base) for entry in configuration]
+        return [build(entry, base, trust) for entry in configuration]
     if not isinstance(configuration, dict):
         return configuration
     entries = {
-        key: build(value, base)
+        key: build(value, base, trust)
         for key, value in configuration.items()
         if key not in ("_target_", "_partial_")
     }
     if "_target_" not in configuration:
         return entries
-    target = _public_class(str(configuration["_target_"]), base)
+    target = _class(str(configuration["_target_"]), base, trust)
     partial = bool(configuration.get("_partial_", False))
     if _settings_class(target) is not None:
         entries = {"settings": _settings(target, entries)}
@@ -103,7 +115,7 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
 def build_settings(configuration: Mapping[str, Any], base: type = object) -> Any:
     """Builds the `settings` of the class that a configuration describes, but not the object."""
     entries = {key: build(value, base) for key, value in configuration.items() if key != "_target_"}
-    return _settings(_public_class(str(configuration.get("_target_")), base), entries)
+    return _settings(_class(str(configuration.get("_target_")), base, ASKED_FOR), entries)
 
 
 def _settings(target: type, entries: Mapping[str, Any]) -> object:
@@ -121,6 +133,8 @@ def _settings_class(target: type) -> Callable[..., object] | None:
     """Returns the dataclass of the argument `settings` of a class; None: no such argument."""
     parameter = inspect.signature(target).parameters.get("settings")
     found = None if parameter is None else parameter.annotation
+    if isinstance(found, str):  # The module has `from __future__ import annotations`.
+        found = vars(sys.modules[target.__module__]).get(found)
     return found if isinstance(found, type) and is_dataclass(found) else None
 
 
@@ -140,12 +154,25 @@ def _check_arguments(
         ) from error
 
 
+def _class(target: str, base: type, trust: Trust) -> type:
+    """Returns the class of a target: `stringline.DiffusionPolicy`, or `module:Class`."""
+    if not is_class_name(target):
+        return _public_class(target, base)
+    if not issubclass(base, nn.Module):
+        raise ValueError(
+            f"{target!r} cannot be built here; allowed: classes of Stringline. Policies and their "
+            "parts may be classes of other packages."
+        )
+    return trust.load(target, base)
+
+
 def _public_class(target: str, base: type) -> type:
     """Returns the public class that a target such as `stringline.DiffusionPolicy` names."""
     package, _, name = target.rpartition(".")
     if target.partition(".")[0] != "stringline":
         raise ValueError(
-            f"A checkpoint can only build classes of stringline; its target is {target!r}."
+            f"A checkpoint can only build classes of stringline; its target is {target!r}. The "
+            "class of another package is written module:Class."
         )
     if package != "stringline" or name not in stringline.HOME:
         raise unknown_public_name(target)

@@ -9,11 +9,13 @@ from torch import nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.replaced_directory import standing
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.training.checkpoint import (
+    ASKED_FOR,
     DESCRIPTION,
     WEIGHTS,
     build,
@@ -62,26 +64,33 @@ def is_address(where: str | Path) -> bool:
     return str(where).startswith(ADDRESSES)
 
 
-def open_policy(where: str | Path) -> tuple[Policy, str]:
+def open_policy(where: str | Path, trust: Sequence[str] = ()) -> tuple[Policy, str]:
     """Returns a policy and the digest of its checkpoint.
 
     Args:
         where: A checkpoint, see `find_checkpoint`, or the address of a policy server.
+        trust: See `load_policy`.
+
+    Raises:
+        ValueError: See `load_policy`.
     """
     if is_address(where):
         remote = RemotePolicy(str(where))
         return remote, remote.digest
-    return load_policy(where), checkpoint_digest(where)
+    return load_policy(where, trust), checkpoint_digest(where)
 
 
 def build_policy(
-    model: Mapping[str, Any], contract: Contract, statistics: Statistics
+    model: Mapping[str, Any],
+    contract: Contract,
+    statistics: Statistics,
+    trust: Trust = ASKED_FOR,
 ) -> ChunkPolicy:
     """Builds an untrained policy of a resolved configuration with `_target_`.
 
     The statistics of the training data include those of the actions; see `add_action_statistics`.
     """
-    policy = build(dict(model), nn.Module, contract=contract, statistics=statistics)
+    policy = build(dict(model), nn.Module, trust, contract=contract, statistics=statistics)
     if not isinstance(policy, ChunkPolicy):
         raise ValueError(
             f"{model.get('_target_')!r} is not a policy; allowed: classes derived from ChunkPolicy."
@@ -129,16 +138,20 @@ def save_policy(
     save_checkpoint(directory, policy, description)
 
 
-def load_policy(where: str | Path) -> ChunkPolicy:
+def load_policy(where: str | Path, trust: Sequence[str] = ()) -> ChunkPolicy:
     """Loads the policy of a checkpoint, in evaluation mode.
 
     Args:
         where: Its folder, or the name of a shipped one.
+        trust: Top-level packages whose classes the checkpoint may name, which runs their code.
+            Packages that the user trusted on a command line are allowed as well.
 
     Raises:
-        ValueError: The checkpoint is missing, broken, newer than this code, or names foreign
-            classes.
+        ValueError: The checkpoint is missing, broken, newer than this code, or names a class of a
+            package that is not trusted or not installed.
     """
+    if isinstance(trust, str):
+        raise ValueError(f"trust is {trust!r}; allowed: a sequence of names, such as ({trust!r},).")
     directory = find_checkpoint(where)
     description = load_description(directory)
     try:
@@ -148,7 +161,10 @@ def load_policy(where: str | Path) -> ChunkPolicy:
     except KeyError as error:
         raise ValueError(f"{directory} contains no policy: {error} is missing.") from error
     policy = build_policy(
-        without_files(model), Contract.from_dict(contract), Statistics.from_dict(statistics)
+        without_files(model),
+        Contract.from_dict(contract),
+        Statistics.from_dict(statistics),
+        Trust(f"The checkpoint {where}", frozenset(trust)),
     )
     load_weights(directory, policy)
     return policy.eval()

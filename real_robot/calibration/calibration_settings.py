@@ -75,7 +75,7 @@ class CalibrationSettings:
                 "a file of your own."
             )
         robot = RobotSettings.of(plain["robot"])
-        backend = robot_backend(robot.transport, robot.arms, robot.driver)
+        backend = robot_backend(robot.transport, robot.arms, robot.driver, robot.backend)
         return cls.of(plain["calibration"], backend.embodiment)
 
     @classmethod

@@ -193,7 +193,7 @@ def check_embodiment(policy: Policy, robot: RobotSettings) -> RobotBackend:
     Raises:
         ValueError: The policy is for another embodiment.
     """
-    backend = robot_backend(robot.transport, robot.arms, robot.driver)
+    backend = robot_backend(robot.transport, robot.arms, robot.driver, robot.backend)
     wanted = policy.contract.embodiment
     if backend.embodiment.name != wanted:
         raise ValueError(

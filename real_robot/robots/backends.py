@@ -1,14 +1,17 @@
 """Robot backends by transport: the embodiment, driver and emulator of each kind of arms."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.extensions.class_names import ClassName, import_class
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.robots.arm_backend import ArmBackend
 from stringline.real_robot.robots.kuka_backends import (
     EMULATED_GRIPPERS,
     LOCK_STEP_TIMEOUT_S,
@@ -114,22 +117,39 @@ KUKA_BACKENDS: Mapping[str, Callable[[str, Mapping[str, Any]], RobotBackend]] = 
 }
 
 
-def robot_backend(transport: str | None, arms: str, driver: Mapping[str, Any]) -> RobotBackend:
+def robot_backend(
+    transport: str | None, arms: str, driver: Mapping[str, Any], backend: str | None = None
+) -> RobotBackend:
     """Builds the backend of a robot.
 
     Args:
         transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
         arms: Number of KUKA arms, `one` or `two`.
         driver: Keyword arguments of the driver.
+        backend: `module:Class` of arms of another package, derived from `ArmBackend`; its arguments
+            are those of the driver. The caller has checked a name from a file by `Trust`.
 
     Raises:
-        ValueError: The transport is unknown; names the nearest.
+        ValueError: The transport is unknown; names the nearest. Or the class of the backend cannot
+            be imported, is not derived from `ArmBackend`, or has other arguments.
     """
+    if backend is not None:
+        return _foreign_backend(backend, driver)
     if transport is None:
         return ServoBackend(driver)
     if transport not in KUKA_BACKENDS:
         raise unknown_name("transport of KUKA arms", str(transport), KUKA_BACKENDS)
     return KUKA_BACKENDS[transport](arms, driver)
+
+
+def _foreign_backend(backend: str, driver: Mapping[str, Any]) -> ArmBackend:
+    made: type[ArmBackend] = import_class(ClassName.parse(backend, "robot"), ArmBackend, "robot")
+    try:
+        inspect.signature(made).bind(**driver)
+    except TypeError as error:
+        names = ", ".join(inspect.signature(made).parameters) or "none"
+        raise ValueError(f"robot.driver: {backend}: {error}. Its arguments: {names}.") from error
+    return made(**driver)
 
 
 def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBackend:

@@ -40,7 +40,9 @@ class RobotFactory:
         self._cameras = RobotCameras(
             settings.cameras, emulated_hz=emulated_hz, file=settings.cameras_file
         )
-        self.backend = robot_backend(settings.transport, settings.arms, settings.driver)
+        self.backend = robot_backend(
+            settings.transport, settings.arms, settings.driver, settings.backend
+        )
         self.name = settings.name
         self.calibration: Calibration | None = None
         self._period_s = 1.0 / settings.device_hz
@@ -151,7 +153,8 @@ class RobotFactory:
         if self.settings.calibration_file is not None or not self.settings.emulated:
             with checklist.check("calibration file") as note:
                 note(self._read_calibration(self.settings.calibration_file))
-        if self.settings.emulated or self.settings.transport is not None:
+        others = (self.settings.transport, self.settings.backend)
+        if self.settings.emulated or any(name is not None for name in others):
             return  # Without serial adapters.
         leaders = self.settings.leaders if with_leaders else None
         ports = [*self.settings.ports.values(), *(leaders.ports.values() if leaders else ())]
@@ -162,6 +165,7 @@ class RobotFactory:
         file = self.settings.limits_file
         if file is None and moving and not self.settings.emulated:
             page = "hardware-aloha" if self.backend.embodiment is ALOHA else "hardware-kuka"
+            page = page if self.settings.backend is None else "my-robot"
             raise ValueError(
                 "real arms need one, with the measured height of the table: "
                 f"robot.limits_file=limits.yaml. See docs/{page}.md."

@@ -48,6 +48,7 @@ class RobotSettings:
 
     Attributes:
         transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
+        backend: `module:Class` of arms of another package; see `ArmBackend`.
         arms: Number of KUKA arms, `one` or `two`.
         lock_step: Whether the emulated world waits for the policy.
         approach_s: Seconds of the motion to the home pose before an episode; None or 0: no motion.
@@ -67,6 +68,7 @@ class RobotSettings:
     device_hz: float
     lock_step: bool
     transport: str | None = None
+    backend: str | None = None
     arms: str = "one"
     approach_s: float | None = None
     home_s: float = 4.0

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stringline
+from stringline.datasets.command.consent import packages_of
+from stringline.datasets.extensions.class_names import ClassName
+from stringline.datasets.extensions.trust import Trust
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.sim.tasks.task_registry import is_user_task
@@ -45,9 +48,12 @@ def warn_of_other_task(checkpoint: str | Path, task: str) -> None:
 def with_trained_task(arguments: Sequence[str]) -> list[str]:
     """Adds `task=NAME` to a command line that names a checkpoint of one task, but no task.
 
-    Errors of the checkpoint are left to the command, which reports them.
+    Other errors of the checkpoint are left to the command, which reports them.
+
+    Raises:
+        ValueError: The task is a class of a package that the user does not trust.
     """
-    parts = [argument.lstrip("+~").partition("=") for argument in arguments[1:]]
+    parts = [argument.lstrip("+~").partition("=") for argument in arguments]
     given = {key: value for key, _, value in parts}
     if "checkpoint" not in given or any(name in given for name in CHOICES):
         return list(arguments)
@@ -55,13 +61,15 @@ def with_trained_task(arguments: Sequence[str]) -> list[str]:
         tasks = trained_tasks(given["checkpoint"])
     except ValueError:
         return list(arguments)
-    added = [override for task in tasks[:1] if (override := _choice(task))]
+    trust = Trust(f"The checkpoint {given['checkpoint']}", frozenset(packages_of(arguments)))
+    added = [override for task in tasks[:1] if (override := _choice(task, trust))]
     return [*arguments, *(added if len(tasks) == 1 else [])]
 
 
-def _choice(task: str) -> str:
+def _choice(task: str, trust: Trust) -> str:
     """Returns the override that chooses a task; empty for tasks that cannot be simulated."""
     if is_user_task(task):
+        trust.check(ClassName.parse(task, "task"))
         return f"task.name={task}"
     known = Path(stringline.__file__).parent / "configs" / "task" / f"{task}.yaml"
     return f"task={task}" if known.is_file() else ""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module, util
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.extensions.class_names import ClassName, import_class, is_class_name
 
 if TYPE_CHECKING:
     from stringline.sim.tasks.tabletop import TabletopTask
@@ -69,6 +69,8 @@ TASKS: Mapping[str, TaskEntry] = {
 def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
     """Builds a task by its name in `TASKS`, or a user's task by `module:Class`.
 
+    The caller has checked names that a file contains by `Trust`: this runs the code of the module.
+
     Raises:
         ValueError: There is no such task; the message contains the nearest names.
     """
@@ -87,41 +89,14 @@ def task_class(name: str) -> type[TabletopTask]:
 
 def is_user_task(name: str) -> bool:
     """Returns whether a name has the form `module:Class` of a task outside this package."""
-    return ":" in name
+    return is_class_name(name)
 
 
 def _user_task(name: str) -> type[TabletopTask]:
     from stringline.sim.tasks.tabletop import TabletopTask  # Loads the simulation.
 
-    module_name, _, class_name = name.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
-        raise ValueError(
-            f"{name!r} is not the name of a task; allowed: a name of Stringline's own tasks, or "
-            "module:Class of yours."
-        )
-    if not _exists(module_name):
-        raise ValueError(
-            f"There is no module {module_name!r} on Python's path. If it is in the current folder, "
-            "put PYTHONPATH=. before the command."
-        )
-    module = import_module(module_name)
-    classes = {
-        key: value
-        for key, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, TabletopTask)
-    }
-    if class_name not in classes:
-        own = [key for key, value in classes.items() if value.__module__ == module_name]
-        raise unknown_name(f"task in {module_name}", class_name, own)
-    task = classes[class_name]
+    task = import_class(ClassName.parse(name, "task"), TabletopTask, "task")
     # Episodes store the name, and commands look for the class under it.
     if (own_name := getattr(task, "name", None)) != name:
         raise ValueError(f"The class {name} has the name {own_name!r}; set name = {name!r} in it.")
     return task
-
-
-def _exists(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except ModuleNotFoundError:  # The package that would contain it does not exist either.
-        return False

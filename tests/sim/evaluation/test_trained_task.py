@@ -25,9 +25,22 @@ def test_a_command_without_a_task_takes_that_of_the_checkpoint(tmp_path: Path) -
     own = described(tmp_path / "own", tasks={"robots.tasks:Stack": ""})
     line = ["stringline-eval", f"checkpoint={mug}", "seeds=2"]
     assert with_trained_task(line) == [*line, "task=mug_on_plate"]
-    assert with_trained_task(["x", f"checkpoint={own}"])[2:] == ["task.name=robots.tasks:Stack"]
+    line_of_own = [f"checkpoint={own}", "trust=[other,robots]"]
+    assert with_trained_task(line_of_own) == [*line_of_own, "task.name=robots.tasks:Stack"]
     for choice in ("task=fmb_1", "suite=quick", "suite_file=mine.yaml", "task.name=a:B"):
         assert with_trained_task([*line, choice]) == [*line, choice]
+
+
+@pytest.mark.parametrize("given", ["seeds=1", "trust=robot", "trust=[robots_tasks]"])
+def test_a_task_of_a_package_that_is_not_trusted_ends_the_command(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own = described(tmp_path / "own", tasks={"robots.tasks:Stack": ""})
+    with pytest.raises(ValueError, match=r"own needs robots.tasks:Stack .* add trust=robots to"):
+        with_trained_task([f"checkpoint={own}", given])
+    named = [f"checkpoint={own}", given, "task=robots.tasks:Stack"]
+    assert with_trained_task(named) == named
 
 
 def test_a_checkpoint_without_one_known_task_leaves_the_command_line(tmp_path: Path) -> None:

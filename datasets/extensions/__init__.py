@@ -1,0 +1,1 @@
+"""Classes of other packages: their names, the consent to run their code, and entry points."""

@@ -1,0 +1,136 @@
+"""Packages whose code may run when a checkpoint names their classes.
+
+The user consents to a package once, by `trust=PACKAGE` on a command line. The consent is kept in a
+file, and commands pass it on to their processes in an environment variable. The unit is the
+top-level package or module: consent to `a` does not include `ab`.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from stringline.datasets.extensions.class_names import (
+    ClassName,
+    check_installed,
+    check_package,
+    import_class,
+)
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.yaml_file import read_yaml
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT = "STRINGLINE_TRUST"
+"""Environment variable with trusted packages, separated by commas."""
+
+
+class UntrustedPackageError(ValueError):
+    """A class of a package to which the user has not consented."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The consent that applies to the classes which a file names.
+
+    Attributes:
+        source: What names the classes, for messages, such as the path of a checkpoint.
+        packages: Trusted packages, besides those of the file and of the environment.
+    """
+
+    source: str = "The configuration"
+    packages: frozenset[str] = field(default_factory=frozenset)
+
+    def check(self, name: ClassName) -> None:
+        """Checks the consent to run the code of a class; imports nothing.
+
+        Raises:
+            UntrustedPackageError: The user has not consented.
+            ValueError: The file of trusted packages is damaged or unsafe.
+        """
+        package = name.package
+        if package in self.packages or package in passed_on() or package in remembered():
+            return
+        raise UntrustedPackageError(
+            f"{self.source} needs {name} of the package {package!r}, which is not trusted. Trusted "
+            f"packages run their code on this machine, with your rights. If you trust it, add "
+            f"trust={package} to the command once; {trust_file()} keeps it. In Python: "
+            f"trust=({package!r},)."
+        )
+
+    def load(self, text: str, base: type, kind: str = "class") -> type:
+        """Imports the class `module:Class`, if its package is trusted.
+
+        Raises:
+            ValueError: See `ClassName.parse`, `check` and `import_class`.
+        """
+        name = ClassName.parse(text, kind)
+        self.check(name)
+        return import_class(name, base, kind)
+
+
+def trust_file() -> Path:
+    """Returns the path of the file with the trusted packages of this user."""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or "")
+    if not folder.is_absolute():
+        folder = Path.home() / ".config"
+    return folder / "stringline" / "trusted.yaml"
+
+
+def passed_on() -> frozenset[str]:
+    """Returns the trusted packages of the environment."""
+    return frozenset(filter(None, os.environ.get(ENVIRONMENT, "").split(",")))
+
+
+def remembered() -> tuple[str, ...]:
+    """Returns the packages of `trust_file`, in its order.
+
+    Raises:
+        ValueError: Other users can change the file, or it is not a list of packages.
+    """
+    file = trust_file()
+    if not file.exists():
+        return ()
+    _check_owner(file)
+    found = read_yaml("The list of trusted packages", file) or []
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError(
+            f"The list of trusted packages {file} is damaged; allowed: a YAML list of names, such "
+            "as [my_package]. Correct or remove it."
+        )
+    return tuple(found)
+
+
+def remember(packages: Iterable[str]) -> None:
+    """Adds packages to `trust_file`.
+
+    Raises:
+        ValueError: A name is not that of an installed package, or the file is damaged or unsafe.
+    """
+    for package in (chosen := list(packages)):
+        check_package(package)
+        check_installed(package)
+    if not set(chosen) - set(remembered()):
+        return
+    file = trust_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(file.parent):
+        known = remembered()
+        new = sorted(set(chosen) - set(known))
+        write_file(file, yaml.safe_dump([*known, *new]).encode())
+    logger.info("Checkpoints may run the code of %s from now on: %s.", ", ".join(new), file)
+
+
+def _check_owner(file: Path) -> None:
+    for path in (file, file.parent):
+        status = path.stat()
+        if status.st_mode & stat.S_IWOTH or status.st_uid not in (0, os.geteuid()):
+            raise ValueError(
+                f"The list of trusted packages {file} has no effect, because other users can "
+                f"change {path}. Correct its owner and its permissions, for example by chmod o-w."
+            )

@@ -1,0 +1,27 @@
+"""The code blocks of docs/python.md run as one program, with smaller numbers."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.docs.pages import blocks
+
+SMALLER = {
+    '"time_limit_s": 20.0': '"time_limit_s": 0.6',
+    "time_limit_s=20.0": "time_limit_s=0.6",
+    "1_000_010": "1_000_001",
+    "range(10)": "range(2)",
+    "workers=2": "workers=1",
+}
+
+
+def test_the_page_is_a_program(folder: Path) -> None:
+    code = "\n".join(text for kind, text in blocks("python.md") if kind == "python")
+    for large, small in SMALLER.items():
+        assert large in code
+        code = code.replace(large, small)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "docs/python.md", "exec"), names)
+    assert len(names["results"]) == 1
+    assert len(names["store"]) == 2
+    assert names["y"].shape == (2, 4, 10, 32)
+    assert names["chunk"].action.shape == (48, 14)
