@@ -123,5 +123,8 @@ def _user_task(name: str) -> type[TabletopTask]:
 def _exists(module: str) -> bool:
     try:
         return util.find_spec(module) is not None
-    except ModuleNotFoundError:  # The package that would contain it does not exist either.
+    except ModuleNotFoundError as error:
+        # The package that would contain it does not exist either, or lacks a library itself.
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise
         return False
