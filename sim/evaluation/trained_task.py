@@ -53,7 +53,7 @@ def with_trained_task(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     try:
         tasks = trained_tasks(given["checkpoint"])
-    except ValueError:
+    except (OSError, ValueError):
         return list(arguments)
     added = [override for task in tasks[:1] if (override := _choice(task))]
     return [*arguments, *(added if len(tasks) == 1 else [])]
