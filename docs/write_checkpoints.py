@@ -36,24 +36,24 @@ with the SHA-256 of the checkpoint:
 
 - The address is that of a folder with `checkpoint.yaml` and `weights.safetensors`. Other files are
   never read.
-- The publisher of a checkpoint finds HEX with `cat checkpoint.yaml weights.safetensors |
-  sha256sum`. An address without it is refused. A folder on the disk may have one too:
-  `checkpoint=FOLDER@sha256:HEX`.
+- The publisher of a checkpoint finds HEX with
+  `cat checkpoint.yaml weights.safetensors | sha256sum`. An address without HEX is refused. A folder
+  on the disk may have one too: `checkpoint=FOLDER@sha256:HEX`.
 - The files are fetched once into `$XDG_CACHE_HOME/stringline/checkpoints` (by default in
   `~/.cache`) and verified before every use. With a copy in the cache no network is needed. A
   download that fails, is interrupted, or has another SHA-256 or too many bytes leaves nothing
   behind. The limit is the size in the index, and 16 GiB for other addresses.
-- `pip install "stringline[remote]"` installs what `https://` and `s3://` need, `pip install
-  "stringline[hub]"` what `hf://` needs.
+- `https://` and `s3://` need `pip install "stringline[remote]"`, and `hf://` needs
+  `pip install "stringline[hub]"`.
 
 ## Adding a checkpoint to the list
 
 1. Copy the folder of the checkpoint to `policies/checkpoints/NAME` (for checkpoints below 10 MB),
    or upload it.
 2. Add an entry to `policies/checkpoints/index.yaml`, with the success rate of the named evaluation.
-3. Run `python docs/write_checkpoints.py` and `python -m pytest
-   tests/policies/checkpoints/test_registry.py`. The tests compare size, SHA-256, interval, tasks
-   and this page with the index.
+3. Run `python docs/write_checkpoints.py` and
+   `python -m pytest tests/policies/checkpoints/test_registry.py`. The tests compare size, SHA-256,
+   interval, tasks and this page with the index.
 """
 
 

@@ -26,8 +26,9 @@ COMMANDS = {
 }
 """The module of each command; its function `main` runs the command."""
 
-USER_ERROR = 2
-INTERRUPTED = 130
+# As in application.py, whose import needs Hydra.
+_USER_ERROR = 2
+_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -39,11 +40,11 @@ def main() -> None:
         module = import_module(COMMANDS[program])
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(_INTERRUPTED) from None
     except ImportError as error:
         missing = missing_package(error)
         if missing is None:
             raise
         sys.stderr.write(f"{program} needs {missing}\n")
-        raise SystemExit(USER_ERROR) from None
+        raise SystemExit(_USER_ERROR) from None
     module.main()

@@ -18,7 +18,8 @@ def missing_package(error: ImportError) -> str | None:
     """Returns the missing package and the command that installs it.
 
     None: the import failed for another reason. A package of the default installation is installed
-    by `pip install stringline`, one of an extra by `pip install "stringline[extra]"`.
+    by `pip install stringline`, one of an extra by `pip install "stringline[extra]"`. For any other
+    module, such as one of the user, no command is named.
     """
     module = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or module in ("", "stringline"):
@@ -26,7 +27,10 @@ def missing_package(error: ImportError) -> str | None:
     if _is_installed(module):  # It lacks a part, so it has another version.
         return None
     package = PACKAGES.get(module, module).replace("_", "-")
-    return f"the package {package!r}, which is not installed: {_installation(package)}"
+    command = _installation(package)
+    if command is None:
+        return f"the module {module!r}, which is not installed"
+    return f"the package {package!r}, which is not installed: {command}"
 
 
 def _is_installed(module: str) -> bool:
@@ -37,8 +41,8 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _installation(package: str) -> str:
-    """Returns the command that installs a package, with the extra of Stringline if it has one."""
+def _installation(package: str) -> str | None:
+    """Returns the command that installs a package; None if Stringline does not require it."""
     try:
         lines = requires("stringline") or []
     except PackageNotFoundError:  # A checkout that is not installed.
@@ -48,4 +52,4 @@ def _installation(package: str) -> str:
         return "pip install stringline"
     extras = [extra for line in needed for extra in re.findall(r"extra == ['\"]([\w-]+)", line)]
     named = [extra for extra in extras if extra not in _OF_DEVELOPERS]
-    return f'pip install "stringline[{named[0]}]"' if named else f"pip install {package}"
+    return f'pip install "stringline[{named[0]}]"' if named else None

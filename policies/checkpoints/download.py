@@ -32,9 +32,10 @@ def cache_folder() -> Path:
 
 def sha256_of(folder: Path) -> str:
     """Returns the SHA-256 of the files of a checkpoint, 64 hexadecimal digits."""
-    paths = [folder / name for name in FILES]
+    paths = [folder.absolute() / name for name in FILES]
     stats = [path.stat() for path in paths]
-    return _sha256(tuple(paths), tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
+    versions = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+    return _sha256(tuple(paths), versions)
 
 
 def fetch(url: str, sha256: str, size_bytes: int | None = None) -> Path:
@@ -98,8 +99,8 @@ def _fetch_files(url: str, folder: Path, most: int) -> None:
 
 
 @functools.cache
-def _sha256(paths: tuple[Path, ...], _: tuple[tuple[int, int], ...]) -> str:
-    """Returns the SHA-256 of files; the second argument is their times and sizes, for the cache."""
+def _sha256(paths: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> str:
+    """Returns the SHA-256 of files; changed files have other times, sizes or inodes."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
