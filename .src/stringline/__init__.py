@@ -176,12 +176,22 @@ def __getattr__(name: str) -> object:
 
     Raises:
         AttributeError: The name is not public.
+        ImportError: The name needs a package that is not installed.
     """
     if name not in HOME:
         raise AttributeError(
             f"module 'stringline' has no public name {name!r}; docs/api.md lists them"
         )
-    value: object = getattr(import_module(HOME[name]), name)
+    try:
+        module = import_module(HOME[name])
+    except ModuleNotFoundError as error:
+        # Imported here, so that `import stringline` loads nothing.
+        from stringline.datasets.command.missing_package import missing_package
+
+        if (missing := missing_package(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"stringline.{name} needs {missing}", name=error.name) from error
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -56,9 +56,9 @@ def run(
 ) -> None:
     """Runs a command: composes the configuration of the command line and passes it to `task`.
 
-    Further flags are `--help`, see `help_text`, and
-    `--debug` (or HYDRA_FULL_ERROR=1), which prints the traceback of an error. The process exits
-    with 2 after a user error, 1 after an error of the program, 130 after Ctrl-C.
+    Further flags are `--help`, see `help_text`, and `--debug` (or HYDRA_FULL_ERROR=1), which prints
+    the traceback of an error. The process exits with 2 after a user error, 1 after an error of the
+    program, 130 after Ctrl-C.
 
     Args:
         config_name: The primary configuration, without `.yaml`.

@@ -9,7 +9,12 @@ import sys
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
+from stringline.datasets.command.missing_package import missing_package
+
+# As in application.py, whose import needs Hydra.
+USER_ERROR = 2
 INTERRUPTED = 130
 
 COMMANDS = {
@@ -45,6 +50,12 @@ def start(command: str) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
         raise SystemExit(INTERRUPTED) from None
+    except ImportError as error:
+        missing = missing_package(error)
+        if missing is None:
+            raise
+        sys.stderr.write(f"{Path(sys.argv[0]).name} needs {missing}\n")
+        raise SystemExit(USER_ERROR) from None
 
 
 def _run(command: str) -> None:

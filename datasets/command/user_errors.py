@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.missing_package import missing_package
 from stringline.datasets.contract.argument_checks import unknown_name, unknown_public_name
 
 _PACKAGE = f"{Path(stringline.__file__).parent}"
@@ -52,7 +53,7 @@ def explain(
         return _explain_system(cause)
     if isinstance(cause, (ValueError, RuntimeError, OSError)) and _raised_here(cause):
         return str(cause)
-    return None
+    return _explain_import(cause) if isinstance(cause, ImportError) else None
 
 
 def _missing_target(error: InstantiationException) -> str | None:
@@ -64,11 +65,21 @@ def _missing_target(error: InstantiationException) -> str | None:
     ours = target.startswith("stringline.")
     if ours and target.removeprefix("stringline.") not in stringline.HOME:
         return str(unknown_public_name(target))
-    reason = error.__cause__.__cause__ or error.__cause__
-    # A public name of this package may need a library that is not installed.
-    if ours and not isinstance(reason, ModuleNotFoundError):
-        return None
-    return f"{target!r} cannot be imported: {reason}."
+    reason = error.__cause__
+    if ours:
+        # A public name may need a library that is not installed or cannot be loaded.
+        if not isinstance(reason, ImportError) or (reason.name or "").startswith("stringline"):
+            return None
+        return _explain_import(reason) or f"{target!r} cannot be imported: {reason}."
+    return f"{target!r} cannot be imported: {reason.__cause__ or reason}."
+
+
+def _explain_import(error: ImportError) -> str | None:
+    """Returns the message for a missing package; None for an import that fails otherwise."""
+    if _raised_here(error):
+        return str(error)
+    missing = missing_package(error)
+    return None if missing is None else f"This needs {missing}"
 
 
 def _cause(error: Exception) -> Exception:

@@ -5,17 +5,14 @@ appears when it is complete: on a disk by renaming, in object storage by the upl
 directions can be interrupted and repeated.
 """
 
-import contextlib
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from stringline.datasets.editing.packing import (
@@ -25,8 +22,9 @@ from stringline.datasets.editing.packing import (
     packed_size,
     unpack,
 )
-from stringline.datasets.files.atomic import NoSpaceError, check_space, explained_full_disk, sync
+from stringline.datasets.files.atomic import check_space, explained_full_disk, sync
 from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.remote_files import explained, file_system
 from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import write_episode
 from stringline.datasets.store.store import EpisodeStore
@@ -48,14 +46,7 @@ class Remote:
     @classmethod
     def at(cls, url: str) -> "Remote":
         """Resolves an address."""
-        try:
-            files, path = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise ValueError(
-                f"{url} cannot be reached: {error}. For s3:// addresses: pip install "
-                f'"stringline[remote]".'
-            ) from error
-        return cls(url, files, path)
+        return cls(url, *file_system(url))
 
     @property
     def local(self) -> Path | None:
@@ -64,7 +55,7 @@ class Remote:
 
     def sizes(self) -> dict[str, int]:
         """Returns the size of each archived episode in bytes by name, sorted."""
-        with _explained(self.url):
+        with explained(self.url):
             self.files.invalidate_cache()
             try:
                 found = self.files.ls(self.path, detail=True)
@@ -83,24 +74,13 @@ class Remote:
 
     def put(self, file: Path, name: str) -> None:
         """Uploads a file."""
-        with _explained(self.url):
+        with explained(self.url):
             self.files.put_file(str(file), f"{self.path}/{name}{SUFFIX}")
 
     def get(self, name: str, file: Path) -> None:
         """Downloads a file."""
-        with _explained(self.url), explained_full_disk(file):
+        with explained(self.url), explained_full_disk(file):
             self.files.get_file(f"{self.path}/{name}{SUFFIX}", str(file))
-
-
-@contextlib.contextmanager
-def _explained(url: str) -> Iterator[None]:
-    """Adds the address to errors, which the libraries omit."""
-    try:
-        yield
-    except NoSpaceError:
-        raise
-    except Exception as error:  # Each protocol has its own errors; few of them are OSErrors.
-        raise OSError(f"{url}: {type(error).__name__}: {error}") from error
 
 
 def estimated_size(store: EpisodeStore) -> int:

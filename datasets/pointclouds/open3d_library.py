@@ -10,13 +10,21 @@ from stringline.datasets.pointclouds.clouds import Cloud
 
 
 def open3d() -> ModuleType:
-    """Imports open3d, which may lack a system library as well."""
+    """Imports open3d.
+
+    Raises:
+        ValueError: open3d is not installed, or a system library that it needs.
+    """
     try:
         return importlib.import_module("open3d")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
+        remedy = (
+            "Install the system library: apt install libusb-1.0-0"
+            if "libusb" in str(error)
+            else 'Run: pip install "stringline[view]"'
+        )
         raise ValueError(
-            f"This needs open3d, which cannot be imported ({error}). Run: pip install "
-            f'"stringline[view]"'
+            f"This needs open3d, which cannot be imported ({error}). {remedy}"
         ) from error
 
 

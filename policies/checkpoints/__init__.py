@@ -1,1 +1,1 @@
-"""Policies to and from checkpoints, and the checkpoint that ships with the package."""
+"""Policies to and from checkpoints; checkpoints by name, with an index, or at an address."""

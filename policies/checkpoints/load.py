@@ -1,23 +1,18 @@
 """Saving, loading and opening of policies."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.extensions.trust import Trust
-from stringline.datasets.files.replaced_directory import standing
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
-    DESCRIPTION,
-    WEIGHTS,
     build,
     build_settings,
     load_description,
@@ -26,6 +21,8 @@ from stringline.encoders.training.checkpoint import (
 )
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.checkpoints.download import sha256_of
+from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.remote.client import RemotePolicy
 
@@ -34,29 +31,17 @@ SHIPPED = Path(__file__).parent
 
 
 def find_checkpoint(where: str | Path) -> Path:
-    """Returns the folder of a checkpoint, given the folder or the name of a shipped one.
+    """Returns the folder of a checkpoint: a folder, a name of the index, or an address.
 
-    After a crash, on file systems that cannot replace it in one step, the previous checkpoint.
+    See `registered_checkpoint`. After a crash, on file systems that cannot replace a folder in one
+    step, the previous checkpoint.
     """
-    if (folder := standing(Path(where))).is_dir():
-        return folder
-    shipped = (
-        {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()}
-        if SHIPPED.is_dir()
-        else {}
-    )
-    if str(where) in shipped:
-        return shipped[str(where)]
-    raise unknown_name("checkpoint folder or shipped checkpoint", str(where), shipped)
+    return registered_checkpoint(str(where), SHIPPED)
 
 
 def checkpoint_digest(where: str | Path) -> str:
     """Returns the identifier of a checkpoint, the start of the SHA-256 of its files."""
-    directory = find_checkpoint(where)
-    digest = hashlib.sha256()
-    for name in (DESCRIPTION, WEIGHTS):
-        digest.update((directory / name).read_bytes())
-    return digest.hexdigest()[:16]
+    return sha256_of(find_checkpoint(where))[:16]
 
 
 def is_address(where: str | Path) -> bool:
@@ -142,13 +127,14 @@ def load_policy(where: str | Path, trust: Sequence[str] = ()) -> ChunkPolicy:
     """Loads the policy of a checkpoint, in evaluation mode.
 
     Args:
-        where: Its folder, or the name of a shipped one.
+        where: Its folder, the name of a shipped one, or `ADDRESS@sha256:HEX` (docs/checkpoints.md).
         trust: Top-level packages whose classes the checkpoint may name, which runs their code.
             Packages that the user trusted on a command line are allowed as well.
 
     Raises:
         ValueError: The checkpoint is missing, broken, newer than this code, or names a class of a
             package that is not trusted or not installed.
+        OSError: It cannot be fetched.
     """
     if isinstance(trust, str):
         raise ValueError(f"trust is {trust!r}; allowed: a sequence of names, such as ({trust!r},).")

@@ -41,8 +41,8 @@ def librealsense() -> ModuleType:
         return importlib.import_module("pyrealsense2")
     except (ImportError, OSError) as error:
         raise CameraError(
-            f"pyrealsense2 needs libusb, which cannot be loaded ({error}). Install libusb-1.0 of "
-            f'your system, or run: pip install "stringline[realsense]"'
+            f"pyrealsense2 needs libusb, which cannot be loaded ({error}). Run: apt install "
+            f'libusb-1.0-0, or pip install "stringline[realsense]"'
         ) from error
 
 

@@ -59,7 +59,7 @@ def with_trained_task(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     try:
         tasks = trained_tasks(given["checkpoint"])
-    except ValueError:
+    except (OSError, ValueError):
         return list(arguments)
     trust = Trust(f"The checkpoint {given['checkpoint']}", frozenset(packages_of(arguments)))
     added = [override for task in tasks[:1] if (override := _choice(task, trust))]

@@ -47,7 +47,8 @@ def test_a_checkpoint_without_one_known_task_leaves_the_command_line(tmp_path: P
     several = described(tmp_path / "two", tasks={"fmb_1": "", "fmb_2": ""})
     imported = described(tmp_path / "imported", tasks={"somebodys_recordings": ""})
     older = described(tmp_path / "older", steps=3)
-    for where in (several, imported, older, tmp_path / "missing", "ws://127.0.0.1:1"):
+    unreachable = f"http://127.0.0.1:1/x@sha256:{'0' * 64}"
+    for where in (several, imported, older, tmp_path / "missing", "ws://127.0.0.1:1", unreachable):
         line = ["stringline-eval", f"checkpoint={where}"]
         assert with_trained_task(line) == line
     assert with_trained_task(["stringline-eval"]) == ["stringline-eval"]

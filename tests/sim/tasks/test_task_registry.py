@@ -1,5 +1,7 @@
 """The table of tasks names existing classes, and errors contain the nearest names."""
 
+from pathlib import Path
+
 import pytest
 
 from stringline.sim.experts.expert_registry import make_expert
@@ -26,3 +28,14 @@ def test_errors_of_unknown_names_contain_the_nearest_names() -> None:
         ValueError, match="no plain expert for the task 'fmb_1'. .*hand_over_banana"
     ):
         make_expert("fmb_1", varied=False)
+
+
+def test_a_task_in_a_package_that_lacks_a_library_is_not_reported_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kitchen").mkdir()
+    (tmp_path / "kitchen" / "__init__.py").write_text("import kneading_machine\n")
+    (tmp_path / "kitchen" / "tasks.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="No module named 'kneading_machine'"):
+        task_class("kitchen.tasks:Bake")
