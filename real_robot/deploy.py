@@ -1,6 +1,6 @@
 """`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
 
-import sys
+from collections.abc import Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -12,12 +12,18 @@ NOT_DONE = 3
 
 def main() -> None:
     """Runs the command; its exit code is 3 after a fault, or if the task was not done."""
-    # Imported only if needed: help and calibration take a second without torch.
-    if any(argument.startswith("checkpoint=") for argument in sys.argv):
-        from stringline.sim.evaluation.trained_task import with_trained_task
+    stopped = "Stopped. Arms with torque hold where they are."
+    run("deploy", _deploy, stopped=stopped, complete=_complete)
 
-        sys.argv = with_trained_task(sys.argv)
-    run("deploy", _deploy, stopped="Stopped. Arms with torque hold where they are.")
+
+def _complete(arguments: Sequence[str]) -> list[str]:
+    """Adds the settings of the checkpoint's training that the arguments lack."""
+    if not any(argument.startswith("checkpoint=") for argument in arguments):
+        return list(arguments)
+    # Imported only if needed: calibration takes a second without torch.
+    from stringline.sim.evaluation.trained_settings import with_trained_settings
+
+    return with_trained_settings(arguments)
 
 
 def _deploy(config: DictConfig) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hydra
@@ -21,6 +21,7 @@ from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.user_errors import explain
 
 Task = Callable[[DictConfig], object]
+Complete = Callable[[Sequence[str]], list[str]]
 
 USER_ERROR = 2
 PROGRAM_ERROR = 1
@@ -40,7 +41,12 @@ _log = logging.getLogger("stringline")
 
 
 def run(
-    config_name: str, task: Task, *, folder: Path | None = None, stopped: str = STOPPED
+    config_name: str,
+    task: Task,
+    *,
+    folder: Path | None = None,
+    stopped: str = STOPPED,
+    complete: Complete = list,
 ) -> None:
     """Runs a command: composes the configuration of the command line and passes it to `task`.
 
@@ -53,6 +59,8 @@ def run(
         task: The work of the command.
         folder: Folder of the configuration files; `stringline/configs` by default.
         stopped: Message after Ctrl-C.
+        complete: Adds to the arguments what other files decide, such as those of a checkpoint; its
+            errors are those of the command.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
@@ -72,7 +80,7 @@ def run(
             )
         )
     else:
-        command.guarded(lambda: command.through_hydra(task))
+        command.guarded(lambda: replace(command, arguments=complete(arguments)).through_hydra(task))
 
 
 @dataclass(frozen=True)
