@@ -23,7 +23,7 @@ def _complete(arguments: Sequence[str]) -> list[str]:
     # Imported only if needed: calibration takes a second without torch.
     from stringline.sim.evaluation.trained_settings import with_trained_settings
 
-    return with_trained_settings(arguments)
+    return with_trained_settings(arguments, contract=True)
 
 
 def _deploy(config: DictConfig) -> None:

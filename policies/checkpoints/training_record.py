@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from stringline.datasets.contract.contract import Contract
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
@@ -55,6 +56,7 @@ class TrainingRecord:
         robot_models: The meshes of the arms in the images.
         worlds: The recipes of the simulated demonstrations: task, cameras, rates, options ...
         execution: The execution of the training's evaluations; None: unknown.
+        contract: The contract of the policy; None: unknown.
     """
 
     where: str
@@ -63,6 +65,7 @@ class TrainingRecord:
     robot_models: tuple[str, ...] = ()
     worlds: Sequence[Mapping[str, Any]] = ()
     execution: RecordedExecution | None = None
+    contract: Contract | None = None
 
     @classmethod
     def read(cls, where: str | Path) -> Self:
@@ -72,15 +75,20 @@ class TrainingRecord:
             ValueError: The checkpoint is missing or broken, or its execution is unknown.
             RemoteError: The server does not answer.
         """
-        plain = (
-            RemotePolicy(str(where)).training
-            if is_address(where)
-            else load_description(find_checkpoint(where)).get("training")
+        if is_address(where):
+            remote = RemotePolicy(str(where))
+            return cls.of(str(where), remote.training, remote.contract)
+        description = load_description(find_checkpoint(where))
+        plain = description.get("training")
+        contract = description.get("contract")
+        return cls.of(
+            str(where),
+            plain if isinstance(plain, Mapping) else {},
+            Contract.from_dict(contract) if isinstance(contract, Mapping) else None,
         )
-        return cls.of(str(where), plain if isinstance(plain, Mapping) else {})
 
     @classmethod
-    def of(cls, where: str, plain: Mapping[str, Any]) -> Self:
+    def of(cls, where: str, plain: Mapping[str, Any], contract: Contract | None = None) -> Self:
         """Reads the entry `training` of a checkpoint; entries of another form are unknown."""
         tasks = plain.get("tasks")
         worlds = _list(plain.get("worlds"))
@@ -92,6 +100,7 @@ class TrainingRecord:
             tuple(map(str, _list(plain.get("robot_models")))),
             tuple(world for world in worlds if isinstance(world, Mapping)),
             RecordedExecution.of(execution) if isinstance(execution, Mapping) else None,
+            contract,
         )
 
     def to_dict(self) -> dict[str, Any]:

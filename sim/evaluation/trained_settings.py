@@ -13,10 +13,15 @@ from stringline.policies.checkpoints.training_record import (
 from stringline.sim.tasks.task_registry import is_user_task, task_class
 
 
-def with_trained_settings(arguments: Sequence[str]) -> list[str]:
+def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -> list[str]:
     """Adds to the arguments of a command what they lack and the record of their checkpoint has.
 
     Errors of the checkpoint are left to the command, which reports them.
+
+    Args:
+        arguments: The arguments.
+        contract: Whether to add cameras and rate of the policy's contract, for commands that do not
+            take them from the policy itself.
 
     Raises:
         ValueError: The record has several tasks, or one that this installation lacks.
@@ -25,7 +30,10 @@ def with_trained_settings(arguments: Sequence[str]) -> list[str]:
     record = given_record(given)
     if record is None:
         return list(arguments)
-    return [*arguments, *_task_overrides(record, given), *record.execution_overrides(given)]
+    added = [*_task_overrides(record, given), *record.execution_overrides(given)]
+    if contract:
+        added += _contract_overrides(record, given)
+    return [*arguments, *added]
 
 
 def _task_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
@@ -37,6 +45,15 @@ def _task_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[st
     if len(record.frame_rates) == 1 and "task.frame_hz" not in given:
         chosen.append(f"task.frame_hz={record.frame_rates[0]}")
     return chosen
+
+
+def _contract_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
+    """Returns the overrides with cameras and rate of the contract."""
+    if record.contract is None:
+        return []
+    cameras = ",".join(camera.name for camera in record.contract.cameras)
+    options = {"task.cameras": f"[{cameras}]", "task.control_hz": record.contract.control_hz}
+    return [f"{name}={value}" for name, value in options.items() if name not in given]
 
 
 def _choice(record: TrainingRecord) -> str:

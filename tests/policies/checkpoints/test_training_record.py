@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.policies.checkpoints.records import described
-from tests.policies.remote.served import Drift, Running
+from tests.policies.remote.served import CONTRACT, Drift, Running
 
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
@@ -30,14 +30,14 @@ def test_a_record_is_read_from_a_checkpoint_and_from_its_server(tmp_path: Path) 
             found = TrainingRecord.read(server.address)
         finally:
             server.stop()
-        assert found == TrainingRecord.of(server.address, training)
+        assert found == TrainingRecord.of(server.address, training, CONTRACT)
 
 
 def test_older_and_shipped_checkpoints_have_an_empty_record(tmp_path: Path) -> None:
     older = described(tmp_path / "older", steps=3, tasks=["fmb_1"])
     for where in (older, "hand_over_banana"):
-        assert TrainingRecord.read(where) == TrainingRecord(str(where))
         assert TrainingRecord.read(where).to_dict() == {}
+    assert TrainingRecord.read(older) == TrainingRecord(str(older))
 
 
 def test_one_warning_names_all_options_that_differ_from_the_record(

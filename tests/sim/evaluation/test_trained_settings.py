@@ -54,6 +54,14 @@ def test_frame_rate_and_execution_are_those_of_the_record(tmp_path: Path) -> Non
     ]
 
 
+def test_cameras_and_rate_are_those_of_the_contract_on_request() -> None:
+    line = ["checkpoint=hand_over_banana"]
+    cameras = "task.cameras=[overhead,wrist_left,wrist_right]"
+    assert with_trained_settings(line, contract=True)[1:] == [cameras, "task.control_hz=50.0"]
+    line += ["task.cameras=[overhead]", "task.control_hz=25"]
+    assert with_trained_settings(line, contract=True) == line
+
+
 def test_a_checkpoint_without_a_readable_record_leaves_the_command_line(tmp_path: Path) -> None:
     older = described(tmp_path / "older", steps=3)
     for where in (older, tmp_path / "missing", "ws://127.0.0.1:1", "hand_over_banana"):
