@@ -39,6 +39,8 @@ SCALES = {
     "large": Scale(400, 8000, 128),
 }
 COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
+# The default when the first cells were trained; it is all cameras of the store now.
+CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Cell:
                 f"dataset.path={store}",
                 f"output={self.checkpoint.parent}",
                 *self.kind,
+                CAMERAS,
                 *ENCODINGS[self.encoding].split(),
                 f"coordinates={self.coordinates}",
                 f"trainer.steps={scale.steps}",

@@ -80,8 +80,7 @@ The arms are one KUKA LBR iiwa 14, or two that face each other across a table. E
 parallel gripper that opens 110 mm. The table can be up to 10 cm lower or higher. The RGB-D cameras
 are an overhead camera and one camera at each wrist. An action consists of 8 joint targets for each
 arm. Depth has the noise of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`). The object
-to pick or place has one of 24 forms, drawn for each episode. Policies are trained as for ALOHA,
-with the cameras of the workcell: `policy.observation_encoder.cameras=[overhead,wrist]`.
+to pick or place has one of 24 forms, drawn for each episode. Policies are trained as for ALOHA.
 
     stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
 

@@ -3,6 +3,7 @@
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.recipe import command_recipe
 
 
 def main() -> None:
@@ -17,4 +18,5 @@ def _demo(config: DictConfig) -> None:
 
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    DemoChain(DemoSettings.of({str(key): value for key, value in plain.items()})).run()
+    settings = {str(key): value for key, value in plain.items()}
+    DemoChain(DemoSettings.of(settings, command_recipe())).run()

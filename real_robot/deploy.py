@@ -13,16 +13,17 @@ NOT_DONE = 3
 def main() -> None:
     """Runs the command; its exit code is 3 after a fault, or if the task was not done."""
     stopped = "Stopped. Arms with torque hold where they are."
-    run("deploy", _deploy, stopped=stopped, complete=_with_trained_task)
+    run("deploy", _deploy, stopped=stopped, complete=_complete)
 
 
-def _with_trained_task(arguments: Sequence[str]) -> Sequence[str]:
-    # Imported only if needed: help and calibration take a second without torch.
+def _complete(arguments: Sequence[str]) -> list[str]:
+    """Adds the settings of the checkpoint's training that the arguments lack."""
     if not any(argument.startswith("checkpoint=") for argument in arguments):
-        return arguments
-    from stringline.sim.evaluation.trained_task import with_trained_task
+        return list(arguments)
+    # Imported only if needed: calibration takes a second without torch.
+    from stringline.sim.evaluation.trained_settings import with_trained_settings
 
-    return with_trained_task(arguments)
+    return with_trained_settings(arguments, contract=True)
 
 
 def _deploy(config: DictConfig) -> None:

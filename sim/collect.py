@@ -21,6 +21,7 @@ from tqdm import tqdm
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
@@ -36,6 +37,7 @@ from stringline.sim.worlds.world_registry import make_any_expert, open_world
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_PER_EPISODE = 3
+FAILURES_IN_A_ROW = 30
 # A worker keeps experts and stores like its world: to open them takes longer than an episode.
 _expert_of = cache(make_any_expert)
 _store_at = cache(EpisodeStore.open)
@@ -75,19 +77,12 @@ def collect(
     world = open_recipe_world(recipe)
     recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
     world.close()
-    store = EpisodeStore.create(path)
-    store.remove_leftovers()
-    collection = Collection(store, recipe, first_seed)
-    with (
-        tqdm(
-            total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task
-        ) as progress,
-        closing(_outcomes(collection, episodes, workers, cluster or LocalCluster())) as outcomes,
-    ):
-        for outcome in outcomes:
-            progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
-    collection.remove_duplicates()
-    store.remove_leftovers()
+    with new_store(path) as store:
+        store.remove_leftovers()
+        collection = Collection(store, recipe, first_seed)
+        _complete(collection, episodes, workers, cluster or LocalCluster())
+        collection.remove_duplicates()
+        store.remove_leftovers()
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded.",
         path,
@@ -97,6 +92,18 @@ def collect(
         collection.tried,
     )
     return collection
+
+
+def _complete(collection: Collection, episodes: int, workers: int, cluster: Cluster) -> None:
+    """Runs the missing attempts and shows the progress."""
+    recipe = collection.recipe
+    done = min(episodes, collection.kept)
+    with (
+        tqdm(total=episodes, initial=done, unit="episode", desc=recipe.task) as progress,
+        closing(_outcomes(collection, episodes, workers, cluster)) as outcomes,
+    ):
+        for outcome in outcomes:
+            progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
 
 
 def open_recipe_world(recipe: Recipe) -> World:
@@ -170,16 +177,20 @@ class _Attempts:
         self._collection = collection
         self._episodes = episodes
         self._path = collection.store.path.absolute()
+        # Those of this run, since a corrected expert gets new attempts.
+        self._left = ATTEMPTS_PER_EPISODE * max(0, episodes - collection.kept) + 10
+        self._failures = 0
+        self._last = ""
 
     def waiting(self, running: AnyCollection[int]) -> list[int]:
         collection = self._collection
-        waiting = [seed for seed in collection.next_seeds(self._episodes) if seed not in running]
-        if collection.tried > ATTEMPTS_PER_EPISODE * self._episodes + 10:
+        if self._failures and (self._failures >= FAILURES_IN_A_ROW or self._left < 0):
             raise ValueError(
-                f"The expert succeeded in {collection.successes} of {collection.tried} attempts; "
-                f"giving up."
+                f"The expert of {collection.recipe.task!r} fails too often: {collection.successes} "
+                f"of {collection.tried} attempts succeeded. {self._last} Correct the expert or the "
+                f"settings of the task, or store failures as well: keep_failures=true."
             )
-        return waiting
+        return [seed for seed in collection.next_seeds(self._episodes) if seed not in running]
 
     def on_ready(self, message: WorkerReady) -> None:
         """Every world of the recipe fits."""
@@ -193,13 +204,24 @@ class _Attempts:
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> Outcome:
         assert isinstance(message, TaskResult)
         assert isinstance(message.result, Outcome)
-        return self._collection.add(message.result)
+        return self._add(message.result)
 
     def recover(self, seed: int) -> Outcome | None:
         return self._collection.find_stored(seed)
 
     def give_up(self, seed: int, reason: str) -> Outcome:
-        return self._collection.add(Outcome(seed, success=False, stage=0, steps=0, error=reason))
+        return self._add(Outcome(seed, success=False, stage=0, steps=0, error=reason))
+
+    def _add(self, outcome: Outcome) -> Outcome:
+        recipe = self._collection.recipe
+        kept = outcome.success or (recipe.keep_failures and not outcome.lost)
+        self._left -= 1
+        self._failures = 0 if kept else self._failures + 1
+        if not kept:
+            late = f"stage {outcome.stage} after {recipe.time_limit_s:g} s, the time limit"
+            reason = " ".join(outcome.error.rstrip(".").split()) or late
+            self._last = f"The last failure, of seed {outcome.seed}: {reason}."
+        return self._collection.add(outcome)
 
 
 def _outcomes(

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from stringline.datasets.command.application import run
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.made_folder import made_folder
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
@@ -92,8 +93,7 @@ def _compare(config: DictConfig) -> None:
     for path in paths:
         _check(path)
     suite = chosen_suite(plain, overrides)
-    output.mkdir(parents=True, exist_ok=True)
-    with exclusive(output):
+    with made_folder(output), exclusive(output):
         runs = [_stored(name, path, plain, suite) for name, path in zip(names, paths, strict=True)]
         comparison = Comparison.of(
             [stored for stored, _ in runs], seeds=plain["seeds"], baseline=baseline

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.command.application import run
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.made_folder import made_folder
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
@@ -25,7 +25,7 @@ from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
-from stringline.sim.evaluation.trained_task import with_trained_task
+from stringline.sim.evaluation.trained_settings import with_trained_settings
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.robot_model import PRIMITIVES
@@ -38,8 +38,7 @@ INCOMPLETE = 3
 
 def main() -> None:
     """The command `stringline-eval`; the exit code is 3 if an entry of a suite failed."""
-    sys.argv = with_suite_file(sys.argv)
-    run("eval", _evaluate, complete=with_trained_task)
+    run("eval", _evaluate, complete=lambda line: with_trained_settings(with_suite_file(line)))
 
 
 def with_suite_file(arguments: Sequence[str]) -> list[str]:
@@ -66,8 +65,7 @@ def _evaluate(config: DictConfig) -> None:
         find_checkpoint(settings.checkpoint)
     if suite is None:
         settings.task_seeds()
-    settings.output.mkdir(parents=True, exist_ok=True)
-    with exclusive(settings.output):
+    with made_folder(settings.output), exclusive(settings.output):
         if suite is None:
             _evaluate_task(settings, plain)
         else:

@@ -106,12 +106,19 @@ def _replay_stored(config: DictConfig) -> None:
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
     found = replay_episode(episode)
+    disturbance = recorded_world(episode).noise_rad
+    reason = (
+        f" The recorded actions are undisturbed, but disturbed ones were executed "
+        f"(noise_rad={disturbance:g}), so the states differ."
+        if disturbance
+        else ""
+    )
     words = {True: "success", False: "failure", None: "unknown"}
     sys.stdout.write(
         f"{episode.name}: replayed {found.steps} steps. The states differ by at most "
         f"{found.difference:g}, by {found.final_difference:g} at the end. Outcome: "
         f"{words[found.success]} (stage {found.stage}); recorded: "
-        f"{words[episode.attributes.success]}.\n"
+        f"{words[episode.attributes.success]}.{reason}\n"
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.command.application import run
+from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import Source
 from stringline.datasets.store.store import EpisodeStore
@@ -28,6 +29,8 @@ from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
+from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.localisation import LocalisationProbe
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
@@ -75,7 +78,9 @@ def train_policy(
     data = TrainingData(demonstrations, settings.held_out)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
-    record = _record(trainer, data, len(windows), settings.initialisation)
+    record = _record(trainer, data, len(windows)) | settings.record()
+    if settings.evaluate is not None and is_main_process():
+        TrainingRecord.of(str(directory), record).warn(settings.evaluate.options())
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -126,9 +131,7 @@ def _fingerprint(model: Mapping[str, Any], data: TrainingData, trainer: Trainer)
     }
 
 
-def _record(
-    trainer: Trainer, data: TrainingData, windows: int, initialisation: Initialisation | None
-) -> dict[str, Any]:
+def _record(trainer: Trainer, data: TrainingData, windows: int) -> dict[str, Any]:
     """Returns the description of the training in a checkpoint."""
     record: dict[str, Any] = {
         "episodes": sum(map(len, data.training)),
@@ -137,11 +140,12 @@ def _record(
         "batch_size": trainer.batch_size,
         "seed": trainer.seed,
         "tasks": data.tasks(),
+        "stores": data.digests(),
     }
-    if models := data.robot_models():
-        record["robot_models"] = models
-    if initialisation:
-        record["initialisation"] = initialisation.describe()
+    if texts := data.instructions():
+        record["instructions"] = texts
+    if data.worlds:
+        record |= {"robot_models": data.robot_models(), "worlds": data.worlds}
     return record
 
 
@@ -206,6 +210,7 @@ def _train(config: DictConfig) -> None:
     output = Path(str(settings["output"]))
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
+    execution = Execution.of(settings["execution"])
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
         validation_windows=settings["validation_windows"],
@@ -216,7 +221,10 @@ def _train(config: DictConfig) -> None:
             settings.get("task"),
             settings["evaluation"],
             settings["robot"]["model"],
+            execution,
         ),
+        execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
+        recipe=command_recipe(),
         log=build(settings.get("logger")),
         **dataset,
     )

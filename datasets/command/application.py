@@ -65,7 +65,8 @@ def run(
         task: The work of the command.
         folder: Folder of the configuration files; `stringline/configs` by default.
         stopped: Message after Ctrl-C.
-        complete: Adds arguments to the command line, such as those that a checkpoint implies.
+        complete: Adds to the arguments what other files decide, such as those of a checkpoint; its
+            errors are those of the command.
     """
     command = _command(config_name, folder, stopped)
     completed = command.guarded(lambda: complete(command.arguments))

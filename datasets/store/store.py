@@ -7,6 +7,7 @@ processes need no lock. Names are `<task>.<seed>.<unique id>`; the order by task
 depend on the order of writing.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -108,6 +109,16 @@ class EpisodeStore:
     def episodes(self) -> list[StoredEpisode]:
         """Opens all episodes, in the order of `names`."""
         return [self._read(name) for name in self.names()]
+
+    def digest(self) -> str:
+        """Returns an identifier of the content, the start of a SHA-256 of all episodes.
+
+        It covers their attributes and the checksums of their arrays, not the arrays themselves. It
+        does not depend on the place of the store, nor on the order or ids of its episodes.
+        """
+        files = ((self.path / name / "zarr.json").read_bytes() for name in self.names())
+        found = sorted(hashlib.sha256(data).digest() for data in files)
+        return hashlib.sha256(b"".join(found)).hexdigest()[:16]
 
     def _read(self, name: str) -> StoredEpisode:
         try:

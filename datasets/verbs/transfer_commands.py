@@ -7,6 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from stringline.datasets.formats.importing import import_data
+from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 
 
@@ -23,9 +24,8 @@ def import_foreign(config: DictConfig) -> None:
     path = Path(config.path)
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
-    outcome = import_data(
-        reader, path, EpisodeStore.create(config.store), task=config.task_name or ""
-    )
+    with new_store(config.store) as store:
+        outcome = import_data(reader, path, store, task=config.task_name or "")
     sys.stdout.write(
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
         "already.\n"

@@ -107,6 +107,13 @@ class Execution:
             words.append(f"plans in force {late}")
         return ", ".join(words if self.decay is None else [*words, f"decay {self.decay:g}"])
 
+    @property
+    def on_server(self) -> bool:
+        """Whether a server can apply it for its clients; see `CombiningPolicy`."""
+        if self.name == REAL_TIME:
+            return self.delay_s != MEASURED
+        return self.name != STOPPING and self.delay_s == 0
+
     def delay_steps(self, control_hz: float) -> int | None:
         """Returns the delay in control periods; None: it is measured."""
         return None if isinstance(self.delay_s, str) else periods(self.delay_s, control_hz)

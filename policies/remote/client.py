@@ -24,6 +24,8 @@ class RemotePolicy:
     Attributes:
         contract: Contract of its observations and actions.
         digest: Identifier of its checkpoint.
+        training: Its tasks with their instructions, and further facts of the training, as in
+            `checkpoint.yaml`; empty if the server does not send them.
 
     Raises:
         RemoteError: There is no policy server of this version.
@@ -36,6 +38,8 @@ class RemotePolicy:
         connection.close()
         self.contract = Contract.from_dict(field(hello, "contract", dict))
         self.digest: str = field(hello, "digest", str)
+        training = hello.get("training")
+        self.training: dict[str, Any] = training if isinstance(training, dict) else {}
         self._cameras = tuple(f"/{camera.name}" for camera in self.contract.cameras)
 
     def session(self, seed: int) -> "RemoteSession":

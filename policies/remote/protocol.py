@@ -1,6 +1,7 @@
 """The protocol of policy servers: one msgpack message per WebSocket message, see `arrays.py`.
 
-    server: {"protocol": "stringline/1", "contract": {...}, "digest": text}      after connecting
+    server: {"protocol": "stringline/1", "contract": {...}, "digest": text,
+             "training": {...}}                                                   after connecting
     client: {"type": "begin", "seed": number}                                     a new session
     server: {"type": "begun", "commits": true or false}
     client: {"type": "plan", "stamp": number, "observation": {key: array}}
@@ -15,6 +16,9 @@ If the session supports action prefixes (`commits`), a request may contain one, 
 `chunks/prefix.py`:
 
     "committed": {"time": (K,), "action": (K, A), "weight": (K,)}
+
+`training` has the known entries `tasks` (instruction by task), `instructions`, `robot_models`,
+`worlds` and `execution` of the checkpoint's record; older servers do not send it.
 
 Servers without the field `commits` are older and would ignore a prefix, so none is sent to them.
 """

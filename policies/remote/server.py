@@ -7,7 +7,7 @@ answer is outdated.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -44,6 +44,7 @@ class PolicyServer:
     Args:
         policy: The policy, called by one thread at a time.
         digest: Identifier of its checkpoint; clients store it with their results.
+        training: Facts of its training for clients, plain data; see `protocol.py`.
         queue: Largest number of waiting or processed requests of all clients.
         largest_message: Bytes; a client that sends more is disconnected.
         worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
@@ -55,6 +56,7 @@ class PolicyServer:
         policy: Policy,
         *,
         digest: str = "",
+        training: Mapping[str, Any] | None = None,
         queue: int = QUEUE,
         largest_message: int = LARGEST_MESSAGE,
         worker: Executor | None = None,
@@ -62,6 +64,7 @@ class PolicyServer:
         COUNT.check(queue=queue)
         self._policy = policy
         self._digest = digest
+        self._training = dict(training or {})
         self._queue = queue
         self._largest = largest_message
         self._waiting = 0
@@ -81,6 +84,7 @@ class PolicyServer:
             "protocol": PROTOCOL,
             "contract": self._policy.contract.to_dict(),
             "digest": self._digest,
+            "training": self._training,
         }
         try:
             await connection.send(pack(hello))
@@ -150,6 +154,7 @@ def serve(
     host: str = HOST,
     port: int = PORT,
     digest: str = "",
+    training: Mapping[str, Any] | None = None,
     queue: int = QUEUE,
     started: Callable[[int], object] | None = None,
 ) -> None:
@@ -162,6 +167,7 @@ def serve(
         host: Address to listen on; the default is reachable from this machine only.
         port: Port; 0: any free one.
         digest: See `PolicyServer`.
+        training: See `PolicyServer`.
         queue: See `PolicyServer`.
         started: Called with the port when the server is ready.
 
@@ -174,9 +180,10 @@ def serve(
     leaving = Event()
 
     async def listen_until_left() -> None:
-        async with await PolicyServer(policy, digest=digest, queue=queue, worker=worker).start(
-            host, port
-        ) as server:
+        server_of_policy = PolicyServer(
+            policy, digest=digest, training=training, queue=queue, worker=worker
+        )
+        async with await server_of_policy.start(host, port) as server:
             taken = next(iter(server.sockets)).getsockname()[1]
             logger.info("Serving at ws://%s:%d; Ctrl-C ends it.", host, taken)
             if started is not None:

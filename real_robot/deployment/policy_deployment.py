@@ -1,10 +1,12 @@
 """The deployment of a policy: checks, one episode in real time or in lock-step, and a report."""
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cached_property
 
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.encoders.training.checkpoint import code_version
 from stringline.policies.checkpoints.load import open_policy
+from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import MEASURED
 from stringline.policies.execution.with_instruction import WithInstruction
@@ -20,7 +22,6 @@ from stringline.real_robot.operator.live_status import print_line
 from stringline.real_robot.recording.deployment_log import Recording, log_of_policy, recording
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession, approach_home
-from stringline.sim.evaluation.trained_task import warn_of_other_task
 from stringline.sim.tasks.task_registry import make_task
 
 
@@ -69,20 +70,28 @@ class PolicyDeployment:
 
     def _checked(self, policy: Policy) -> Policy:
         """Returns the policy with its instruction, if it fits the robot."""
-        warn_of_other_task(self._settings.checkpoint, self._settings.task.name)
+        settings = self._settings
+        execution = RecordedExecution(settings.execution, settings.execute_steps)
+        prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
+        self._record.warn({"task": settings.task.name, **prompt, **execution.options()})
         contract = policy.contract
         if problems := contract.incompatibilities(self._factory.contract(contract.cameras)):
             raise ValueError("\n".join(problems))
         # An execution or an instruction that the policy lacks fails here, before anything moves.
         policy = WithInstruction(policy, self._instruction())
-        settings = self._settings
         settings.execution.session(policy, settings.seed, execute_steps=settings.execute_steps)
         return policy
 
+    @cached_property
+    def _record(self) -> TrainingRecord:
+        return TrainingRecord.read(self._settings.checkpoint)
+
     def _instruction(self) -> str:
+        """Returns the prompt, or the instruction of the task in the training, or of the task."""
         if self._settings.prompt is not None:
             return self._settings.prompt
-        return make_task(self._settings.task.name).instruction
+        task = self._settings.task.name
+        return self._record.tasks.get(task) or make_task(task).instruction
 
     def _run(self, policy: Policy, robot: ArmedRobot, stack: ExitStack) -> bool:
         settings = self._settings

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 from stringline.datasets.contract.argument_checks import COUNT, Range
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.trainer import Trainer
+from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
 from stringline.sim.collection.demonstration import NOISES_RAD
@@ -61,8 +62,9 @@ class DemoSettings:
         check_delay(self.execution)
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Reads the settings of a configuration."""
+    def of(cls, plain: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> Self:
+        """Reads the settings of a configuration; the checkpoint gets the recipe of the command."""
+        execution = Execution.of(plain["execution"])
         numbers = ("execute_steps", "wire_trials", "noise_rad", *COUNTS)
         return cls(
             task=TaskSettings.of(plain["task"]),
@@ -70,8 +72,13 @@ class DemoSettings:
             encoder=plain["encoder"],
             coordinates=plain["coordinates"],
             trainer=build(plain["trainer"]),
-            training=TrainingSettings(early_s=plain["early_s"], early_factor=plain["early_factor"]),
-            execution=Execution.of(plain["execution"]),
+            training=TrainingSettings(
+                early_s=plain["early_s"],
+                early_factor=plain["early_factor"],
+                execution=RecordedExecution(execution, plain["execute_steps"]),
+                recipe=recipe or {},
+            ),
+            execution=execution,
             robot_model=cast("RobotModel", plain["robot"]["model"]),
             output=Path(str(plain["output"])),
             **{name: plain[name] for name in numbers},

@@ -1,6 +1,5 @@
 """Evaluation of a checkpoint on tasks, with the cameras and rates of its training."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,13 +10,13 @@ import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.policies.checkpoints.load import open_policy
+from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
-from stringline.sim.evaluation.trained_task import training_record, warn_of_other_task
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,
     ROBOT_MODEL,
@@ -27,8 +26,6 @@ from stringline.sim.robots.robot_model import (
 from stringline.sim.rollout.cluster import Cluster
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import instruction_of, open_world
-
-logger = logging.getLogger(__name__)
 
 FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
 SEEDS = 50
@@ -90,33 +87,35 @@ class EvaluationSettings(RunSettings):
 
 
 class CheckpointEvaluation:
-    """Runs a checkpoint on tasks, each with its results in a folder of its own."""
+    """Runs a checkpoint on tasks, each with its results in a folder of its own.
 
-    def __init__(self, settings: RunSettings) -> None:
+    Args:
+        settings: The settings that are the same for all tasks.
+        warn: Whether to log a warning for settings that differ from the checkpoint's record.
+    """
+
+    def __init__(self, settings: RunSettings, *, warn: bool = True) -> None:
         torch.set_num_threads(1)  # The parallel simulations use the other processors.
         self._settings = settings
         self.policy, self.digest = open_policy(settings.checkpoint)
         check_robot_model(settings.robot_model)
-        trained = trained_robot_models(settings.checkpoint)
-        if trained and settings.robot_model not in trained:
-            logger.warning(
-                "%s was trained on images with robot.model=%s; it is evaluated with %s.",
-                settings.checkpoint,
-                " and ".join(trained),
-                settings.robot_model,
-            )
+        self._record = TrainingRecord.read(settings.checkpoint)
+        self._warn = self._record.warn if warn else lambda chosen: None
+        execution = RecordedExecution(settings.execution, settings.execute_steps)
+        self._warn({"robot.model": settings.robot_model, **execution.options()})
 
     def run(self, task: TaskSettings, seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
         """Runs the episodes that have no result in the folder yet; returns a result per seed.
 
-        A policy with instructions gets the instruction of the task. Cameras, size of images and
-        rate of actions are those of the checkpoint.
+        A policy with instructions gets that of its training on the task, or else that of the task.
+        Cameras, size of images and rate of actions are those of the checkpoint.
         """
         settings = self._settings
-        warn_of_other_task(settings.checkpoint, task.name)
+        self._warn({"task": task.name, "task.frame_hz": task.frame_hz})
         chosen = _as_trained(task, self.policy)
+        instruction = instruction_of(task.name, task.options)
         evaluation = Evaluation(
-            WithInstruction(self.policy, instruction_of(task.name, task.options)),
+            WithInstruction(self.policy, self._record.tasks.get(task.name) or instruction),
             partial(
                 open_world,
                 task.name,
@@ -150,12 +149,6 @@ class CheckpointEvaluation:
             "frame_hz": task.frame_hz,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
         }
-
-
-def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
-    """Returns the meshes of the arms in the training images; empty if unknown."""
-    models = training_record(checkpoint).get("robot_models")
-    return tuple(map(str, models)) if isinstance(models, list) else ()
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

@@ -152,7 +152,8 @@ class OtherEvaluationError(ValueError):
 class ResultsFile:
     """A JSONL file: the first line describes the evaluation, each further line is one result.
 
-    An existing file is continued; a last line that a crash cut short is dropped.
+    An existing file is continued; a last line that a crash cut short is dropped. A new file is
+    written with the first result, so an evaluation that cannot start leaves none.
 
     `about`, the evaluated policy and task as plain JSON, must agree with an existing file.
 
@@ -170,9 +171,8 @@ class ResultsFile:
                 f"{path} holds results of another evaluation ({difference(header, self.about)}). "
                 f"Choose another folder."
             )
-        lines = [{"about": self.about}, *(asdict(result) for result in self.results.values())]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        if path.exists():
+            self._write()
 
     def add(self, result: EpisodeResult) -> None:
         """Appends a result and waits until it is on the disk.
@@ -180,6 +180,8 @@ class ResultsFile:
         Raises:
             NoSpaceError: The disk is full; the file is unchanged.
         """
+        if not self.path.exists():
+            self._write()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
@@ -193,6 +195,11 @@ class ResultsFile:
         finally:
             os.close(descriptor)
         self.results[result.seed] = result
+
+    def _write(self) -> None:
+        lines = [{"about": self.about}, *(asdict(result) for result in self.results.values())]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], dict[int, EpisodeResult]]:

@@ -1,6 +1,7 @@
 """Data of a training run: training and held-out episodes of stores, as batches of tensors."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -121,18 +122,28 @@ class TrainingData:
             found.setdefault(episode.attributes.task, episode.attributes.instruction)
         return found
 
+    def instructions(self) -> list[str]:
+        """Returns the different instructions of the training episodes."""
+        texts = {each.attributes.instruction for each in self._episodes(self.training)}
+        return sorted(texts - {""})
+
     def robot_models(self) -> list[str]:
         """Returns the meshes of the arms in simulated training episodes."""
-        recipes = (
-            episode.attributes.extra.get("recipe") for episode in self._episodes(self.training)
-        )
-        return sorted(
-            {
-                str(recipe.get(ROBOT_MODEL, PRIMITIVES))
-                for recipe in recipes
-                if isinstance(recipe, Mapping)
-            }
-        )
+        return sorted({str(world.get(ROBOT_MODEL, PRIMITIVES)) for world in self.worlds})
+
+    @cached_property
+    def worlds(self) -> list[Mapping[str, Any]]:
+        """The different recipes of the simulated training episodes, see `Recipe`."""
+        found: list[Mapping[str, Any]] = []
+        for episode in self._episodes(self.training):
+            recipe = episode.attributes.extra.get("recipe")
+            if isinstance(recipe, Mapping) and recipe not in found:
+                found.append(recipe)
+        return found
+
+    def digests(self) -> list[dict[str, Any]]:
+        """Returns number of episodes and digest of each store, see `EpisodeStore.digest`."""
+        return [{"episodes": len(store), "digest": store.digest()} for store in self._stores]
 
     def describe(self) -> dict[str, Any]:
         """Returns the stores and their episodes as plain data."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
+from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
@@ -32,6 +33,7 @@ class TrainingEvaluation:
         folder: Folder of all evaluations of the run.
         execute_steps: Control periods between two plans; None: whole chunks.
         workers: Number of parallel worlds; 0 takes one per processor.
+        execution: Blending and delay of plans; None: a receding horizon without delay.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class TrainingEvaluation:
         execute_steps: int | None = 24,
         workers: int = 2,
         robot_model: RobotModel = PRIMITIVES,
+        execution: Execution | None = None,
     ) -> None:
         # Checks at the first evaluation would come hours later.
         COUNT.check(
@@ -61,10 +64,17 @@ class TrainingEvaluation:
         self._settings = RunSettings(
             checkpoint=checkpoint,
             execute_steps=execute_steps,
+            execution=execution or Execution(),
             workers=workers,
             videos=False,
             robot_model=robot_model,
         )
+
+    def options(self) -> dict[str, object]:
+        """Returns task, frame rate and meshes by option, for `TrainingRecord.warn`."""
+        task = self._task
+        model = self._settings.robot_model
+        return {"task": task.name, "task.frame_hz": task.frame_hz, "robot.model": model}
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, its Wilson 95 % interval `low` to `high`, `successes` and `trials`."""
@@ -79,7 +89,8 @@ class TrainingEvaluation:
         return {"success": rate.value, **rate.to_dict()}
 
     def _summary(self, folder: Path) -> Summary:
-        evaluation = CheckpointEvaluation(self._settings)
+        # The training has compared the settings with its data.
+        evaluation = CheckpointEvaluation(self._settings, warn=False)
         try:
             results = evaluation.run(self._task, self._seeds, folder)
         # The run may have reached this step before with other weights, such as on another machine.
@@ -95,6 +106,7 @@ def training_evaluation(
     task: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
     robot_model: RobotModel = PRIMITIVES,
+    execution: Execution | None = None,
 ) -> TrainingEvaluation | None:
     """Reads the evaluation from the settings of `configs/train.yaml`; None without a task.
 
@@ -111,4 +123,5 @@ def training_evaluation(
         TaskSettings.of(task),
         **settings,
         robot_model=robot_model,
+        execution=execution,
     )

@@ -1,7 +1,7 @@
 """The settings of a training run, besides policy and trainer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.interfaces import LoggerFactory
+from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.sim.training.initialisation import Initialisation
 from stringline.sim.training.training_evaluation import TrainingEvaluation
 
@@ -27,6 +28,8 @@ class TrainingSettings:
         validation_windows: Number of held-out windows of the validation loss; 0: no validation.
         initialisation: Checkpoint of the initial weights; None: random weights.
         evaluate: Evaluation in simulation during training; None: no evaluation.
+        execution: Execution for evaluations of the checkpoint, stored in it; None: unknown.
+        recipe: Choices and options of the command, plain data, stored in the checkpoint.
         log: Factory of a logger besides the `history.jsonl` of the run; None: no further logger.
 
     Raises:
@@ -40,6 +43,8 @@ class TrainingSettings:
     validation_windows: int = 256
     initialisation: Initialisation | None = None
     evaluate: TrainingEvaluation | None = None
+    execution: RecordedExecution | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
     log: LoggerFactory | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +62,15 @@ class TrainingSettings:
                 f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}."
             )
         return built if built.transforms else None
+
+    def record(self) -> dict[str, Any]:
+        """Returns the entries of a checkpoint that these settings decide."""
+        entries = {
+            "execution": None if self.execution is None else self.execution.to_dict(),
+            "recipe": dict(self.recipe),
+            "initialisation": self.initialisation.describe() if self.initialisation else None,
+        }
+        return {name: entry for name, entry in entries.items() if entry}
 
     def fingerprint(self) -> dict[str, Any]:
         """Returns the settings that decide the weights of a run, as plain data."""

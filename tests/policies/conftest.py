@@ -21,6 +21,7 @@ SMALL = (
     "policy.depth=1",
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=2",
+    "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]",
     "policy.chunk=8",
     "policy.draws=2",
     "policy.sampling_steps=3",

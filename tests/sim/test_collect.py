@@ -1,6 +1,5 @@
 """Collected episodes depend on their seeds alone, and a stopped collection continues."""
 
-import json
 import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -83,18 +82,21 @@ def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
     assert [(outcome.success, outcome.stage) for outcome in kept.outcomes] == [(False, 0)] * 3
     episodes = EpisodeStore.open(tmp_path / "kept").episodes()
     assert [episode.attributes.success for episode in episodes] == [False] * 3
-    with (
-        closing(InProcess()) as here,
-        pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"),
-    ):
-        collect(HOPELESS, tmp_path / "none", 1, cluster=here)
-    assert len(EpisodeStore.open(tmp_path / "none")) == 0
-    assert (
-        json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"][
-            "outcomes"
-        ][0]["seed"]
-        == 0
+
+
+def test_an_expert_that_fails_again_and_again_ends_the_collection(tmp_path: Path) -> None:
+    """The message has the counts and the last reason; a store without an episode is removed."""
+    said = (
+        "The expert of 'hand_over_banana' fails too often: 0 of {0} attempts succeeded. The last "
+        "failure, of seed {1}: stage 0 after 0.1 s, the time limit. Correct the expert or the "
+        "settings of the task, or store failures as well: keep_failures=true."
     )
+    with closing(InProcess()) as here:
+        for episodes, attempts in ((1, 14), (50, 30)):
+            with pytest.raises(ValueError, match="fails too often") as caught:
+                collect(HOPELESS, tmp_path / "runs" / "none", episodes, cluster=here)
+            assert str(caught.value) == said.format(attempts, attempts - 1)
+            assert list(tmp_path.iterdir()) == []
 
 
 def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:

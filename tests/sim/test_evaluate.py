@@ -20,6 +20,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tests.policies.remote.served import Running
 from tests.sim.in_process import InProcess
 from tests.sim.menagerie_files import write_aloha
 
@@ -28,7 +29,13 @@ from stringline.datasets.command.application import USER_ERROR
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, save_policy
+from stringline.policies.checkpoints.load import (
+    build_policy,
+    checkpoint_digest,
+    load_policy,
+    save_policy,
+)
+from stringline.policies.checkpoints.training_record import TrainingRecord
 from stringline.sim import compare, evaluate
 from stringline.sim.evaluate import evaluate_checkpoint, evaluation_settings
 from stringline.sim.evaluation.checkpoint_evaluation import (
@@ -37,6 +44,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     RunSettings,
 )
 from stringline.sim.rollout.cluster import LocalCluster
+from stringline.sim.worlds.task_settings import TaskSettings
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -88,6 +96,7 @@ def here(worlds: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalCluster, "open", worlds.open)
 
 
+OVERRIDES = OmegaConf.create({"overrides": {"task": []}})
 TASK: dict[str, object] = {
     "name": "hand_over_banana",
     "time_limit_s": 0.4,
@@ -117,6 +126,81 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
         text=True,
         check=False,
     )
+
+
+def test_a_command_takes_task_rates_and_execution_from_the_checkpoint(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from a server; a task that is not installed ends in one line."""
+    trained = recorded(
+        checkpoint,
+        tmp_path / "trained",
+        tasks={"mug_on_plate": "put the mug there"},
+        worlds=[{"task": "mug_on_plate", "frame_hz": 25.0}],
+        execution={"name": "stop_and_go", "delay_s": 0.1, "execute_steps": 3},
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def started(where: Path | str) -> dict[str, object]:
+        line = ["seeds=1", "workers=1", "task.time_limit_s=0.2", "videos=false", "output=out"]
+        monkeypatch.setattr(sys, "argv", ["stringline-eval", f"checkpoint={where}", *line])
+        evaluate.main()
+        about = json.loads((tmp_path / "out" / "results.jsonl").read_text().splitlines()[0])
+        shutil.rmtree(tmp_path / "out")
+        found: dict[str, object] = about["about"]
+        return found
+
+    expected = {
+        "task": "mug_on_plate",
+        "frame_hz": 25.0,
+        "execute_steps": 3,
+        "execution": {"name": "stop_and_go", "delay_s": 0.1},
+    }
+    server = Running(load_policy(trained), training=TrainingRecord.read(trained).to_dict())
+    try:
+        for where in (trained, server.address):
+            about = started(where)
+            assert {name: about[name] for name in expected} == expected
+    finally:
+        server.stop()
+    other = recorded(trained, tmp_path / "other", tasks={"stacks:Stack": ""})
+    said = command(f"checkpoint={other}", folder=tmp_path)
+    assert (said.returncode, said.stderr.count("\n")) == (USER_ERROR, 1)
+    assert "There is no module 'stacks' on Python's path." in said.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_instruction_of_the_training_is_sent_to_the_policy(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = {"hand_over_banana": "give the banana away"}
+    texts = []
+    for where in (checkpoint, recorded(checkpoint, tmp_path / "trained", tasks=tasks)):
+        evaluation = CheckpointEvaluation(RunSettings(checkpoint=where, execute_steps=8, workers=1))
+        monkeypatch.setattr(evaluation.policy, "check_instruction", texts.append)
+        evaluation.run(TaskSettings.of(TASK), [], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert texts == ["hand over the banana and put it into the bowl", "give the banana away"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"robot": {"model": "menagery"}},
+        {"task": TASK | {"options": {"tabel": 1.0}}},
+        {"task": {"name": "kuka_pick"}},
+        {"execute_steps": 0},
+    ],
+)
+def test_a_failed_evaluation_leaves_no_folder(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object]
+) -> None:
+    monkeypatch.setattr(evaluate.HydraConfig, "get", lambda: OVERRIDES)
+    plain = {"checkpoint": str(checkpoint), "task": TASK, "output": str(tmp_path / "runs" / "out")}
+    quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "videos": False}
+    with pytest.raises(ValueError, match="There is no|does not fit|allowed"):
+        evaluate._evaluate(OmegaConf.create({**plain, **quick, **wrong}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_from_the_command_line(
@@ -169,23 +253,32 @@ def test_from_the_command_line(
         evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "out"))
 
 
-def test_a_warning_names_arms_that_differ_from_the_training(
+def recorded(checkpoint: Path, folder: Path, **training: object) -> Path:
+    """Copies a checkpoint and adds entries to the record of its training."""
+    copy = shutil.copytree(checkpoint, folder)
+    description = yaml.safe_load((copy / "checkpoint.yaml").read_text())
+    description["training"] |= training
+    (copy / "checkpoint.yaml").write_text(yaml.safe_dump(description))
+    return copy
+
+
+def test_a_warning_names_arms_and_execution_that_differ_from_the_training(
     checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trained = shutil.copytree(checkpoint, tmp_path / "trained")
-    description = yaml.safe_load((trained / "checkpoint.yaml").read_text())
-    description["training"]["robot_models"] = ["menagerie"]
-    (trained / "checkpoint.yaml").write_text(yaml.safe_dump(description))
+    execution = {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 8}
+    trained = recorded(
+        checkpoint, tmp_path / "trained", robot_models=["menagerie"], execution=execution
+    )
     for known in (trained, checkpoint):  # The latter does not name the arms of its training.
         CheckpointEvaluation(
             RunSettings(checkpoint=known, execute_steps=8, robot_model="menagerie")
         )
     assert not caplog.records
-    CheckpointEvaluation(RunSettings(checkpoint=trained, execute_steps=8))
-    assert (
-        f"{trained} was trained on images with robot.model=menagerie; it is evaluated with "
-        f"primitives."
-    ) in caplog.text
+    CheckpointEvaluation(RunSettings(checkpoint=trained, execute_steps=4))
+    assert caplog.messages == [
+        f"The training of {trained} recorded robot.model=menagerie, execute_steps=8; this command "
+        f"has robot.model=primitives, execute_steps=4."
+    ]
     with pytest.raises(
         ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
     ):

@@ -9,8 +9,11 @@ from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
+from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
+from stringline.policies.execution.execution import Execution
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import sources_of
 from stringline.sim.training.training_settings import TrainingSettings
@@ -37,6 +40,44 @@ def test_it_learns_from_images(store: EpisodeStore, tmp_path: Path) -> None:
     history = train_policy(MODEL, store, trainer, tmp_path)
     assert dict(history.probes())[119]["localisation"] > 0.8
     assert load_policy(tmp_path / "checkpoint").contract == CONTRACT
+
+
+def test_a_checkpoint_carries_what_runs_of_it_need(tmp_path: Path) -> None:
+    """The worlds of the data, their instructions and digests, execution and recipe."""
+    store = EpisodeStore.create(tmp_path / "store")
+    fill(store, range(2))
+    plain = store.episodes()[0]
+    worlds = [{"task": "push", "frame_hz": 10.0, "options": {"dim_light": hz}} for hz in (0.5, 1.0)]
+    for seed, world in enumerate((*worlds, worlds[0]), 10):
+        text = f"push {seed % 2}"
+        attributes = EpisodeAttributes(
+            CONTRACT, "push", seed, success=True, instruction=text, extra={"recipe": world}
+        )
+        store.write(dict(plain.arrays), attributes)
+    execution = RecordedExecution(Execution("stop_and_go"), 3)
+    recipe = {"choices": {"policy": "diffusion"}, "options": ["trainer.steps=1"]}
+    settings = TrainingSettings(execution=execution, recipe=recipe)
+    trainer = Trainer(steps=1, batch_size=2, warmup_steps=1, precision="no")
+    train_policy(MODEL, store, trainer, tmp_path / "run", settings)
+    description = load_description(tmp_path / "run" / "checkpoint")
+    assert description["contract"]["embodiment"] == "post"
+    assert [camera["name"] for camera in description["contract"]["cameras"]] == ["overhead"]
+    assert description["training"] == {
+        "episodes": 4,
+        "windows": 20,
+        "steps": 1,
+        "batch_size": 2,
+        "seed": 0,
+        "tasks": {"point": "", "push": "push 0"},
+        "stores": [{"episodes": 5, "digest": store.digest()}],
+        "instructions": ["push 0", "push 1"],
+        "robot_models": ["primitives"],
+        "worlds": worlds,
+        "execution": {"name": "stop_and_go", "delay_s": 0.0, "execute_steps": 3},
+        "recipe": recipe,
+    }
+    record = TrainingRecord.read(tmp_path / "run" / "checkpoint")
+    assert (record.execution, record.frame_rates) == (execution, (10.0,))
 
 
 def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from stringline.datasets.store.store import EpisodeStore
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]
 SMALL = (
-    "policy.observation_encoder.cameras=[overhead]",
     "policy.chunk=4",
     "policy.dim=32",
     "policy.depth=1",
@@ -64,10 +63,12 @@ def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
         f"command to continue."
     ) in said
     assert [path.name for path in (output / "state").iterdir()] == [f"step_{done:08d}"]
-    assert (
-        yaml.safe_load((output / "latest" / "checkpoint.yaml").read_text())["training"]["steps"]
-        == done
-    )
+    record = yaml.safe_load((output / "latest" / "checkpoint.yaml").read_text())["training"]
+    assert record["steps"] == done
+    assert record["stores"] == [{"episodes": 15, "digest": store.digest()}]
+    assert record["recipe"]["options"] == [*SMALL, *arguments[-2:]]
+    assert record["recipe"]["choices"]["encoder"] == "cayley"
+    assert record["execution"] == {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 24}
     assert not (output / "checkpoint").exists()
     assert len(list((output / "tensorboard").iterdir())) == 1
     assert "samples/s" in said

@@ -5,7 +5,7 @@ import errno
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import STOPPED, Task, run
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Camera
 
 PRIMARY = """\
@@ -48,11 +49,13 @@ def attempt(
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
 
-    def attempt(task: Task, *arguments: str) -> tuple[int, str, str]:
+    def attempt(
+        task: Task, *arguments: str, complete: Callable[[Sequence[str]], list[str]] = list
+    ) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["/usr/bin/stringline-bake", *arguments])
         code = 0
         try:
-            run("bake", task, folder=folder)
+            run("bake", task, folder=folder, complete=complete)
         except SystemExit as end:
             code = int(end.code or 0)
         printed = capsys.readouterr()
@@ -82,6 +85,20 @@ def test_a_command_leaves_no_files(attempt: Attempt) -> None:
     attempt(lambda _: folders.append(Path.cwd()), "name=x")
     assert folders == [Path.cwd()]
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_command_completes_its_arguments(attempt: Attempt) -> None:
+    seen: list[DictConfig] = []
+
+    def complete(arguments: Sequence[str]) -> list[str]:
+        COUNT.check(loaves=0 if "loaves=3" in arguments else 1)
+        return [*arguments, "flour=rye"]
+
+    assert attempt(seen.append, "name=x", complete=complete)[0] == 0
+    assert (seen[0].name, seen[0].flour.dark) == ("x", True)
+    code, _, error = attempt(seen.append, "name=x", "loaves=3", complete=complete)
+    assert (code, len(seen)) == (2, 1)
+    assert error == "stringline-bake: loaves is 0; allowed: whole numbers 1 and above.\n"
 
 
 @pytest.mark.parametrize(

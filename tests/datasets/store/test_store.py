@@ -55,6 +55,25 @@ def test_round_trip(store: EpisodeStore, contract: Contract, make_episode: MakeE
     assert store.verify(name) == []
 
 
+def test_the_digest_identifies_the_content(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
+    """It is the same in another folder, under other ids and in another order of writing."""
+    digests = []
+    for folder, seeds in (("a", (1, 2)), ("b", (2, 1)), ("c", (1, 3)), ("d", (1,))):
+        store = EpisodeStore.create(tmp_path / folder)
+        for seed in seeds:
+            store.write(make_episode(), attributes(contract, seed))
+        digests.append(store.digest())
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+    arrays = make_episode()
+    arrays["action"] = arrays["action"] + 1
+    store = EpisodeStore.create(tmp_path / "e")
+    store.write(arrays, attributes(contract, 1))
+    assert store.digest() != digests[3]
+
+
 def test_names_are_ordered_by_task_and_seed(
     store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
 ) -> None:

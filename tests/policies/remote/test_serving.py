@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from tests.policies.remote.served import CONTRACT, Drift, Keeps, Running, observation
 
 from stringline.datasets.contract.contract import Array
@@ -129,24 +131,43 @@ def test_the_client_imports_without_torch() -> None:
     )
 
 
-def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
-    """In a separate process, with a real policy, until Ctrl-C."""
-    from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
+    """In a separate process, with a real policy and an execution, until Ctrl-C."""
+    from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, load_policy
     from stringline.sim.environment.factory import make_environment
 
+    served = shutil.copytree(SHIPPED / "hand_over_banana", tmp_path / "served")
+    description = yaml.safe_load((served / "checkpoint.yaml").read_text())
+    training = {
+        "tasks": {"hand_over_banana": "hand over the banana"},
+        "execution": {"name": "stop_and_go", "delay_s": 0.0, "execute_steps": 12},
+    }
+    description["training"] |= training
+    (served / "checkpoint.yaml").write_text(yaml.safe_dump(description))
     code = "from stringline.policies.serve import main; main()"
+    line = ["port=0", "checkpoint=served", "execution=temporal_ensembling"]
     server = subprocess.Popen(
-        [sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, "-c", code, *line], stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
     assert server.stderr is not None
+    lines: list[str] = []
     try:
         address = next(
             found.group()
-            for line in server.stderr
-            if (found := re.search(r"ws://127\.0\.0\.1:\d+", line))
+            for text in server.stderr
+            if (found := re.search(r"ws://127\.0\.0\.1:\d+", [*lines, text][-1]))
+            or lines.append(text)
         )
+        (warning,) = lines
+        assert "recorded execution=stop_and_go; this command has execution=temp" in warning
         remote, policy = RemotePolicy(address), load_policy("hand_over_banana")
-        assert remote.digest == checkpoint_digest("hand_over_banana")
+        assert remote.digest == (
+            f"{checkpoint_digest(served)} execution=temporal_ensembling execution.delay_s=0.0 "
+            f"execution.decay=0.01"
+        )
+        # The server combines the plans, so its clients do not.
+        execution = {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 12}
+        assert remote.training == training | {"execution": execution}
         assert json.dumps(remote.contract.to_dict()) == json.dumps(policy.contract.to_dict())
         world = make_environment("hand_over_banana")
         world.begin(1_000_000)

@@ -1,11 +1,13 @@
 """The deployment of a policy: its checks and refusals, and episodes on emulated arms."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
@@ -102,6 +104,31 @@ def test_a_policy_receives_its_instruction(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
         PolicyDeployment(settings(*chosen, "prompt=wive")).run()
     assert "There is no instruction 'wive'. Did you mean 'wave'" in str(refused.value)
+
+
+def test_the_record_of_the_training_has_the_instruction(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An instruction, an execution and a task that differ from the record lead to a warning."""
+    checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=["give it", "wave"])
+    description = yaml.safe_load((checkpoint / "checkpoint.yaml").read_text())
+    description["training"] = {
+        "tasks": {"hand_over_banana": "give it"},
+        "instructions": ["give it", "wave"],
+        "execution": {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 24},
+    }
+    (checkpoint / "checkpoint.yaml").write_text(yaml.safe_dump(description))
+    deployed = settings(f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.1")
+    assert not PolicyDeployment(replace(deployed, output=tmp_path)).run()
+    assert not caplog.messages
+    others = ("execute_steps=12", "task=mug_on_plate", "prompt=clap", "robot=aloha")
+    with pytest.raises(ValueError, match="Not started"):
+        PolicyDeployment(settings(f"checkpoint={checkpoint}", *others)).run()
+    (said,) = [message for message in caplog.messages if "recorded" in message]
+    assert said.endswith(
+        "recorded task=hand_over_banana, prompt=give it or wave, execute_steps=24; this command "
+        "has task=mug_on_plate, prompt=clap, execute_steps=12."
+    )
 
 
 @pytest.mark.parametrize(

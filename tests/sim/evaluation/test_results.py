@@ -79,8 +79,10 @@ def test_results_file_continues(tmp_path: Path) -> None:
 
 
 def test_other_evaluations_are_refused(tmp_path: Path) -> None:
-    """The difference is named."""
-    ResultsFile(tmp_path / "results.jsonl", {"task": "reach", "execute_steps": 24})
+    """The difference is named; an evaluation without a result leaves no file."""
+    file = ResultsFile(tmp_path / "results.jsonl", {"task": "reach", "execute_steps": 24})
+    assert list(tmp_path.iterdir()) == []
+    file.add(result(1, True))
     with pytest.raises(OtherEvaluationError, match="execute_steps: 24 there, 12 here"):
         ResultsFile(tmp_path / "results.jsonl", {"task": "reach", "execute_steps": 12})
 

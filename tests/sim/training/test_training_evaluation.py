@@ -61,6 +61,10 @@ def test_success_is_in_the_history_and_its_model_is_kept(
     trainer = Trainer(steps=2, batch_size=4, warmup_steps=1, precision="no")
     history = train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate))
     assert torch.get_num_threads() == threads
+    # Once, when the training begins.
+    assert [each for each in caplog.messages if "recorded" in each] == [
+        f"The training of {run} recorded task=move; this command has task=hand_over_banana."
+    ]
     (step, found), *others = history.evaluations()
     assert (step, others) == (1, [])
     assert found == {

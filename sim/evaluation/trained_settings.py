@@ -1,0 +1,90 @@
+"""Commands that run a checkpoint in a world take task, frame rate and execution from its record."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import stringline
+from stringline.datasets.command.consent import packages_of
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.extensions.class_names import ClassName
+from stringline.datasets.extensions.trust import Trust
+from stringline.policies.checkpoints.training_record import (
+    TrainingRecord,
+    given_record,
+    given_values,
+)
+from stringline.sim.tasks.task_registry import is_user_task, task_class
+
+
+def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -> list[str]:
+    """Adds to the arguments of a command what they lack and the record of their checkpoint has.
+
+    Errors of the checkpoint are left to the command, which reports them.
+
+    Args:
+        arguments: The arguments.
+        contract: Whether to add cameras and rate of the policy's contract, for commands that do not
+            take them from the policy itself.
+
+    Raises:
+        ValueError: The record has several tasks, one that this installation lacks, or one of a
+            package that the user does not trust.
+    """
+    given = given_values(arguments)
+    record = given_record(given)
+    if record is None:
+        return list(arguments)
+    trust = Trust(f"The checkpoint {given['checkpoint']}", frozenset(packages_of(arguments)))
+    added = [*_task_overrides(record, given, trust), *record.execution_overrides(given)]
+    if contract:
+        added += _contract_overrides(record, given)
+    return [*arguments, *added]
+
+
+def _task_overrides(record: TrainingRecord, given: Mapping[str, str], trust: Trust) -> list[str]:
+    """Returns the overrides with task and frame rate."""
+    if "suite" in given or "suite_file" in given:
+        return []
+    named = "task" in given or "task.name" in given
+    chosen = [_choice(record, trust)] if record.tasks and not named else []
+    if len(record.frame_rates) == 1 and "task.frame_hz" not in given:
+        chosen.append(f"task.frame_hz={record.frame_rates[0]}")
+    return chosen
+
+
+def _contract_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
+    """Returns the overrides with cameras and rate of the contract."""
+    if record.contract is None:
+        return []
+    cameras = ",".join(camera.name for camera in record.contract.cameras)
+    options = {"task.cameras": f"[{cameras}]", "task.control_hz": record.contract.control_hz}
+    return [f"{name}={value}" for name, value in options.items() if name not in given]
+
+
+def _choice(record: TrainingRecord, trust: Trust) -> str:
+    """Returns the override that chooses the task of the record."""
+    task, *others = record.tasks
+    if others:
+        raise ValueError(
+            f"{record.where} was trained on {', '.join(record.tasks)}. Choose one: task={task}."
+        )
+    if is_user_task(task):
+        trust.check(ClassName.parse(task, "task"))
+    try:
+        return _override(task)
+    except ValueError as error:
+        raise ValueError(
+            f"{record.where} was trained on {task}, which is not installed. {error} Install it, "
+            f"or choose another task: task=NAME."
+        ) from error
+
+
+def _override(task: str) -> str:
+    if is_user_task(task):
+        task_class(task)
+        return f"task.name={task}"
+    folder = Path(stringline.__file__).parent / "configs" / "task"
+    known = [file.stem for file in folder.glob("*.yaml")]
+    if task not in known:
+        raise unknown_name("task", task, known)
+    return f"task={task}"
