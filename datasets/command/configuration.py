@@ -17,6 +17,8 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from stringline.datasets.contract.argument_checks import unknown_name
+
 Result = TypeVar("Result")
 
 WORDS_TOO = ("execution.delay_s", "leave")
@@ -24,6 +26,9 @@ WORDS_TOO = ("execution.delay_s", "leave")
 
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
+
+OPTIONAL_CHOICES = ("recipe",)
+"""Groups whose default choice is optional, `optional GROUP: ...`."""
 
 FLAGS = """\
 Flags:
@@ -159,6 +164,19 @@ class Configuration:
                     f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. The default "
                     f"is {_as_typed(default)}."
                 )
+
+    def check_optional_choices(self, overrides: Sequence[str]) -> None:
+        """Checks the choices of groups that are optional, where Hydra leaves out unknown ones.
+
+        To be called in a job of Hydra, whose search path may have further folders.
+
+        Raises:
+            ValueError: A choice does not exist; the message contains the nearest names.
+        """
+        loader = GlobalHydra.instance().config_loader()
+        for group, _, name in (override.partition("=") for override in overrides):
+            if group in OPTIONAL_CHOICES and name not in loader.get_group_options(group):
+                raise unknown_name(group, name, loader.get_group_options(group))
 
     def help(self, overrides: Sequence[str] = ()) -> str:
         """Returns the `--help` text: opening comment of the primary file, choices, options."""
