@@ -15,6 +15,7 @@ BEFORE_TRIALS = 0.8  # Share of the budget until the end of the training.
 REPORT_S = 10.0
 # Fewer are no chain, unless the configuration has fewer.
 SMALLEST = {"expert_trials": 4, "episodes": 10, "steps": 50, "trials": 5, "wire_trials": 2}
+WORDS = {"expert_trials": "trials of the expert", "episodes": "demonstrations", "steps": "steps"}
 FIRST = ("expert_trials", "episodes", "steps")
 LAST = ("trials", "wire_trials")
 _LARGEST_FACTOR = 1000.0
@@ -101,7 +102,7 @@ class Budget:
             return
         needed = (elapsed_s + self._seconds(FIRST, 0.0, done)) / BEFORE_TRIALS
         if needed > self._minutes * 60:
-            smallest = ", ".join(f"{self._count(name, 0.0)} {name}" for name in FIRST)
+            smallest = ", ".join(f"{self._count(name, 0.0)} {WORDS[name]}" for name in FIRST)
             raise ValueError(
                 f"minutes is {self._minutes:g}; the smallest useful run ({smallest}) needs "
                 f"{math.ceil(needed / 6) / 10:g} minutes on this machine."

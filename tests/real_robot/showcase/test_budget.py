@@ -75,7 +75,7 @@ def test_a_budget_that_is_too_short_says_how_long_it_must_be(tmp_path: Path) -> 
     made = budget(tmp_path, 0.5)
     with pytest.raises(ValueError, match=r"minutes is 0.5; the smallest useful run \(4 ") as error:
         made.plan_training(12.0, NONE)
-    assert "4 expert_trials, 10 episodes, 50 steps" in str(error.value)
+    assert "4 trials of the expert, 10 demonstrations, 50 steps" in str(error.value)
     needed = float(str(error.value).partition("needs ")[2].partition(" ")[0])
     smallest = seconds({"expert_trials": 4, "episodes": 10, "steps": 50}, tuple(SPEEDS)[:3])
     assert needed == math.ceil((12.0 + smallest) / BEFORE_TRIALS / 6) / 10
@@ -99,7 +99,9 @@ def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path)
     """The chain of a task with one KUKA arm; the measured episodes are those of the run."""
     output = tmp_path / "demo"
     changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5")
-    with pytest.raises(ValueError, match=r"smallest useful run \(1 expert_trials, 2 episodes, 3 "):
+    with pytest.raises(
+        ValueError, match=r"smallest useful run \(1 trials of the expert, 2 demonstrations, 3 "
+    ):
         chain(output, *changes, "minutes=0.01").run()
     measured = json.loads((output / "budget.json").read_text())
     assert set(measured["speeds"]) == {"expert_trials", "episodes", "steps"}
