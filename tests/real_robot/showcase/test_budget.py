@@ -99,9 +99,7 @@ def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path)
     """The chain of a task with one KUKA arm; the measured episodes are those of the run."""
     output = tmp_path / "demo"
     changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5")
-    with pytest.raises(
-        ValueError, match=r"smallest useful run \(1 trials of the expert, 2 demonstrations, 3 "
-    ):
+    with pytest.raises(ValueError, match=r"useful run \(1 trials of the expert, 2 demo"):
         chain(output, *changes, "minutes=0.01").run()
     measured = json.loads((output / "budget.json").read_text())
     assert set(measured["speeds"]) == {"expert_trials", "episodes", "steps"}
