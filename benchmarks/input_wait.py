@@ -52,6 +52,7 @@ def measure_input_wait(
         f"dataset.path={store.path}",
         f"trainer.steps={steps}",
         f"trainer.probe_every={steps}",
+        "encoder=cayley",
         *changes,
     ]
     configuration = Configuration(

@@ -78,7 +78,8 @@ class Setting:
     def settings(self, policy: str) -> dict[str, Any]:
         """Returns the configuration of the recipe with a policy."""
         smaller = SMALL.get(policy, ()) if self.small else ()
-        overrides = [f"policy={policy}", f"policy.chunk={CHUNK}", "dataset.path=none", *smaller]
+        chosen = [f"policy={policy}", f"policy.chunk={CHUNK}", "encoder=cayley"]
+        overrides = [*chosen, "dataset.path=none", *smaller]
         folder = (Path(stringline.__file__).parent / "configs").absolute()
         settings = OmegaConf.to_container(
             Configuration(folder, "train", "training.py").composed(overrides), resolve=True

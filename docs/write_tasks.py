@@ -62,6 +62,7 @@ released and at rest for half a second. All tasks have the option `table_height`
 moves with the table.
 
     stringline-collect task={example} output=runs/{example} episodes=50
+    stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
 The experts read the true poses and run in closed loop. The tables contain their success rates with
 Wilson 95 % intervals, on the seeds 0 to 99 and on the seeds 1000 to 1099, which were not used for

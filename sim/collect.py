@@ -257,16 +257,20 @@ def main() -> None:
     run("collect", _collect)
 
 
-def _collect(config: DictConfig) -> None:
-    recipe = task_recipe(
+def recipe_of(config: DictConfig) -> Recipe:
+    """Returns the recipe of a configuration of `stringline-collect`."""
+    return task_recipe(
         TaskSettings.of(config.task),
         noise_rad=config.noise_rad,
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,
     )
+
+
+def _collect(config: DictConfig) -> None:
     collect(
-        recipe,
+        recipe_of(config),
         str(config.output),
         config.episodes,
         workers=config.workers,

@@ -155,6 +155,7 @@ class _Command:
             # A job of a cluster runs in a new process, without a log so far.
             if logging.getLogger("stringline").level == logging.NOTSET:
                 self.start_logging()
+            self.guarded(lambda: configuration.check_optional_choices(values))
             with _environment(FULL_ERROR, requested):
                 self.guarded(lambda: _with_consent(settings, task))
 

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from stringline.datasets.command.option_comments import Keys, opening_comment
+from stringline.datasets.contract.argument_checks import unknown_name
 
 Result = TypeVar("Result")
 
@@ -26,6 +27,9 @@ WORDS_TOO = ("execution.delay_s", "leave", "trust")
 
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
+
+OPTIONAL_CHOICES = ("recipe",)
+"""Groups whose default choice is optional, `optional GROUP: ...`."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,19 @@ class Configuration:
             }
 
         return self._with_hydra(read)
+
+    def check_optional_choices(self, overrides: Sequence[str]) -> None:
+        """Checks the choices of groups that are optional, where Hydra leaves out unknown ones.
+
+        To be called in a job of Hydra, whose search path may have further folders.
+
+        Raises:
+            ValueError: A choice does not exist; the message contains the nearest names.
+        """
+        loader = GlobalHydra.instance().config_loader()
+        for group, _, name in (override.partition("=") for override in overrides):
+            if group in OPTIONAL_CHOICES and name not in loader.get_group_options(group):
+                raise unknown_name(group, name, loader.get_group_options(group))
 
     def introduction(self) -> str:
         """Returns the opening comment of the primary file, without Hydra's `@package` line."""

@@ -1,27 +1,39 @@
 """The phases of the demonstration, each of which continues after an interruption."""
 
+import time
+from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.history import History
+from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
+from stringline.real_robot.showcase.budget import Budget, Speed, measure
 from stringline.real_robot.showcase.demo_report import DemoResults, write_demo
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
 from stringline.real_robot.showcase.stopwatch import Stopwatch
-from stringline.sim.collect import collect
+from stringline.sim.collect import collect, task_recipe
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.factory import make_environment
-from stringline.sim.evaluation.results import EpisodeResult
+from stringline.sim.evaluation.results import EpisodeResult, read_results
 from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 
+MEASURED_STEPS = 12
+PLANNING = "planning"
 PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
 
 
@@ -31,38 +43,100 @@ class DemoChain:
     def __init__(self, settings: DemoSettings) -> None:
         self._settings = settings
         self._folder = settings.output
-        self._stopwatch = Stopwatch(self._folder / "seconds.json", PHASES)
+        phases = PHASES if settings.minutes is None else (PLANNING, *PHASES)
+        self._stopwatch = Stopwatch(self._folder / "seconds.json", phases)
 
     def run(self) -> None:
         """Runs the phases that are not finished."""
         stopwatch = self._stopwatch
+        budget = self._plan_training()
         with stopwatch.phase("expert"):
-            expert = self._expert()
+            expert = self._expert(self._settings.expert_trials)
         with stopwatch.phase("demonstrations"):
-            demonstrations = self._demonstrate()
+            demonstrations = self._demonstrate(self._settings.episodes)
         with stopwatch.phase("training"):
             history = self._train(demonstrations)
+        self._plan_trials(budget)
+        settings = self._settings
         with stopwatch.phase("direct"):
-            direct = self._evaluate()
+            direct = self._evaluate(settings.trials)
         with stopwatch.phase("wire"):
-            wire = self._evaluate_protocol()
+            wire = self._evaluate_protocol(settings.wire_trials)
         results = DemoResults(expert, demonstrations, history, self.policy, direct, wire)
-        write_demo(self._settings, results, stopwatch)
+        write_demo(settings, results, stopwatch)
 
-    def _expert(self) -> Rate:
+    def _plan_training(self) -> Budget | None:
+        """Measures the phases until the end of the training and sets their counts."""
+        settings = self._settings
+        if settings.minutes is None:
+            return None
+        stopwatch = self._stopwatch
+        budget = Budget(self._folder / "budget.json", settings.minutes, settings.proportions())
+        works = {"expert_trials": self._expert, "episodes": self._demonstrate}
+        folders = {"expert_trials": "expert", "episodes": "demonstrations"}
+        done = {name: partial(self._stored, folder) for name, folder in folders.items()}
+        with stopwatch.phase(PLANNING):
+            for name, work in works.items():
+                budget.speed(name, partial(measure, work, done[name], settings.workers))
+            budget.speed("steps", self._training_speed)
+        budget.plan_training(stopwatch.elapsed(), {name: count() for name, count in done.items()})
+        self._settings = settings.counted(budget.counts)
+        return budget
+
+    def _plan_trials(self, budget: Budget | None) -> None:
+        """Measures the evaluations by their first trials and sets their counts."""
+        if budget is None:
+            return
+        settings = self._settings
+        done = {
+            name: partial(self._evaluated, file)
+            for name, file in {"trials": "direct", "wire_trials": "wire"}.items()
+        }
+        with self._stopwatch.phase("direct"):
+            budget.speed(
+                "trials", partial(measure, self._evaluate, done["trials"], settings.workers)
+            )
+        with self._stopwatch.phase("wire"):
+            budget.speed(
+                "wire_trials", partial(measure, self._evaluate_protocol, done["wire_trials"], 1)
+            )
+        finished = {name: count() for name, count in done.items()}
+        budget.plan_trials(self._stopwatch.elapsed(), finished)
+        self._settings = settings.counted(budget.counts)
+
+    def _evaluated(self, name: str) -> int:
+        path = self._folder / f"{name}.jsonl"
+        return len(read_results(path)[1]) if path.exists() else 0
+
+    def _stored(self, folder: str) -> int:
+        path = self._folder / folder
+        return len(EpisodeStore.open(path)) if path.exists() else 0
+
+    def _training_speed(self) -> Speed:
+        """Measures some steps of a training that is thrown away."""
+        trainer = copy(self._settings.trainer)
+        trainer.steps = MEASURED_STEPS
+        store = EpisodeStore.open(self._folder / "demonstrations")
+        started = time.monotonic()
+        with TemporaryDirectory() as folder:
+            history = self._train(store, trainer, Path(folder))
+            seconds = [row["seconds"] for row in history.rows if "seconds" in row]
+        each = median(after - before for before, after in pairwise(seconds))
+        return Speed(max(time.monotonic() - started - MEASURED_STEPS * each, 0.0), each)
+
+    def _expert(self, trials: int) -> Rate:
         """Measures the expert without disturbances, and without images, which it does not need."""
-        trials = self._settings.expert_trials
         recipe = self.recipe(cameras=(), keep_failures=True, robot_model=PRIMITIVES)
         attempts = collect(recipe, self._folder / "expert", trials, workers=self._settings.workers)
         chosen = [outcome.success for outcome in attempts.outcomes if outcome.seed < trials]
         return Rate(sum(chosen), len(chosen))
 
-    def _demonstrate(self) -> EpisodeStore:
+    def _demonstrate(self, episodes: int) -> EpisodeStore:
         path = self._folder / "demonstrations"
         collect(
             self.recipe(noise_rad=self._settings.noise_rad),
             path,
-            self._settings.episodes,
+            episodes,
             workers=self._settings.workers,
             first_seed=DEMONSTRATION_SEED,
         )
@@ -70,28 +144,24 @@ class DemoChain:
 
     def recipe(self, **changes: Any) -> Recipe:
         """Returns the recipe of the demonstrations, with changes of its fields."""
-        task = self._settings.task
-        # The plain expert, whose demonstrations the published success rates are from.
-        chosen: dict[str, Any] = {
-            "task": task.name,
-            "varied": False,
-            "cameras": task.cameras,
-            "robot_model": self._settings.robot_model,
-            "image_size": task.image_size,
-            "control_hz": task.control_hz,
-            "frame_hz": task.frame_hz,
-            "time_limit_s": task.time_limit_s,
-            "options": dict(task.options),
-        }
-        return Recipe(**(chosen | changes))
+        settings = self._settings
+        recipe = task_recipe(
+            settings.task, varied=settings.varied, robot_model=settings.robot_model
+        )
+        return replace(recipe, **changes)
 
-    def _train(self, demonstrations: EpisodeStore) -> History:
+    def _train(
+        self,
+        demonstrations: EpisodeStore,
+        trainer: Trainer | None = None,
+        folder: Path | None = None,
+    ) -> History:
         settings = self._settings
         return train_policy(
             settings.policy,
             demonstrations,
-            settings.trainer,
-            self._folder / "training",
+            trainer or settings.trainer,
+            folder or self._folder / "training",
             settings.training,
         )
 
@@ -101,7 +171,7 @@ class DemoChain:
         torch.set_num_threads(1)
         return load_policy(self._settings.checkpoint)
 
-    def _evaluate(self) -> list[EpisodeResult]:
+    def _evaluate(self, trials: int) -> list[EpisodeResult]:
         settings = self._settings
         task = settings.task
         world = partial(
@@ -123,9 +193,11 @@ class DemoChain:
             options=task.options,
             videos=self._folder / "videos",
         )
-        return evaluation.run(settings.seeds, self._folder / "direct.jsonl", self._about())
+        return evaluation.run(
+            evaluation_seeds(trials), self._folder / "direct.jsonl", self._about()
+        )
 
-    def _evaluate_protocol(self) -> list[EpisodeResult]:
+    def _evaluate_protocol(self, trials: int) -> list[EpisodeResult]:
         settings = self._settings
         evaluation = LoopEvaluation(
             self.policy,
@@ -135,7 +207,7 @@ class DemoChain:
             workers=settings.workers,
             robot_model=settings.robot_model,
         )
-        return evaluation.run(settings.wire_seeds, self._folder / "wire.jsonl", self._about())
+        return evaluation.run(evaluation_seeds(trials), self._folder / "wire.jsonl", self._about())
 
     def _about(self) -> dict[str, Any]:
         task = self._settings.task

@@ -1,6 +1,7 @@
 """The report and the summary of the demonstration."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stringline.datasets.files.atomic import write_file
@@ -68,11 +69,11 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
         settings.overrides(),
     )
     return Report(
-        title=settings.task.name.replace("_", " ").capitalize(),
+        title=settings.chain_task.title,
         headline=(
             f"A policy trained on {trained_on} demonstrations succeeded in {rates['direct']} of "
-            f"unseen starts in simulation, and in {rates['wire']} when it drove emulated ALOHA "
-            "arms over the servo protocol."
+            f"unseen starts in simulation, and in {rates['wire']} when it drove "
+            f"{settings.chain_task.arms.words}."
         ),
         facts=_facts(settings, results, trained_on),
         rates={_NAMES[key]: rate for key, rate in rates.items()},
@@ -85,7 +86,7 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
         probes=results.history.probes(),
         validations=results.history.validations(),
         commands=commands(settings),
-        notes=_notes(results),
+        notes=_notes(settings, results),
     )
 
 
@@ -119,23 +120,26 @@ def _facts(settings: DemoSettings, results: DemoResults, trained_on: int) -> dic
 
 def commands(settings: DemoSettings) -> list[str]:
     """Returns the commands that repeat the demonstration and its evaluation."""
-    overrides = "".join(f" {key}={value}" for key, value in settings.overrides().items())
+    overrides = _joined(settings.overrides())
     checkpoint = settings.checkpoint
+    task = settings.chain_task
+    minutes = "" if settings.minutes is None else f" minutes={settings.minutes:g}"
     return [
-        f"stringline-demo output={settings.output}{overrides}",
+        f"stringline-demo {task.choice}{minutes} output={settings.output}{overrides}",
         f"stringline-eval checkpoint={checkpoint} seeds={settings.trials}{overrides}",
-        f"stringline-deploy robot=aloha_emulated checkpoint={checkpoint}{overrides}",
+        f"stringline-deploy checkpoint={checkpoint}{_joined(task.arms.overrides)}{overrides}",
     ]
 
 
-def _notes(results: DemoResults) -> list[str]:
+def _joined(overrides: Mapping[str, object]) -> str:
+    return "".join(f" {key}={value}" for key, value in overrides.items())
+
+
+def _notes(settings: DemoSettings, results: DemoResults) -> list[str]:
     by_seed = {result.seed: result.success for result in results.direct}
     agreeing = sum(by_seed[result.seed] == result.success for result in results.wire)
     return [
-        (
-            "Success: the hand-over happened, and the banana lay in the bowl, released and at "
-            "rest for half a second."
-        ),
+        settings.chain_task.success(),
         (
             f"On the {len(results.wire)} seeds run both ways, simulation and real protocol agreed "
             f"in {agreeing}."

@@ -1,16 +1,18 @@
 """Settings of `stringline-demo`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from stringline.datasets.contract.argument_checks import COUNT, Range
+from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, Range
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
+from stringline.real_robot.showcase.chain_task import ChainTask
 from stringline.sim.collection.demonstration import NOISES_RAD
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
@@ -31,7 +33,9 @@ class DemoSettings:
         coordinates: Configuration of the coordinates, for the report.
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
         noise_rad: Disturbance of executed commands in demonstrations.
+        varied: Whether the expert of the demonstrations varies its motions.
         wire_trials: Number of trials through the real protocol.
+        minutes: Duration of the whole run, from which the counts follow; None: these counts.
     """
 
     task: TaskSettings
@@ -48,27 +52,33 @@ class DemoSettings:
     expert_trials: int
     episodes: int
     noise_rad: float
+    varied: bool
     trials: int
     wire_trials: int
+    minutes: float | None = None
 
     def __post_init__(self) -> None:
         """Checks everything that a later phase would refuse after hours."""
         COUNT.check(**{name: getattr(self, name) for name in COUNTS})
         Range(least=1, most=self.trials, whole=True).check(wire_trials=self.wire_trials)
+        if self.minutes is not None:
+            POSITIVE.check(minutes=self.minutes)
         NOISES_RAD.check(noise_rad=self.noise_rad)
         if self.execute_steps is not None:
             COUNT.check(execute_steps=self.execute_steps)
         check_robot_model(self.robot_model)
+        ChainTask(self.task, varied=self.varied)
         check_delay(self.execution)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> Self:
         """Reads the settings of a configuration; the checkpoint gets the recipe of the command."""
         execution = Execution.of(plain["execution"])
-        numbers = ("execute_steps", "wire_trials", "noise_rad", *COUNTS)
+        numbers = ("execute_steps", "wire_trials", "noise_rad", "varied", "minutes", *COUNTS)
+        task = TaskSettings.of(plain["task"])
         return cls(
-            task=TaskSettings.of(plain["task"]),
-            policy=plain["policy"],
+            task=task,
+            policy=_with_cameras(plain["policy"], ChainTask(task, varied=plain["varied"])),
             encoder=plain["encoder"],
             coordinates=plain["coordinates"],
             trainer=build(plain["trainer"]),
@@ -83,6 +93,23 @@ class DemoSettings:
             output=Path(str(plain["output"])),
             **{name: plain[name] for name in numbers},
         )
+
+    @property
+    def chain_task(self) -> ChainTask:
+        """The task with its arms."""
+        return ChainTask(self.task, varied=self.varied)
+
+    def proportions(self) -> dict[str, int]:
+        """Returns the counts of the configuration, for a budget."""
+        names = ("expert_trials", "episodes", "trials", "wire_trials")
+        return {name: getattr(self, name) for name in names} | {"steps": self.trainer.steps}
+
+    def counted(self, counts: Mapping[str, int]) -> Self:
+        """Returns the settings with other counts, by the names of `proportions`."""
+        chosen: dict[str, Any] = dict(counts)
+        trainer = copy(self.trainer)
+        trainer.steps = chosen.pop("steps", trainer.steps)
+        return replace(self, trainer=trainer, **chosen)
 
     @property
     def seeds(self) -> list[int]:
@@ -103,3 +130,10 @@ class DemoSettings:
         """Returns overrides of other commands for the same execution and appearance."""
         model = {} if self.robot_model == PRIMITIVES else {"robot.model": self.robot_model}
         return {**self.execution.overrides(), **model}
+
+
+def _with_cameras(policy: Mapping[str, Any], task: ChainTask) -> dict[str, Any]:
+    """Returns the configuration of a policy with the cameras of the task, unless it has some."""
+    encoder = policy["observation_encoder"]
+    cameras = encoder["cameras"] or task.policy_cameras()
+    return {**policy, "observation_encoder": {**encoder, "cameras": cameras}}

@@ -20,6 +20,10 @@ class Stopwatch:
         self.phases = phases
         self.seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
 
+    def elapsed(self) -> float:
+        """Returns the sum of all finished blocks, seconds."""
+        return sum(self.seconds.values())
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Times a block, also if it is interrupted."""

@@ -9,30 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
+from tests.real_robot.chains import SMALL, chain, settings
 
 from stringline.real_robot.showcase.demo_chain import DemoChain
 from stringline.real_robot.showcase.demo_report import commands
-from stringline.real_robot.showcase.demo_settings import DemoSettings
 from stringline.real_robot.showcase.stopwatch import Stopwatch
 
 ROOT = Path(__file__).parents[2]
-SMALL = [
-    "expert_trials=1",
-    "episodes=2",
-    "trials=1",
-    "wire_trials=1",
-    "workers=1",
-    "task.image_size=32",
-    "task.time_limit_s=9.5",
-    "trainer.steps=3",
-    "trainer.batch_size=2",
-    "policy.dim=32",
-    "policy.observation_encoder.dim=32",
-    "policy.observation_encoder.depth=1",
-    "policy.depth=1",
-]
 
 
 def start(output: Path, *changes: str) -> subprocess.Popen[str]:
@@ -46,18 +29,6 @@ def start(output: Path, *changes: str) -> subprocess.Popen[str]:
         env=environment,
         cwd=output.parent,
     )
-
-
-def settings(output: Path, *changes: str) -> DemoSettings:
-    with initialize_config_module("stringline.configs", version_base="1.3"):
-        composed = compose("demo", overrides=[f"output={output}", *SMALL, *changes])
-        plain = OmegaConf.to_container(composed, resolve=True)
-    assert isinstance(plain, dict)
-    return DemoSettings.of({str(key): value for key, value in plain.items()})
-
-
-def chain(output: Path, *changes: str) -> DemoChain:
-    return DemoChain(settings(output, *changes))
 
 
 def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hydra import initialize_config_dir
 
 from stringline.datasets.command.configuration import Configuration
 
@@ -51,3 +52,15 @@ def test_an_option_with_the_name_of_another_commands_group(configuration: Config
     assert configuration.composed(configuration.without_null_choices(["task=null"])).task is None
     with pytest.raises(ValueError, match="The option 'robot' cannot be null"):
         configuration.without_null_choices(["robot=null"])
+
+
+def test_an_unknown_optional_choice_is_refused(tmp_path: Path) -> None:
+    """Hydra leaves out an optional choice that does not exist, without a message."""
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "banana.yaml").write_text("varied: false\n")
+    (tmp_path / "bake.yaml").write_text("defaults: [_self_, optional recipe: mug]\n")
+    configuration = Configuration(tmp_path, "bake", "stringline-bake")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        configuration.check_optional_choices(["recipe=banana", "steps=2"])
+        with pytest.raises(ValueError, match="no recipe 'banan'. Did you mean 'banana'"):
+            configuration.check_optional_choices(["recipe=banan"])

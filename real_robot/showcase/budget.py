@@ -1,0 +1,152 @@
+"""The time budget of a chain: its counts follow from the measured speeds of this machine."""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.files.atomic import write_file
+
+BEFORE_TRIALS = 0.8  # Share of the budget until the end of the training.
+REPORT_S = 10.0
+# Fewer are no chain, unless the configuration has fewer.
+SMALLEST = {"expert_trials": 4, "episodes": 10, "steps": 50, "trials": 5, "wire_trials": 2}
+WORDS = {"expert_trials": "trials of the expert", "episodes": "demonstrations", "steps": "steps"}
+FIRST = ("expert_trials", "episodes", "steps")
+LAST = ("trials", "wire_trials")
+_LARGEST_FACTOR = 1000.0
+_HALVINGS = 60
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The duration of a phase: `start_s + each_s * count`, seconds."""
+
+    start_s: float
+    each_s: float
+
+
+def measure(work: Callable[[int], object], done: Callable[[], int], few: int) -> Speed:
+    """Measures a phase by its first units of work, which remain done.
+
+    Args:
+        work: Continues the phase up to a number of units.
+        done: Returns the number of finished units.
+        few: Units of the first of two calls of `work`; the second has twice as many.
+    """
+    seconds = []
+    for units in (few, 2 * few):
+        target = done() + units
+        started = time.monotonic()
+        work(target)
+        seconds.append(time.monotonic() - started)
+    # Both calls contain the start. On a busy machine their difference may be too small.
+    each = max((seconds[1] - seconds[0]) / few, seconds[1] / (4 * few))
+    return Speed(max(seconds[1] - 2 * few * each, 0.0), each)
+
+
+class Budget:
+    """The counts of a chain that takes a given time.
+
+    All counts are those of the configuration, multiplied by one factor for demonstrations and
+    training and another for the trials, which are planned when the training is over. They are
+    stored, so a continued run has the same counts.
+
+    Args:
+        file: The file of speeds and counts.
+        minutes: Duration of the whole run.
+        counts: Number of expert trials, demonstrations, training steps, trials and trials through
+            the real protocol by name, as in the configuration.
+
+    Raises:
+        ValueError: The file has counts of another budget.
+    """
+
+    def __init__(self, file: Path, minutes: float, counts: Mapping[str, int]) -> None:
+        self._file = file
+        self._minutes = minutes
+        self._usual = dict(counts)
+        stored: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        self.speeds = {name: Speed(**speed) for name, speed in stored.get("speeds", {}).items()}
+        self.counts: dict[str, int] = stored.get("counts", {})
+        known = [stored.get("minutes", minutes), stored.get("proportions", self._usual)]
+        if self.counts and known != [minutes, self._usual]:
+            raise ValueError(
+                f"{file.parent} holds a run with minutes={known[0]:g} and the proportions "
+                f"{known[1]} (now {minutes:g} and {self._usual}). Choose another output."
+            )
+
+    def speed(self, name: str, measured: Callable[[], Speed]) -> None:
+        """Measures the speed of a phase, unless it is known from an interrupted run."""
+        if name not in self.speeds:
+            self.speeds[name] = measured()
+            self._save()
+
+    def plan_training(self, elapsed_s: float, done: Mapping[str, int]) -> None:
+        """Plans the phases until the end of the training.
+
+        Args:
+            elapsed_s: Duration of the run so far, seconds.
+            done: Finished units by name.
+
+        Raises:
+            ValueError: The budget is too short for the smallest useful run.
+        """
+        if all(name in self.counts for name in FIRST):
+            return
+        needed = (elapsed_s + self._seconds(FIRST, 0.0, done)) / BEFORE_TRIALS
+        if needed > self._minutes * 60:
+            smallest = ", ".join(f"{self._count(name, 0.0)} {WORDS[name]}" for name in FIRST)
+            raise ValueError(
+                f"minutes is {self._minutes:g}; the smallest useful run ({smallest}) needs "
+                f"{math.ceil(needed / 6) / 10:g} minutes on this machine."
+            )
+        self._plan(FIRST, self._minutes * 60 * BEFORE_TRIALS - elapsed_s, done)
+
+    def plan_trials(self, elapsed_s: float, done: Mapping[str, int]) -> None:
+        """Plans the trials for the rest of the time, and the smallest number if none is left."""
+        if not all(name in self.counts for name in LAST):
+            self._plan(LAST, self._minutes * 60 - REPORT_S - elapsed_s, done)
+            self.counts["wire_trials"] = min(self.counts["wire_trials"], self.counts["trials"])
+            self._save()
+
+    def _plan(self, names: tuple[str, ...], left_s: float, done: Mapping[str, int]) -> None:
+        low = 0.0
+        high = _LARGEST_FACTOR
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if self._seconds(names, middle, done) <= left_s:
+                low = middle
+            else:
+                high = middle
+        self.counts |= {name: max(self._count(name, low), done.get(name, 0)) for name in names}
+        chosen = ", ".join(f"{name}={self.counts[name]}" for name in names)
+        _log.info("%s; they will take %.1f minutes.", chosen, self._seconds(names, low, done) / 60)
+        self._save()
+
+    def _count(self, name: str, factor: float) -> int:
+        usual = self._usual[name]
+        return max(min(SMALLEST[name], usual), int(factor * usual))
+
+    def _seconds(self, names: tuple[str, ...], factor: float, done: Mapping[str, int]) -> float:
+        total = 0.0
+        for name in names:
+            missing = max(self._count(name, factor) - done.get(name, 0), 0)
+            total += self.speeds[name].start_s + missing * self.speeds[name].each_s
+        return total
+
+    def _save(self) -> None:
+        stored = {
+            "minutes": self._minutes,
+            "proportions": self._usual,
+            "counts": self.counts,
+            "speeds": {name: asdict(speed) for name, speed in self.speeds.items()},
+        }
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(self._file, json.dumps(stored, indent=1).encode())
