@@ -96,6 +96,7 @@ def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
         videos=plain["videos"],
         cluster=instantiate(plain["cluster"]) if plain.get("cluster") else None,
         robot_model=plain.get("robot", {}).get("model", PRIMITIVES),
+        rendering=plain.get("rendering", "fast"),
     )
 
 

@@ -12,6 +12,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
 from stringline.sim.collection.demonstration import NOISES_RAD
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.training.training_settings import TrainingSettings
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -42,6 +43,7 @@ class DemoSettings:
     execution: Execution
     execute_steps: int | None
     robot_model: RobotModel
+    rendering: Rendering
     output: Path
     workers: int
     expert_trials: int
@@ -58,6 +60,7 @@ class DemoSettings:
         if self.execute_steps is not None:
             COUNT.check(execute_steps=self.execute_steps)
         check_robot_model(self.robot_model)
+        check_rendering(self.rendering)
         check_delay(self.execution)
 
     @classmethod
@@ -73,6 +76,7 @@ class DemoSettings:
             training=TrainingSettings(early_s=plain["early_s"], early_factor=plain["early_factor"]),
             execution=Execution.of(plain["execution"]),
             robot_model=cast("RobotModel", plain["robot"]["model"]),
+            rendering=plain["rendering"],
             output=Path(str(plain["output"])),
             **{name: plain[name] for name in numbers},
         )
