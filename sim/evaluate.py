@@ -12,9 +12,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
+from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
@@ -25,15 +27,22 @@ from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
-from stringline.sim.evaluation.trained_task import with_trained_task
+from stringline.sim.evaluation.trained_task import task_choice, with_trained_task
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_registry import is_third_party
 
 logger = logging.getLogger(__name__)
 
 INCOMPLETE = 3
+# Settings of `stringline-deploy` by embodiment.
+EMULATED_ROBOTS = {
+    "aloha": {"robot": "aloha_emulated"},
+    "iiwa14": {"robot": "kuka_emulated"},
+    "iiwa14_bimanual": {"robot": "kuka_emulated", "robot.arms": "two"},
+}
 
 
 def main() -> None:
@@ -144,6 +153,15 @@ def _evaluate_task(settings: EvaluationSettings, plain: Mapping[str, Any]) -> No
         summary.rate,
         "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}",
     )
+    _report_deployment(settings, evaluation.policy)
+
+
+def _report_deployment(settings: EvaluationSettings, policy: Policy) -> None:
+    """Names the command that runs the policy on emulated arms, if there are any of its kind."""
+    robot = EMULATED_ROBOTS.get(policy.contract.embodiment)
+    key, _, task = task_choice(settings.task.name).partition("=")
+    if robot is not None and task and not is_third_party(task):
+        report_next("stringline-deploy", {**robot, "checkpoint": settings.checkpoint, key: task})
 
 
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:

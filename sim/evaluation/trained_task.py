@@ -55,11 +55,11 @@ def with_trained_task(arguments: Sequence[str]) -> list[str]:
         tasks = trained_tasks(given["checkpoint"])
     except ValueError:
         return list(arguments)
-    added = [override for task in tasks[:1] if (override := _choice(task))]
+    added = [override for task in tasks[:1] if (override := task_choice(task))]
     return [*arguments, *(added if len(tasks) == 1 else [])]
 
 
-def _choice(task: str) -> str:
+def task_choice(task: str) -> str:
     """Returns the override that chooses a task; empty for tasks that cannot be simulated."""
     if is_user_task(task):
         return f"task.name={task}"

@@ -30,9 +30,7 @@ LOWEST_M = -0.1  # Parts of the arms below, such as stands, may be outside of th
 _SIDES = np.concatenate([np.eye(3), -np.eye(3)])
 
 
-def with_films(
-    clips: Sequence[Clip], task: TaskSettings, robot_model: RobotModel
-) -> list[Clip]:
+def with_films(clips: Sequence[Clip], task: TaskSettings, robot_model: RobotModel) -> list[Clip]:
     """Returns clips with films: new files in the folder `films` beside the videos.
 
     A film shows the motion of an episode, read from its trace, in a new world of the same task,
@@ -43,9 +41,7 @@ def with_films(
     motions = [read_motion(trace_of_video(clip.path)) for clip in clips]
     if is_third_party(task.name) or all(motion is None for motion in motions):
         return list(clips)
-    world = open_world(
-        task.name, cameras=(), control_hz=task.control_hz, robot_model=robot_model
-    )
+    world = open_world(task.name, cameras=(), control_hz=task.control_hz, robot_model=robot_model)
     assert isinstance(world, TaskEnvironment)
     try:
         return [

@@ -72,9 +72,7 @@ class Video:
         encode(path, self._frames, frame_hz, self._frames[0].shape[:2])
 
 
-def encode(
-    path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]
-) -> None:
+def encode(path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]) -> None:
     """Encodes images (H, W, 3) of a `size` (H, W) as MP4; the file appears when it is complete."""
     fresh = path.with_name(f".{path.name}")
     _encode(fresh, frames, frame_hz, size)
@@ -95,9 +93,7 @@ def poster(path: Path) -> bytes:
     return b"".join(bytes(packet) for packet in packets)
 
 
-def _encode(
-    path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]
-) -> None:
+def _encode(path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]) -> None:
     # The halved colour resolution of yuv420p needs even sizes.
     height, width = (side + side % 2 for side in size)
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
