@@ -16,7 +16,6 @@ from stringline.datasets.command.command_line import report_next
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
-from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
@@ -153,15 +152,16 @@ def _evaluate_task(settings: EvaluationSettings, plain: Mapping[str, Any]) -> No
         summary.rate,
         "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}",
     )
-    _report_deployment(settings, evaluation.policy)
+    embodiment = evaluation.policy.contract.embodiment
+    report_deployment(settings.checkpoint, settings.task.name, embodiment)
 
 
-def _report_deployment(settings: EvaluationSettings, policy: Policy) -> None:
-    """Names the command that runs the policy on emulated arms, if there are any of its kind."""
-    robot = EMULATED_ROBOTS.get(policy.contract.embodiment)
-    key, _, task = task_choice(settings.task.name).partition("=")
-    if robot is not None and task and not is_third_party(task):
-        report_next("stringline-deploy", {**robot, "checkpoint": settings.checkpoint, key: task})
+def report_deployment(checkpoint: str, task: str, embodiment: str) -> None:
+    """Names the command that runs a checkpoint on emulated arms, if its task can run there."""
+    robot = EMULATED_ROBOTS.get(embodiment)
+    key, _, name = task_choice(task).partition("=")
+    if robot is not None and name and not is_third_party(task):
+        report_next("stringline-deploy", {**robot, "checkpoint": checkpoint, key: name})
 
 
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:
