@@ -41,6 +41,9 @@ def with_films(clips: Sequence[Clip], task: TaskSettings, robot_model: RobotMode
     motions = [read_motion(trace_of_video(clip.path)) for clip in clips]
     if is_third_party(task.name) or all(motion is None for motion in motions):
         return list(clips)
+    missing = sum(not _is_current(clip) for clip in clips)
+    if missing:
+        logger.info("Rendering %d videos for the report; rendering=fast omits them.", missing)
     world = open_world(task.name, cameras=(), control_hz=task.control_hz, robot_model=robot_model)
     assert isinstance(world, TaskEnvironment)
     try:
@@ -56,15 +59,25 @@ def with_films(clips: Sequence[Clip], task: TaskSettings, robot_model: RobotMode
 
 
 def _film(world: TaskEnvironment, clip: Clip, motion: Motion, task: TaskSettings) -> Path:
-    """Draws the film of a clip, unless a file is newer than its video."""
-    path = clip.path.parent / "films" / clip.path.name
-    if path.is_file() and path.stat().st_mtime >= clip.path.stat().st_mtime:
+    """Draws the film of a clip, unless the file is current."""
+    path = _path(clip)
+    if _is_current(clip):
         return path
     world.begin(clip.result.seed, task.options)
     path.parent.mkdir(exist_ok=True)
     frame_hz = Fraction(task.frame_hz).limit_denominator(1000)
     encode(path, draw_film(world, motion.positions), frame_hz, (HEIGHT, WIDTH))
     return path
+
+
+def _path(clip: Clip) -> Path:
+    return clip.path.parent / "films" / clip.path.name
+
+
+def _is_current(clip: Clip) -> bool:
+    """Returns whether the film of a clip is newer than its video."""
+    path = _path(clip)
+    return path.is_file() and path.stat().st_mtime >= clip.path.stat().st_mtime
 
 
 def draw_film(
