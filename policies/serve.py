@@ -29,7 +29,7 @@ def _serve(config: DictConfig) -> None:
         )
 
     def started(port: int) -> None:
-        address = {"checkpoint": f"ws://{config.host}:{port}", **_task(config.checkpoint)}
+        address = {"checkpoint": f"ws://{config.host}:{port}", **task_setting(config.checkpoint)}
         report_next("stringline-eval", {**address, "output": "runs/eval_remote"})
 
     serve(
@@ -42,7 +42,7 @@ def _serve(config: DictConfig) -> None:
     )
 
 
-def _task(checkpoint: str) -> dict[str, str]:
+def task_setting(checkpoint: str) -> dict[str, str]:
     """Returns the setting of an evaluation that chooses the task of a checkpoint; {} if unknown."""
     training = load_description(find_checkpoint(checkpoint)).get("training")
     tasks = list(training.get("tasks", ())) if isinstance(training, dict) else []

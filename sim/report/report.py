@@ -139,7 +139,9 @@ def write_report(path: Path, report: Report) -> None:
         _row(report, run, result) for run, results in report.episodes.items() for result in results
     ]
     clips = report.clips
-    empty = [_Shown(clip, _row_of(clip, report), film=clip.film and ("", "")) for clip in clips]
+    empty = [
+        _Shown(clip, _row_of(clip, report), film=("", "") if clip.film else None) for clip in clips
+    ]
     without_videos = len(_page(report, rows, empty))
     if without_videos > LARGEST_BYTES - _ROOM_FOR_A_NOTE:
         logger.warning(

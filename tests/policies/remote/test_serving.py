@@ -146,8 +146,7 @@ def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
             if (found := re.search(r"ws://127\.0\.0\.1:\d+", line))
         )
         assert server.stderr.readline().endswith(
-            f"Next: stringline-eval checkpoint={address} task=hand_over_banana "
-            "output=runs/eval_remote\n"
+            f"Next: stringline-eval checkpoint={address} output=runs/eval_remote\n"
         )
         remote, policy = RemotePolicy(address), load_policy("hand_over_banana")
         assert remote.digest == checkpoint_digest("hand_over_banana")
