@@ -6,6 +6,7 @@ from dataclasses import replace
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
@@ -45,6 +46,11 @@ def _serve(config: DictConfig) -> None:
         digest = " ".join(
             [digest, *(f"{key}={value}" for key, value in execution.overrides().items())]
         )
+
+    def started(port: int) -> None:
+        address = f"ws://{config.host}:{port}"
+        report_next("stringline-eval", {"checkpoint": address, "output": "runs/eval_remote"})
+
     serve(
         policy,
         host=config.host,
@@ -52,6 +58,7 @@ def _serve(config: DictConfig) -> None:
         digest=digest,
         training=_for_clients(record, execution).to_dict(),
         queue=config.queue,
+        started=started,
     )
 
 

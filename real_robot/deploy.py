@@ -1,10 +1,13 @@
 """`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
 
 NOT_DONE = 3
@@ -30,7 +33,10 @@ def _deploy(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     end_as_by_ctrl_c()
-    if not _run({str(key): value for key, value in plain.items()}):
+    done = _run({str(key): value for key, value in plain.items()})
+    if plain["mode"] != "dry_run" and plain["record"] and Path(plain["record"]).is_dir():
+        report_next("stringline-view", {"store": plain["record"]})
+    if not done:
         raise SystemExit(NOT_DONE)
 
 

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.new_store import new_store
@@ -277,3 +278,4 @@ def _collect(config: DictConfig) -> None:
         first_seed=config.first_seed,
         cluster=instantiate(config.cluster),
     )
+    report_next("stringline-train", {"dataset.path": str(config.output)})

@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.made_folder import made_folder
@@ -26,15 +27,22 @@ from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
-from stringline.sim.evaluation.trained_settings import with_trained_settings
+from stringline.sim.evaluation.trained_settings import task_override, with_trained_settings
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_registry import is_third_party
 
 logger = logging.getLogger(__name__)
 
 INCOMPLETE = 3
+# Settings of `stringline-deploy` by embodiment.
+EMULATED_ROBOTS = {
+    "aloha": {"robot": "aloha_emulated"},
+    "iiwa14": {"robot": "kuka_emulated"},
+    "iiwa14_bimanual": {"robot": "kuka_emulated", "robot.arms": "two"},
+}
 
 
 def main() -> None:
@@ -95,6 +103,7 @@ def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
         videos=plain["videos"],
         cluster=instantiate(plain["cluster"]) if plain.get("cluster") else None,
         robot_model=plain.get("robot", {}).get("model", PRIMITIVES),
+        rendering=plain.get("rendering", "fast"),
     )
 
 
@@ -142,6 +151,16 @@ def _evaluate_task(settings: EvaluationSettings, plain: Mapping[str, Any]) -> No
         summary.rate,
         "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}",
     )
+    embodiment = evaluation.policy.contract.embodiment
+    report_deployment(settings.checkpoint, settings.task.name, embodiment)
+
+
+def report_deployment(checkpoint: str, task: str, embodiment: str) -> None:
+    """Names the command that runs a checkpoint on emulated arms, if its task can run there."""
+    robot = EMULATED_ROBOTS.get(embodiment)
+    if robot is not None and not is_third_party(task):
+        key, _, name = task_override(task).partition("=")
+        report_next("stringline-deploy", {**robot, "checkpoint": checkpoint, key: name})
 
 
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:

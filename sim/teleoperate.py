@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.sim.collect import open_recipe_world, task_recipe
 from stringline.sim.collection.collection_state import Recipe
@@ -97,6 +98,11 @@ def _session(
         names = "".join(f"\n  {name}" for name in recorder.kept)
         count = f"{len(recorder.kept)} episode{'' if len(recorder.kept) == 1 else 's'}"
         _print(f"Kept {count} in {recorder.store.path}.{lost}{names}")
+        if recorder.kept:
+            report_next(
+                "stringline-view",
+                {"store": str(recorder.store.path), "episode": recorder.kept[-1]},
+            )
         world.close()
 
 

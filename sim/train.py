@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.command.application import run
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import Source
@@ -237,3 +238,8 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     logger.info("The checkpoint is in %s.", output / END)
+    if is_main_process():
+        report_next(
+            "stringline-eval",
+            {"checkpoint": str(output / END), "output": str(output / "evaluation")},
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from stringline.datasets.command.command_line import report_next
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
@@ -38,3 +39,4 @@ def import_foreign(config: DictConfig) -> None:
             f"{len(outcome.refused)} of {total} episodes were left out; the others are in "
             f"{config.store}."
         )
+    report_next("stringline-view", {"store": str(config.store)})

@@ -19,6 +19,7 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import explain_fault
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _SILENT_READS = 3
@@ -42,6 +43,7 @@ class TeleopEpisode:
         pauses: Number of holds because the leaders fell silent or the filter had a reason.
         late: Cycles that the device process skipped.
         counts: Cycles in which each reason of the safety filter acted.
+        following: Distance of commands to faster targets.
         fault: Reasons of the fault that ended the episode; empty without one.
     """
 
@@ -50,6 +52,7 @@ class TeleopEpisode:
     pauses: int = 0
     late: int = 0
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    following: FollowingError = NO_FOLLOWING_ERROR
     fault: list[str] = field(default_factory=list)
 
 
@@ -148,6 +151,7 @@ class Teleoperation:
             state = self._device.latest()
             episode.seconds = time.monotonic() - start
             episode.counts = state.counts
+            episode.following = state.following
             episode.late = state.late
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:

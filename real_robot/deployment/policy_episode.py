@@ -83,7 +83,7 @@ class PolicyEpisode:
                 options=settings.options,
                 report=report,
             )
-        report_counts(result.counts, len(result.commands))
+        report_counts(result.counts, len(result.commands), result.following)
         report_fault(result.fault)
         report_outcome(result.success, result.stage_name, result.time_s)
         self._report_commands(commands)
@@ -224,4 +224,4 @@ def _report_run(result: RealTimeEpisode, device_hz: float) -> None:
     if result.waited_for:
         cameras = ", ".join(f"{name} ({n})" for name, n in result.waited_for.most_common())
         print_line(f"Waited for images of {cameras}.")
-    report_counts(result.counts, round(result.seconds * device_hz))
+    report_counts(result.counts, round(result.seconds * device_hz), result.following)

@@ -162,6 +162,7 @@ class SupervisedRun:
         total.answer_ms += episode.answer_ms
         total.waited_for += episode.waited_for
         total.counts = Counter[Reason](total.counts) + Counter[Reason](episode.counts)
+        total.following += episode.following
         # The device process counts late cycles over all episodes.
         total.late = episode.late
         total.fault = episode.fault

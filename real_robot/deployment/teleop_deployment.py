@@ -203,7 +203,8 @@ class TeleopDeployment:
             f"{episode.targets} targets in {episode.seconds:.1f} s, {episode.pauses} pauses of the "
             f"leaders, {episode.late} late cycles."
         )
-        report_counts(episode.counts, round(episode.seconds * self._settings.robot.device_hz))
+        cycles = round(episode.seconds * self._settings.robot.device_hz)
+        report_counts(episode.counts, cycles, episode.following)
         report_fault(episode.fault)
         success: bool | None = None
         if emulator is not None:

@@ -166,6 +166,7 @@ class DeviceLoop:
             reasons=acted.reasons,
             fault_reasons=acted.fault_reasons,
             counts=acted.counts,
+            following=acted.following,
             arms=self._state,
             command=self._command,
             writes=self._driver.writes,

@@ -11,6 +11,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.fault_cause import Cause, cause_layout
 from stringline.real_robot.driver_interface.driver import ArmState, Vector
 from stringline.real_robot.ipc.mailbox import Record
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
 from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
 
 LONGEST_CHUNK = 256
@@ -89,6 +90,7 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
             ("reasons", "<i4"),
             ("fault_reasons", "<i4"),
             ("counts", "<i8", (len(REASONS),)),
+            ("following", "<f8", (2,)),
             ("time", "<f8"),
             ("position", "<f8", (joints,)),
             ("velocity", "<f8", (joints,)),
@@ -114,6 +116,7 @@ class DeviceState:
         late: Cycles that were skipped because the loop was late.
         reasons: Reasons that acted in the last cycle.
         counts: Cycles in which each reason acted in this episode.
+        following: Distance of commands to faster targets in this episode.
         command: (J,) last command.
         writes: (A,) commands sent to each arm so far.
         old_cameras: A bit for each monitored camera, in their order: it delivers no new images.
@@ -131,6 +134,7 @@ class DeviceState:
     writes: NDArray[np.int64]
     old_cameras: int = 0
     cause: Cause | None = None
+    following: FollowingError = NO_FOLLOWING_ERROR
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -152,6 +156,7 @@ class DeviceState:
             writes=record["writes"].copy(),
             old_cameras=int(record["old_cameras"]),
             cause=Cause.read(record["cause"]) if record["fault_reasons"] else None,
+            following=FollowingError(*record["following"].tolist()),
         )
 
     def silent(self) -> Self:
@@ -167,6 +172,7 @@ class DeviceState:
         """Writes a record."""
         record: Record = np.zeros((), dtype=layout)
         record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
+        record["following"] = (self.following.total_rad, self.following.largest_rad)
         for field in _STATE_FIELDS:
             record[field] = getattr(self, field)
         for field in _ARM_FIELDS:

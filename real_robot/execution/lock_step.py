@@ -14,6 +14,7 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.fault_cause import Cause
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
 from stringline.real_robot.safety.reasons import Mode, Reason, describe, old_cameras
 
 
@@ -25,6 +26,7 @@ class LockStepEpisode:
         stage: Number of the furthest stage.
         time_s: Simulated seconds at the end.
         counts: Cycles in which each reason of the safety filter acted.
+        following: Distance of commands to faster targets.
         commands: (J,) targets sent, one per cycle.
         positions: (J,) measured joints, one per cycle.
         fault: Reasons of the fault that ended the episode; empty without one.
@@ -35,6 +37,7 @@ class LockStepEpisode:
     stage_name: str = ""
     time_s: float = 0.0
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    following: FollowingError = NO_FOLLOWING_ERROR
     answer_ms: list[float] = field(default_factory=list)
     commands: list[Vector] = field(default_factory=list)
     positions: list[Vector] = field(default_factory=list)
@@ -113,6 +116,7 @@ class LockStepRobot:
             episode.commands.append(state.command)
             episode.positions.append(state.arms.position)
             episode.counts = state.counts
+            episode.following = state.following
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
                 return episode

@@ -14,6 +14,7 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.recording.observation_bridge import FrameSource, ObservationAssembler
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _POLL_S = 0.02
@@ -30,6 +31,7 @@ class RealTimeEpisode:
         waits: Number of waits for fresh images.
         waited_for: Number of waits by camera.
         counts: Cycles in which each reason of the safety filter acted.
+        following: Distance of commands to faster targets.
         late: Cycles that the device process skipped.
         fault: Reasons of the fault that ended the episode; empty without one.
     """
@@ -41,6 +43,7 @@ class RealTimeEpisode:
     waited_for: Counter[str] = field(default_factory=Counter)
     answer_ms: list[float] = field(default_factory=list)
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    following: FollowingError = NO_FOLLOWING_ERROR
     late: int = 0
     fault: list[str] = field(default_factory=list)
 
@@ -109,6 +112,7 @@ class RealTimeRobot:
                 return episode
             episode.seconds = now - start
             episode.counts = state.counts
+            episode.following = state.following
             episode.late = state.late
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:

@@ -3,10 +3,23 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from tqdm import tqdm
 
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.safety.following_error import FollowingError
 from stringline.real_robot.safety.reasons import MESSAGES, Mode, Reason
+
+USUAL_DEG = 3.0  # The shipped policy has 1.4 on emulated arms.
+FOLLOWS_CLOSELY = (
+    "This is usual: targets change in steps at each control period, and the filter follows them "
+    "smoothly."
+)
+LAGS = (
+    f"Above {USUAL_DEG:.0f} degrees, the policy is slowed down so much that it may fail. Raise "
+    "robot.limits.speed_share if the arms permit it, or train on slower demonstrations "
+    "(docs/robots.md)."
+)
 
 
 class LiveStatus:
@@ -51,8 +64,8 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def report_counts(counts: Mapping[Reason, int], cycles: int) -> None:
-    """Prints in how many cycles each reason of the safety filter acted."""
+def report_counts(counts: Mapping[Reason, int], cycles: int, following: FollowingError) -> None:
+    """Prints in how many cycles each reason of the safety filter acted, and by how much."""
     acted = {reason: count for reason, count in counts.items() if count}
     print_line(
         f"The safety filter acted in these of {cycles} cycles:"
@@ -61,6 +74,21 @@ def report_counts(counts: Mapping[Reason, int], cycles: int) -> None:
     )
     for reason, count in acted.items():
         print_line(f"  {count:>6}  {MESSAGES[reason]}")
+    if motion := acted.get(Reason.MOTION):
+        print_line(describe_following(following, motion))
+
+
+def describe_following(following: FollowingError, cycles: int) -> str:
+    """Returns how far commands were behind targets, and whether this is usual.
+
+    `cycles` is the number of cycles in which `Reason.MOTION` acted.
+    """
+    mean, largest = np.degrees((following.total_rad / cycles, following.largest_rad))
+    usual = mean <= USUAL_DEG
+    return (
+        f"In the cycles with targets that were too fast, the commands were {mean:.1f} degrees "
+        f"behind on average, {largest:.1f} at most. {FOLLOWS_CLOSELY if usual else LAGS}"
+    )
 
 
 def report_fault(fault: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from stringline.real_robot.safety.chunk_stages import (
     ordered,
     right_shape,
 )
+from stringline.real_robot.safety.following_error import FollowingError
 from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
@@ -110,6 +111,7 @@ class SafetyFilter:
             targets were moved, missing metres, seconds, servos, missed answers, degrees Celsius or
             the number of an interlock.
         counts: Cycles in which each reason acted since `start`, and rejected chunks.
+        following: Distance of commands to faster targets since `start`.
 
     Raises:
         ValueError: The limits are for another number of joints.
@@ -127,6 +129,7 @@ class SafetyFilter:
         self._limiter = MotionLimiter(
             limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
         )
+        self._hinges = np.array([joint.kind == "hinge" for joint in embodiment.joints])
         self._period_s = period_s
         self._session = -1
         self._sequence = 0
@@ -139,6 +142,7 @@ class SafetyFilter:
         self.fault_reasons = Reason(0)
         self.amounts: dict[Reason, float] = {}
         self.counts: Counter[Reason] = Counter()
+        self.following = FollowingError()
         self._elapsed_s = 0.0
         self._rejected = 0
 
@@ -230,9 +234,8 @@ class SafetyFilter:
         for stage in self._stages:
             stage.act(cycle)
         position = self._limiter.commit(cycle.speed, cycle.waits)
-        lag = 0.0 if cycle.wanted is None else float(np.abs(position - cycle.wanted).max())
-        if lag > NOTICEABLE:
-            cycle.note(Reason.MOTION, lag)
+        if cycle.wanted is not None:
+            self._note_lag(cycle, np.abs(position - cycle.wanted))
         self._conclude(cycle)
         return SafeCommand(position, self._sequence, SEAL)
 
@@ -240,6 +243,14 @@ class SafetyFilter:
     def at_rest(self) -> bool:
         """Whether the last command was no motion."""
         return not self._limiter.speed.any()
+
+    def _note_lag(self, cycle: Cycle, lag: Vector) -> None:
+        """Notes the distances (J,) of the command to the target."""
+        largest = float(lag.max())
+        if largest > NOTICEABLE:
+            cycle.note(Reason.MOTION, largest)
+            hinges = float(lag[self._hinges].max(initial=0.0))
+            self.following += FollowingError(hinges, hinges)
 
     def _conclude(self, cycle: Cycle) -> None:
         self.mode = Mode.FAULT if cycle.faults else Mode.HOLD if cycle.held else Mode.RUN

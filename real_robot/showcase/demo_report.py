@@ -1,8 +1,9 @@
 """The report and the summary of the demonstration."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.store import EpisodeStore
@@ -13,7 +14,8 @@ from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, Dem
 from stringline.real_robot.showcase.stopwatch import Stopwatch
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.report.evaluation_report import with_clouds
-from stringline.sim.report.report import Report, choose_clips, write_report
+from stringline.sim.report.film import with_films
+from stringline.sim.report.report import Clip, Report, choose_clips, write_report
 from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.report.system_info import package_versions, system_info
 from stringline.sim.statistics.intervals import Rate
@@ -81,13 +83,20 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
         episodes={name: results.direct, _NAMES["wire"]: results.wire},
         videos={name: videos},
         reruns={name: rerun},
-        clips=with_clouds(choose_clips(results.direct, videos, run=name), results.policy),
+        clips=with_clouds(_clips(settings, results, videos), results.policy),
         losses=results.history.losses(),
         probes=results.history.probes(),
         validations=results.history.validations(),
         commands=commands(settings),
         notes=_notes(settings, results),
     )
+
+
+def _clips(settings: DemoSettings, results: DemoResults, videos: Path) -> Sequence[Clip]:
+    clips = choose_clips(results.direct, videos, run=_NAMES["direct"])
+    if settings.rendering == "fast":
+        return clips
+    return with_films(clips, settings.task, settings.robot_model)
 
 
 def _trained_on(settings: DemoSettings) -> int:

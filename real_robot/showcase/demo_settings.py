@@ -15,6 +15,7 @@ from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_del
 from stringline.real_robot.showcase.chain_task import ChainTask
 from stringline.sim.collection.demonstration import NOISES_RAD
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.training.training_settings import TrainingSettings
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -47,6 +48,7 @@ class DemoSettings:
     execution: Execution
     execute_steps: int | None
     robot_model: RobotModel
+    rendering: Rendering
     output: Path
     workers: int
     expert_trials: int
@@ -68,6 +70,7 @@ class DemoSettings:
             COUNT.check(execute_steps=self.execute_steps)
         check_robot_model(self.robot_model)
         ChainTask(self.task, varied=self.varied)
+        check_rendering(self.rendering)
         check_delay(self.execution)
 
     @classmethod
@@ -90,6 +93,7 @@ class DemoSettings:
             ),
             execution=execution,
             robot_model=cast("RobotModel", plain["robot"]["model"]),
+            rendering=plain["rendering"],
             output=Path(str(plain["output"])),
             **{name: plain[name] for name in numbers},
         )

@@ -223,6 +223,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         mujoco.mj_getState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
         return state
 
+    def body_positions(self) -> Vector:
+        """Returns the positions (nq,) of all joints, objects included, in MuJoCo's order."""
+        positions: Vector = self.physics.data.qpos.copy()
+        return positions
+
     def frame_of(self, snapshot: Vector, time: float) -> dict[str, Array]:
         """Returns the camera frame of another world of the same task, seed and options.
 

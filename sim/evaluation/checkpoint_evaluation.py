@@ -17,6 +17,7 @@ from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,
     ROBOT_MODEL,
@@ -64,6 +65,8 @@ class EvaluationSettings(RunSettings):
         seeds: Number of seeds; None: 50, or those of the suite.
         first_seed: First seed; None: 1000000, or those of the suite.
         suite_file: File of a suite of the user.
+        rendering: Rendering of the report's videos: `fast` shows images of the policy only,
+            `pretty` also films of the workcell. Results do not depend on it.
     """
 
     checkpoint: str
@@ -72,6 +75,11 @@ class EvaluationSettings(RunSettings):
     seeds: int | None = None
     first_seed: int | None = None
     suite_file: str | None = None
+    rendering: Rendering = "fast"
+
+    def __post_init__(self) -> None:
+        """Checks what only the report needs, after hours."""
+        check_rendering(self.rendering)
 
     def task_seeds(self) -> list[int]:
         """Returns the seeds of an evaluation on a single task.

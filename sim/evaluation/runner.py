@@ -21,7 +21,7 @@ from stringline.policies.execution.executed_session import ExecutedSession
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.seed_runner import Results, run_seeds
-from stringline.sim.evaluation.trace import Trace, trace_of_video, write_trace
+from stringline.sim.evaluation.trace import Motion, Trace, trace_of_video, write_trace
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
 from stringline.sim.rollout.messages import (
@@ -188,4 +188,5 @@ class _PolicyEpisodes:
         video = self._evaluation.videos / f"{seed}.mp4"
         write_file(video, message.video)
         trace = Trace.of(message.rollout, self._stages, self._contract)
-        write_trace(trace_of_video(video), trace, episode.first_observation)
+        motion = Motion.of(message.rollout)
+        write_trace(trace_of_video(video), trace, episode.first_observation, motion)

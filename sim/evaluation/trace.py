@@ -1,4 +1,4 @@
-"""Traces of recorded episodes for reports: times of stages, commands, and the first observation."""
+"""Traces of recorded episodes for reports: stages, commands, first observation and motion."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,8 @@ from stringline.sim.rollout.rollout import Rollout
 
 _MOST_SAMPLES = 200
 _SEEN = "observation/"
+_MOTION_TIME = "motion/time"
+_MOTION_POSITIONS = "motion/positions"
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,35 @@ class Trace:
         )
 
 
+@dataclass(frozen=True)
+class Motion:
+    """The motion of all bodies in an episode.
+
+    Attributes:
+        time: (F,) time of each frame, seconds.
+        positions: (F, nq) positions of all joints of the world, in MuJoCo's order.
+    """
+
+    time: NDArray[np.float64]
+    positions: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> Self | None:
+        """Returns the motion of an episode; None if it was not recorded."""
+        if not rollout.motion:
+            return None
+        return cls(np.array(list(rollout.motion)), np.stack(list(rollout.motion.values())))
+
+
 def trace_of_video(video: Path) -> Path:
     """Returns the file of the trace of a video."""
     return video.with_suffix(".npz")
 
 
-def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> None:
-    """Writes a trace with the first observation, compressed."""
+def write_trace(
+    path: Path, trace: Trace, observation: Mapping[str, Array], motion: Motion | None = None
+) -> None:
+    """Writes a trace with the first observation and the motion, if known, compressed."""
     arrays: dict[str, Any] = {
         "names": np.array(trace.names, np.str_),
         "stages": np.array(list(trace.stages), np.str_),
@@ -76,6 +100,9 @@ def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> N
         **{f"opening/{arm}": course for arm, course in trace.openings.items()},
         **{_SEEN + key: value for key, value in observation.items()},
     }
+    if motion is not None:
+        arrays[_MOTION_TIME] = motion.time
+        arrays[_MOTION_POSITIONS] = motion.positions.astype(np.float32)
     data = io.BytesIO()
     np.savez_compressed(data, **arrays)
     write_file(path, data.getvalue())
@@ -91,6 +118,16 @@ def read_trace(path: Path) -> Trace | None:
             key.partition("/")[2]: file[key] for key in file.files if key.startswith("opening/")
         }
         return Trace(tuple(file["names"].tolist()), stages, file["time"], openings, file["speed"])
+
+
+def read_motion(path: Path) -> Motion | None:
+    """Reads the motion of an episode; None if the file does not exist or has no motion."""
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        if _MOTION_TIME not in file.files:
+            return None
+        return Motion(file[_MOTION_TIME], file[_MOTION_POSITIONS].astype(np.float64))
 
 
 def read_first_observation(path: Path) -> dict[str, Array] | None:

@@ -71,7 +71,7 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
     if is_user_task(task):
         trust.check(ClassName.parse(task, "task"))
     try:
-        return _override(task)
+        return task_override(task)
     except ValueError as error:
         raise ValueError(
             f"{record.where} was trained on {task}, which is not installed. {error} Install it, "
@@ -79,7 +79,12 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
         ) from error
 
 
-def _override(task: str) -> str:
+def task_override(task: str) -> str:
+    """Returns the override that chooses a task.
+
+    Raises:
+        ValueError: There is no such task.
+    """
     if is_user_task(task):
         task_class(task)
         return f"task.name={task}"

@@ -67,6 +67,16 @@ def intrinsics(height: int, width: int, fovy_deg: float) -> NDArray[np.float32]:
     return np.array([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], dtype=np.float32)
 
 
+def check_rendering(rendering: str) -> None:
+    """Checks the name of a rendering mode.
+
+    Raises:
+        ValueError: There is no such mode.
+    """
+    if rendering not in RENDERINGS:
+        raise unknown_name("rendering mode", rendering, RENDERINGS)
+
+
 class Renderer:
     """Draws one model, prepared by `set_flat_rendering`. Use one renderer per process and model.
 
@@ -88,8 +98,7 @@ class Renderer:
         casters: NDArray[np.bool_] | None = None,
         segments: NDArray[np.uint8] | None = None,
     ) -> None:
-        if rendering not in RENDERINGS:
-            raise unknown_name("rendering mode", rendering, RENDERINGS)
+        check_rendering(rendering)
         most = model.vis.global_
         if not 0 < height <= most.offheight or not 0 < width <= most.offwidth:
             raise ValueError(

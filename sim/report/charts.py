@@ -43,20 +43,25 @@ def rates_chart(
         for name, rate in rates.items()
         for row in [(name, rate, 0.55), *_stage_rows((stages or {}).get(name, {}))]
     ]
-    figure = Figure(figsize=(8.6, 0.5 + 0.34 * len(rows)))
+    # Labels above the bars and a small width, so that the text can be read on a telephone.
+    figure = Figure(figsize=(5.2, 0.4 + 0.46 * len(rows)))
     axes = figure.add_axes(
-        (0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight())
+        (0.03, 0.3 / figure.get_figheight(), 0.92, 1 - 0.4 / figure.get_figheight())
     )
     places = np.arange(len(rows))[::-1]
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
     for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
-        axes.barh(place, value, height=0.55, color=_ACCENT, alpha=strength)
+        axes.barh(place, value, height=0.42, color=_ACCENT, alpha=strength)
     reach = _reach(values, [rate for _, rate, _ in rows])
     axes.errorbar(
         values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4
     )
-    axes.set_yticks(places, [name.replace("_", " ").replace("$", r"\$") for name, _, _ in rows])
+    for place, (name, _, _) in zip(places, rows, strict=True):
+        label = name.replace("_", " ").replace("$", r"\$")
+        axes.text(0, place + 0.29, label, color=_TEXT, fontsize=10, va="bottom")
+    axes.set_yticks([])
     axes.set_xlim(0, 1.0)
+    axes.set_ylim(-0.35, len(rows) - 0.3)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     _style(axes, grid="x")
     return _svg(figure, "rates")
@@ -85,7 +90,7 @@ def training_chart(
     ]
     panels += [partial(_draw_probes, probes=probes)] if probes else []
     panels += [partial(_draw_successes, successes=successes)] if successes else []
-    figure = Figure(figsize=(7.2, 1 + 1.6 * len(panels)))
+    figure = Figure(figsize=(5.2, 0.8 + 1.5 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for each, draw in zip(axes, panels, strict=True):
         draw(each)
@@ -214,7 +219,7 @@ def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
         parts += [_seconds(width, height, end)]
         parts += [
             (
-                f'<text x="{width - 34 * (len(courses) - place)}" y="15" '
+                f'<text x="{width - 34 * (len(courses) - place)}" y="14" '
                 f'fill="{colour}">{escape(arm)}</text>'
             )
             for place, ((arm, _), colour) in enumerate(courses)
@@ -266,7 +271,7 @@ def _seconds(width: int, height: int, end: float) -> str:
     times = [step * every for step in range(int(end / every) + 1)]
     return "".join(
         f'<path d="M{time / end * width:.1f} 9V{height - 12}" stroke="var(--line)" fill="none"/>'
-        f'<text x="{min(time / end * width, width - 16):.1f}" y="{height - 2}" '
+        f'<text x="{min(time / end * width, width - 22):.1f}" y="{height - 2}" '
         f'fill="currentColor">{time:g} s</text>'
         for time in times
     )

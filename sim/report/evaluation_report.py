@@ -11,6 +11,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import EvaluationSettings
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import EntryOutcome
 from stringline.sim.evaluation.trace import read_first_observation, trace_of_video
+from stringline.sim.report.film import with_films
 from stringline.sim.report.learning_curve import LearningCurve, learning_curve
 from stringline.sim.report.report import Clip, Report, choose_clips
 from stringline.sim.report.rerun_command import RerunCommand, eval_line
@@ -41,7 +42,7 @@ def task_report(
         episodes={"policy": results},
         videos={"policy": videos},
         reruns={"policy": rerun},
-        clips=with_clouds(choose_clips(results, videos), policy),
+        clips=with_clouds(_clips(settings, task, choose_clips(results, videos)), policy),
         commands=[rerun.whole(len(results), min(result.seed for result in results))],
         **_curves(settings),
     )
@@ -61,9 +62,10 @@ def suite_report(
     total = Rate(sum(result.success for result in results), len(results))
     clips: list[Clip] = []
     for entry, outcome in done.items():
-        clips += choose_clips(
+        chosen = choose_clips(
             outcome.results, folders[entry] / "videos", run=entry, successes=1, failures=1
         )
+        clips += _clips(settings, outcome.entry.settings(), chosen)
     return Report(
         title=f"{_title(name)}: evaluation of a suite",
         headline=(
@@ -93,6 +95,13 @@ def with_clouds(clips: Sequence[Clip], policy: Policy) -> list[Clip]:
         replace(clip, cloud=scene_cloud(policy, observation)) if observation else clip
         for clip, observation in zip(clips, first, strict=True)
     ]
+
+
+def _clips(
+    settings: EvaluationSettings, task: TaskSettings, clips: Sequence[Clip]
+) -> Sequence[Clip]:
+    """Returns the clips of a task, with films if the rendering of the settings has them."""
+    return clips if settings.rendering == "fast" else with_films(clips, task, settings.robot_model)
 
 
 def _rerun(settings: EvaluationSettings, task: TaskSettings, output: Path) -> RerunCommand:

@@ -15,6 +15,7 @@ from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
 from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.report.scene_cloud import SceneCloud
+from stringline.sim.rollout.video import poster
 from stringline.sim.statistics.intervals import Rate
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,14 @@ class Clip:
         path: An mp4 file; a trace may be beside it, see `trace.py`.
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
+        film: Another video of the episode, for people; shown first.
     """
 
     path: Path
     result: EpisodeResult
     run: str = ""
     cloud: SceneCloud | None = None
+    film: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,12 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A video with its row; `data` is base64."""
+    """A clip with its row; videos have their posters, and all of them are base64."""
 
     clip: Clip
     row: _Row
-    data: str
+    video: tuple[str, str] = ("", "")
+    film: tuple[str, str] | None = None
 
 
 def choose_clips(
@@ -134,10 +138,11 @@ def write_report(path: Path, report: Report) -> None:
     rows = [
         _row(report, run, result) for run, results in report.episodes.items() for result in results
     ]
-    without_videos = len(
-        _page(report, rows, [_Shown(clip, _row_of(clip, report), "") for clip in report.clips])
-    )
     clips = report.clips
+    empty = [
+        _Shown(clip, _row_of(clip, report), film=("", "") if clip.film else None) for clip in clips
+    ]
+    without_videos = len(_page(report, rows, empty))
     if without_videos > LARGEST_BYTES - _ROOM_FOR_A_NOTE:
         logger.warning(
             "The report is too large for videos and for the timelines of %d episodes.", len(rows)
@@ -228,10 +233,21 @@ def _row_of(clip: Clip, report: Report) -> _Row:
 
 
 def _embedded(clips: Sequence[Clip], report: Report, room: int) -> Iterator[_Shown]:
-    """Yields the videos with their data, up to `room` bytes."""
+    """Yields the videos with their data and posters, up to `room` bytes."""
     for clip in clips:
-        data = base64.b64encode(clip.path.read_bytes()).decode()
-        room -= len(data)
+        shown = _Shown(
+            clip,
+            _row_of(clip, report),
+            _with_poster(clip.path),
+            None if clip.film is None else _with_poster(clip.film),
+        )
+        room -= sum(len(part) for part in (*shown.video, *(shown.film or ())))
         if room < 0:
             return
-        yield _Shown(clip, _row_of(clip, report), data)
+        yield shown
+
+
+def _with_poster(path: Path) -> tuple[str, str]:
+    """Returns a video and its poster in base64."""
+    video, image = (base64.b64encode(data).decode() for data in (path.read_bytes(), poster(path)))
+    return video, image

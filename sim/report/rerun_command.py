@@ -1,14 +1,11 @@
 """Command lines that repeat an evaluation or one of its episodes."""
 
-import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stringline.datasets.command.command_line import command_line
 from stringline.sim.worlds.task_settings import TaskSettings
-
-_WORDS = ("null", "true", "false", "on", "off", "yes", "no", "nan", "inf", "infinity")
 
 
 @dataclass(frozen=True)
@@ -56,21 +53,4 @@ class RerunCommand:
 
 def eval_line(settings: Mapping[str, object]) -> str:
     """Returns a shell command of `stringline-eval` with settings in their order."""
-    return shlex.join(
-        ["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())]
-    )
-
-
-def hydra_value(value: object) -> str:
-    """Returns a value as Hydra's command line reads it, in quotes where necessary."""
-    if not isinstance(value, str):
-        return "null" if value is None else str(value)
-    if (
-        re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII)
-        and value.lower() not in _WORDS
-    ):
-        return value
-    # Hydra reads a backslash as an escape only before a quote, so one at the end is doubled.
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
-    trailing = len(escaped) - len(escaped.rstrip("\\"))
-    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+    return command_line("stringline-eval", settings)

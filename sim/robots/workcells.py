@@ -32,6 +32,7 @@ class Workcell:
             way.
         depth_sensor: Model of the depth cameras under `depth_noise`.
         usual: Default strengths of shifts, which options override.
+        azimuth_deg: Direction of view of films about z; 90 looks along y.
     """
 
     embodiment: Embodiment
@@ -45,6 +46,7 @@ class Workcell:
     distractor_zones: tuple[Zone, ...] = ()
     depth_sensor: StereoSensor = field(default_factory=StereoSensor)
     usual: Mapping[str, float] = field(default_factory=dict)
+    azimuth_deg: float = 90.0
 
     def robot(self) -> Robot:
         """Builds the simulated arms."""
@@ -78,6 +80,7 @@ KUKA_CELL = Workcell(
     top_acceleration=11.0,
     distractor_zones=(Zone((0.25, 0.5), (-0.42, -0.34)), Zone((0.25, 0.5), (0.34, 0.42))),
     usual={"depth_noise": 1.0},
+    azimuth_deg=115.0,
 )
 KUKA_BIMANUAL_CELL = replace(
     KUKA_CELL,
@@ -85,6 +88,7 @@ KUKA_BIMANUAL_CELL = replace(
     model=partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14_BIMANUAL),
     table_centre=(0.0, 0.0),
     table_half=(0.5, 0.45),
+    azimuth_deg=90.0,
     distractor_zones=(
         Zone((-0.42, 0.42), (0.32, 0.4)),
         Zone((-0.4, 0.4), (0.6, 0.7), on_table=False),

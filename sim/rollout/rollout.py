@@ -12,7 +12,7 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.chunk_timing import periods_covered
 from stringline.sim.rollout.video import Video
-from stringline.sim.rollout.world_interface import Simulation
+from stringline.sim.rollout.world_interface import HasBodyPositions, Simulation
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Rollout:
         actions: Executed actions, (A,) each.
         stage_times: Time of the first arrival at each stage, seconds; without skipped stages.
         starved: Control periods without a planned action, in which the last action was held.
+        motion: Positions (nq,) of all joints of the world by time, seconds, at each frame of a
+            video and at the end; empty without a video.
     """
 
     success: bool = False
@@ -49,6 +51,7 @@ class Rollout:
     unstable: bool = False
     stage_times: dict[int, float] = field(default_factory=dict)
     starved: int = 0
+    motion: dict[float, NDArray[np.float64]] = field(default_factory=dict)
 
 
 Episode = Generator[dict[str, Array], Answer, Rollout]
@@ -90,6 +93,7 @@ def run_episode(
             observation = world.observe()
             if video is not None and world.frame_due:
                 _record(video, camera, observation)
+                _record_motion(done, world, float(observation["time"]))
         if wants_plan:
             plans.add((yield observation), float(observation["time"]))
             done.plans += 1
@@ -102,6 +106,8 @@ def run_episode(
             done.time_s = outcome.time
             done.unstable = outcome.unstable
             done.starved = plans.starved
+            if video is not None:
+                _record_motion(done, world, outcome.time)
             return done
 
 
@@ -169,6 +175,12 @@ def due_actions(
 def _video_camera(contract: Contract) -> str:
     names = [camera.name for camera in contract.cameras]
     return names[0] if names and "overhead" not in names else "overhead"
+
+
+def _record_motion(rollout: Rollout, world: Simulation, time: float) -> None:
+    # Other worlds have a video from their camera only.
+    if isinstance(world, HasBodyPositions):
+        rollout.motion[time] = world.body_positions()
 
 
 def _record(video: Video, camera: str, observation: Mapping[str, Array]) -> None:

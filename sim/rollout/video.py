@@ -1,5 +1,6 @@
-"""Small H.264 videos of episodes: images of a camera beside their depth in colours."""
+"""H.264 videos of episodes, such as images of a camera beside their depth in colours."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
+
+POSTER_QUALITY = 5  # Of JPEG in FFmpeg: 2 (best) to 31.
 
 # Five colours of matplotlib's viridis (Smith, van der Walt, 2015), from far to near.
 _ANCHORS = np.array(
@@ -65,14 +68,34 @@ class Video:
             raise ValueError("A video needs at least one frame.")
         period = float(np.median(np.diff(self._times))) if len(self) > 1 else 1.0
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}")
-        _encode(fresh, self._frames, Fraction(1.0 / period).limit_denominator(1000))
-        fresh.replace(path)
+        frame_hz = Fraction(1.0 / period).limit_denominator(1000)
+        encode(path, self._frames, frame_hz, self._frames[0].shape[:2])
 
 
-def _encode(path: Path, frames: list[Image], frame_hz: Fraction) -> None:
+def encode(path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]) -> None:
+    """Encodes images (H, W, 3) of a `size` (H, W) as MP4; the file appears when it is complete."""
+    fresh = path.with_name(f".{path.name}")
+    _encode(fresh, frames, frame_hz, size)
+    fresh.replace(path)
+
+
+def poster(path: Path) -> bytes:
+    """Returns the last frame of a video as JPEG: the outcome of the episode."""
+    with av.open(str(path)) as container:
+        *_, last = container.decode(video=0)
+    encoder = av.CodecContext.create("mjpeg", "w")
+    encoder.width = last.width
+    encoder.height = last.height
+    encoder.pix_fmt = "yuvj420p"
+    encoder.time_base = Fraction(1, 1)
+    encoder.options = {"qmin": str(POSTER_QUALITY), "qmax": str(POSTER_QUALITY)}
+    packets = [*encoder.encode(last.reformat(format="yuvj420p")), *encoder.encode(None)]
+    return b"".join(bytes(packet) for packet in packets)
+
+
+def _encode(path: Path, frames: Iterable[Image], frame_hz: Fraction, size: tuple[int, ...]) -> None:
     # The halved colour resolution of yuv420p needs even sizes.
-    height, width = (size + size % 2 for size in frames[0].shape[:2])
+    height, width = (side + side % 2 for side in size)
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream(
             "libx264", rate=frame_hz, options={"crf": "27", "preset": "veryfast"}

@@ -83,6 +83,15 @@ class Simulation(Protocol):
         ...
 
 
+@runtime_checkable
+class HasBodyPositions(Protocol):
+    """A world whose motion can be drawn again from the positions of its joints."""
+
+    def body_positions(self) -> NDArray[np.float64]:
+        """Returns the positions (nq,) of all joints, objects included, in MuJoCo's order."""
+        ...
+
+
 class RecordedTask(HasStages, Protocol):
     """A task with a name, an instruction and the current stage."""
 

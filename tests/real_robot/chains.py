@@ -14,6 +14,7 @@ SMALL = [
     "trials=1",
     "wire_trials=1",
     "workers=1",
+    "rendering=fast",
     "task.image_size=32",
     "task.time_limit_s=9.5",
     "trainer.steps=3",

@@ -42,10 +42,12 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
     assert first.returncode == 130
     assert errors.endswith("Stopped. Run the same command to continue.\n")
 
-    second = start(output)
+    second = start(output, "rendering=pretty")
     printed, errors = second.communicate(timeout=240)
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
+    assert "data:image/jpeg" in (output / "report.html").read_text()
+    assert [path.suffix for path in (output / "videos" / "films").iterdir()] == [".mp4"]
     summary = json.loads((output / "summary.json").read_text())
     assert list(summary["seconds"]) == [
         "expert",

@@ -217,10 +217,15 @@ def test_from_the_command_line(
     first = command(*arguments, folder=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "Success 0/2 = 0 % [0, 66]" in first.stderr
+    assert first.stderr.endswith(
+        f"Next: stringline-deploy robot=aloha_emulated checkpoint={checkpoint} "
+        "task=hand_over_banana\n"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     names = ["report.html", "results.jsonl", "summary.json", "videos"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     assert len(list((tmp_path / "out" / "videos").glob("*.mp4"))) == 2
+    assert len(list((tmp_path / "out" / "videos" / "films").glob("*.mp4"))) == 2
     lines = (tmp_path / "out" / "results.jsonl").read_text()
     assert [json.loads(line).get("seed") for line in lines.splitlines()] == [
         None,

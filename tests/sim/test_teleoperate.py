@@ -163,9 +163,10 @@ def test_a_visitor_moves_a_gripper_records_and_keeps(
     assert command.returncode == 130
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
-    assert said == (
-        f"Kept 1 episode in {store.path}. The open take is lost.\n  {name}\n\nStopped.\n"
-    )
+    lines = said.splitlines()
+    assert lines[:2] == [f"Kept 1 episode in {store.path}. The open take is lost.", f"  {name}"]
+    assert lines[2].endswith(f"Next: stringline-view store={store.path} episode={name}")
+    assert lines[3:] == ["", "Stopped."]
     assert store.leftovers() == []
     check(store.episode(name), height)
     trainer = Trainer(steps=1, batch_size=2, probe_every=100, precision="no", warmup_steps=1)

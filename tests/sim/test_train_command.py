@@ -93,13 +93,17 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
         "trainer.steps=6",
         "trainer.accumulate=2",
     ]
-    subprocess.run(
+    said = subprocess.run(
         [*launch, *COMMAND, *arguments],
         env=ENVIRONMENT,
         check=True,
         timeout=300,
         capture_output=True,
-    )
+        text=True,
+    ).stderr
+    run = tmp_path / "run"
+    following = f"Next: stringline-eval checkpoint={run / 'checkpoint'} output={run / 'evaluation'}"
+    assert said.count(following) == said.count("Next: ") == 1
     own = [
         [
             json.loads(line)["loss"]

@@ -62,8 +62,9 @@ def test_each_format_can_be_chosen(
         *OPENINGS,
         *rate,
     ]
-    status, out, _ = command("import", *arguments)
+    status, out, error = command("import", *arguments)
     assert (status, out) == (0, f"2 episodes imported, 0 were in {tmp_path / 'back'} already.\n")
+    assert error.endswith(f"Next: stringline-view store={tmp_path / 'back'}\n")
 
 
 def test_an_import_lists_omitted_episodes_and_exits_with_2(

@@ -160,6 +160,9 @@ def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
         )
         (warning,) = lines
         assert "recorded execution=stop_and_go; this command has execution=temp" in warning
+        assert server.stderr.readline().endswith(
+            f"Next: stringline-eval checkpoint={address} output=runs/eval_remote\n"
+        )
         remote, policy = RemotePolicy(address), load_policy("hand_over_banana")
         assert remote.digest == (
             f"{checkpoint_digest(served)} execution=temporal_ensembling execution.delay_s=0.0 "

@@ -6,11 +6,12 @@ Effort is in `test_effort.py`, what holds for all streams in `test_filter_proper
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved
+from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.stage_cycle import Freshness
@@ -207,6 +208,19 @@ def test_it_reports_by_how_much_it_acted() -> None:
     )
     run.step(ALOHA.home, servo_misses=np.eye(18, dtype=np.int32)[4] * 7)
     assert run.filter.amounts == {Reason.SERVO_SILENT: 7}
+
+
+def test_the_following_error_is_that_of_the_hinges_over_the_cycles_with_fast_targets() -> None:
+    run = Run()
+    run.step(moved(left__waist=0.0001))
+    assert run.filter.following == NO_FOLLOWING_ERROR
+    target = moved(left__waist=0.5, left__gripper=-1.0)
+    behind = [float(target[0] - run.step(target)[0]) for _ in range(8)]
+    assert run.filter.counts[Reason.MOTION] == len(behind)
+    assert run.filter.following.total_rad == pytest.approx(sum(behind))
+    assert run.filter.following.largest_rad == pytest.approx(max(behind))
+    run.filter.start(state(run.path[-1]), 1)
+    assert run.filter.following == NO_FOLLOWING_ERROR
 
 
 def test_the_arms_hold_while_a_camera_has_no_new_image() -> None:

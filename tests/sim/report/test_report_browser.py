@@ -206,6 +206,29 @@ def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
     assert box.find_element(By.TAG_NAME, "output").text == "all patches: 32 %, the largest: 25.0 %"
 
 
+def test_a_telephone_shows_all_in_its_width(browser: webdriver.Chrome) -> None:
+    """Only tables are wider, in boxes that scroll; text of charts has at least 8 pixels."""
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    wider, smallest, scrolling, posters = browser.execute_script(
+        "const width = document.documentElement.clientWidth;"
+        "const wider = [...document.querySelectorAll('body *')].filter(one =>"
+        "  one.getBoundingClientRect().right > width + 1 && !one.closest('.card table'));"
+        "const sizes = [...document.querySelectorAll('.card > svg text, figure svg text')].map("
+        "  one => { const box = one.closest('svg'); return parseFloat(getComputedStyle(one)"
+        "  .fontSize) * box.getBoundingClientRect().width / box.viewBox.baseVal.width; });"
+        "const box = document.querySelector('#episodes .card');"
+        "return [wider.map(one => one.outerHTML.slice(0, 80)), Math.min(...sizes),"
+        "  box.scrollWidth > box.clientWidth, [...document.querySelectorAll('video')].filter("
+        "  one => one.poster.startsWith('data:image/jpeg;base64,')).length];"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wider == []
+    assert smallest >= 8
+    assert scrolling
+    assert posters == 3
+
+
 def test_no_requests_no_overflow_no_log_entries(browser: webdriver.Chrome) -> None:
     """The command is beside its episode, too."""
     assert browser.find_element(By.TAG_NAME, "h1").text == "A & <b>"

@@ -8,8 +8,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stringline.datasets.command.command_line import hydra_value
 from stringline.policies.execution.execution import Execution
-from stringline.sim.report.rerun_command import RerunCommand, hydra_value
+from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.worlds.task_settings import TaskSettings
 
 

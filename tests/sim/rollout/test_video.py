@@ -1,12 +1,13 @@
 """Videos in real time, in a format that browsers play."""
 
+import io
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
-from stringline.sim.rollout.video import Video, depth_in_colours
+from stringline.sim.rollout.video import Video, depth_in_colours, poster
 
 
 def test_video_round_trip(tmp_path: Path) -> None:
@@ -49,3 +50,17 @@ def test_no_frames(tmp_path: Path) -> None:
     video.add(0.0, np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8), np.uint16))
     video.write(tmp_path / "one.mp4")
     assert (tmp_path / "one.mp4").stat().st_size > 0
+
+
+def test_a_poster_is_the_last_frame(tmp_path: Path) -> None:
+    video = Video()
+    for level in (10, 120, 200):
+        video.add(level / 100, np.full((34, 48, 3), level, np.uint8))
+    video.write(tmp_path / "video.mp4")
+    data = poster(tmp_path / "video.mp4")
+    assert data.startswith(b"\xff\xd8\xff")
+    with av.open(io.BytesIO(data)) as container:
+        (frame,) = container.decode(video=0)
+    image = frame.to_ndarray(format="rgb24")
+    assert image.shape == (34, 48, 3)
+    assert np.abs(image.astype(int) - 200).max() < 12

@@ -7,7 +7,7 @@ function applyFilter() {
   let count = 0;
   for (const item of document.querySelectorAll("[data-outcome]")) {
     item.hidden = Object.entries(wanted).some(([key, value]) => value && item.dataset[key] !== value);
-    if (item.hidden) item.querySelector("video")?.pause();
+    if (item.hidden) for (const video of item.querySelectorAll("video")) video.pause();
     else if (item.tagName === "TR") count += 1;
   }
   form.querySelector("output").textContent = `${count} of ${document.querySelectorAll("tr[data-outcome]").length} episodes`;
