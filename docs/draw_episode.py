@@ -31,7 +31,7 @@ BACKGROUND = (240, 243, 246)
 # Point that the camera looks at (m), its distance (m), azimuth and elevation (deg), by robot.
 VIEWS = {
     "aloha": ((0.0, 0.05, 0.12), 1.2, 90.0, -28.0),
-    "iiwa14": ((0.45, 0.0, 0.3), 1.7, 145.0, -22.0),
+    "iiwa14": ((0.4, 0.0, 0.22), 1.75, 145.0, -22.0),
 }
 
 

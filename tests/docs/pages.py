@@ -100,8 +100,8 @@ def _until_fence(lines: Lines) -> Iterator[str]:
 
 def _with_continuation(text: str, lines: Lines) -> str:
     while text.endswith("\\"):
-        text = f"{text}\n{next(lines)[1]}"
-    return f"{text}\n"
+        text = f"{text[:-1]} {next(lines)[1]}"
+    return text
 
 
 def commands(block: Block) -> list[Command]:

@@ -56,7 +56,7 @@ SHORT = {
     ),
 }
 LONG = {
-    "tour.md": Page(("runs/tour/demonstrations.html", "runs/tour/side_light/report.html")),
+    "tour.md": Page(("runs/tour/demonstrations.html", "runs/tour/every_12/report.html")),
     "tutorials/mug.md": Page(("runs/mug/demonstrations.html", "runs/mug/evaluation/report.html")),
     "tutorials/own-data.md": Page(("runs/own.html", "runs/own.rrd", "runs/own_evaluation")),
     "tutorials/cluster.md": Page(
