@@ -95,7 +95,8 @@ def test_options_of_commands_exist(written: Path) -> None:
         for page in PAGES:
             for command in page_commands(page):
                 where = f"{names(page)}:{command.line}"
-                given = dict(one.partition("=")[::2] for one in overrides(command))
+                parts = [one.partition("=") for one in overrides(command)]
+                given = {key: value for key, _, value in parts}
                 chosen = {key: value for key, value in given.items() if is_group(key)}
                 missing = [key for key, value in chosen.items() if not is_file(key, value, written)]
                 assert missing == [], where
