@@ -1,6 +1,7 @@
 """The tutorials are followed step by step, at small sizes, in an empty folder.
 
-The pages with few commands are followed in every run of the tests, all of them by `-m stress`.
+Most are followed by `-m stress` only. `tests/sim/test_my_robot_page.py` follows docs/my-robot.md in
+every run of the tests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,22 +44,24 @@ class Page:
         results: Files that exist afterwards.
         smaller: Overrides by console script.
         replaced: Text of the page's files and snippets that is replaced.
+        stress: Whether only long runs of the tests follow the page.
     """
 
     results: Sequence[str]
     smaller: Mapping[str, Sequence[str]] = field(default_factory=lambda: SMALLER)
     replaced: Mapping[str, str] = field(default_factory=dict)
+    stress: bool = True
 
 
-SHORT = {
+FOLLOWED = {
     "tutorials/own-task.md": Page(
         ("runs/block/evaluation/report.html",), replaced={"SEEDS = 20": "SEEDS = 1"}
     ),
-}
-LONG = {
     "tour.md": Page(("runs/tour/demonstrations.html", "runs/tour/every_12/report.html")),
     "tutorials/mug.md": Page(("runs/mug/demonstrations.html", "runs/mug/evaluation/report.html")),
-    "tutorials/own-data.md": Page(("runs/own.html", "runs/own.rrd", "runs/own_evaluation")),
+    "tutorials/own-data.md": Page(
+        ("runs/own.html", "runs/own.rrd", "runs/own_evaluation/report.html")
+    ),
     "tutorials/cluster.md": Page(
         tuple(
             f"runs/many/evaluation_{task}/results.jsonl"
@@ -72,23 +75,21 @@ LONG = {
 }
 
 
-def follow(name: str, page: Page, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Follows a page and checks its results."""
-    Reader(folder, monkeypatch, page.smaller, page.replaced).run(DOCS / name)
-    assert [result for result in page.results if not (folder / result).exists()] == []
-
-
-@pytest.mark.parametrize("name", SHORT)
-def test_short_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow(name, SHORT[name], tmp_path, monkeypatch)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("name", LONG)
-def test_long_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow(name, LONG[name], tmp_path, monkeypatch)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.stress] if page.stress else [])
+        for name, page in FOLLOWED.items()
+    ],
+)
+def test_pages_lead_to_their_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = FOLLOWED[name]
+    Reader(tmp_path, monkeypatch, page.smaller, page.replaced).run(DOCS / name)
+    assert [result for result in page.results if not (tmp_path / result).exists()] == []
 
 
 def test_every_tutorial_is_followed() -> None:
     pages = {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")}
-    assert pages <= SHORT.keys() | LONG.keys()
+    assert pages <= FOLLOWED.keys()
