@@ -1,4 +1,4 @@
-"""Generated pages of the documentation site: the start page, the rules and the API reference."""
+"""Generated pages of the documentation site: the rules and the API reference."""
 
 import atexit
 import shutil
@@ -49,7 +49,6 @@ def package_copy() -> Path:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages to the files of the site."""
-    files.append(File.generated(config, "index.md", content=start_page()))
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     files.append(File.generated(config, "contributing.md", content=contributing))
     for subject, modules in PUBLIC.items():
@@ -61,14 +60,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def location(subject: str) -> str:
     """Returns the path of a subject's reference page."""
     return f"reference/{subject.lower().replace(' ', '-')}.md"
-
-
-def start_page() -> str:
-    """Returns README.md with links that hold inside of docs/."""
-    text = (ROOT / "README.md").read_text().replace("](docs/", "](")
-    return text.replace("](CONTRIBUTING.md)", "](contributing.md)").replace(
-        "[LICENSE](LICENSE)", "LICENSE"
-    )
 
 
 def reference_page(subject: str, modules: dict[str, tuple[str, ...]]) -> str:

@@ -1,6 +1,5 @@
 """`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,118 +1,219 @@
-"""Pages of the documentation as programs: their files are written and their commands are run.
+"""The code blocks and commands of the documentation, read from its pages and run as a reader would.
 
-A page has three kinds of fenced blocks. A `python` or `yaml` block whose first line is a comment
-with a path is a file; other `python` blocks form one program. An `sh` block is a list of commands.
+A fenced `sh` block contains commands, one a line. A fenced block with `title="FILE"` is a file that
+the reader writes. Other fenced `python` blocks are run in order, with the names of those before.
+Blocks of other languages are not run, and neither are indented commands.
 """
 
-import os
 import re
 import runpy
 import shlex
-import socket
 import subprocess
 import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Self
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"```(python|yaml|sh)\n(.*?)```", re.DOTALL)
-FILE = re.compile(r"# ([\w/.-]+\.(?:py|yaml))\n")
-LOCAL_PATH = "PYTHONPATH=."
+SCRIPTS: Mapping[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+    "scripts"
+]
+TASK_NOT_DONE = 3  # The exit code of stringline-deploy after an episode without success.
+READY = b"ws://"  # A server prints its address when it answers.
+READY_S = 120.0
+INSTALLS = ("pip",)  # Tests have no network; what the pages install is installed.
 
-SMALLER: Mapping[str, Sequence[str]] = {
-    "stringline-collect": ["episodes=1", "workers=1", "task.image_size=32", "task.frame_hz=5"],
-    "stringline-train": [
-        "trainer.steps=2",
-        "trainer.batch_size=4",
-        "trainer.compile=false",
-        "validation_windows=0",
-    ],
-    "stringline-eval": ["seeds=1", "workers=1", "videos=false", "task.time_limit_s=0.6"],
-    "stringline-deploy": ["task.time_limit_s=0.4"],
-}
-"""Arguments by command that make it fast."""
+FENCE = re.compile(r"```(\w*)(.*)")
+TITLE = re.compile(r'title="([^"]+)"')
+INDENTED = re.compile(r" {4,}((?:[A-Z_]+=\S+ )*stringline-\w+(?: .*)?)")
+ASSIGNMENT = re.compile(r"([A-Z_]+)=(.*)")
 
-NOT_DONE = 3
+Lines = Iterator[tuple[int, str]]
 
 
-def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """Yields each block of `docs/<page>`: the path of a file and its text, or kind and text."""
-    for kind, text in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")):
-        file = FILE.match(text) if kind != "sh" else None
-        yield (kind if file is None else file[1], text)
+@dataclass(frozen=True)
+class Block:
+    """A code block.
+
+    Attributes:
+        language: The word behind the fence, or `indented` for an indented command.
+        title: The file that the block contains; empty: no file.
+        line: The number of its first line in the page.
+    """
+
+    language: str
+    title: str
+    text: str
+    line: int
 
 
-def commands(page: str) -> list[str]:
-    """Returns the lines of all `sh` blocks."""
-    return [line for kind, text in blocks(page) if kind == "sh" for line in text.splitlines()]
+@dataclass(frozen=True)
+class Command:
+    """A command: its words, behind assignments of environment variables."""
+
+    environment: Mapping[str, str]
+    words: tuple[str, ...]
+    background: bool
+    line: int
+
+    @classmethod
+    def of(cls, text: str, line: int) -> Self:
+        """Reads a command."""
+        words = shlex.split(text, comments=True)
+        background = words[-1:] == ["&"]
+        words = words[:-1] if background else words
+        environment = {}
+        while words and (match := ASSIGNMENT.fullmatch(words[0])):
+            environment[match[1]] = match[2]
+            words = words[1:]
+        return cls(environment, tuple(words), background, line)
 
 
-def write_files(page: str, folder: Path) -> None:
-    """Writes the files of a page."""
-    for name, text in blocks(page):
-        if name not in ("sh", "python"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+def blocks(page: Path) -> list[Block]:
+    """Returns the code blocks of a page in their order."""
+    lines = iter(enumerate(page.read_text(encoding="utf-8").splitlines(), start=1))
+    return list(_blocks(lines))
 
 
-def run(line: str, smaller: Mapping[str, Sequence[str]] = SMALLER) -> None:
-    """Runs a command of a page in this process, with smaller numbers."""
-    words = [word for word in shlex.split(line) if word != LOCAL_PATH]
-    if words[0] == "python":
-        sys.argv = words[1:]
-        runpy.run_path(words[1], run_name="__main__")
-        return
-    sys.argv = [*words, *smaller.get(words[0], [])]
-    import_module(module_of(words[0])).main()
+def _blocks(lines: Lines) -> Iterator[Block]:
+    for number, line in lines:
+        if match := FENCE.fullmatch(line):
+            title = TITLE.search(match[2])
+            text = "".join(f"{inner}\n" for inner in _until_fence(lines))
+            yield Block(match[1], title[1] if title else "", text, number + 1)
+        elif match := INDENTED.fullmatch(line):
+            yield Block("indented", "", _with_continuation(match[1], lines), number)
 
 
-def start(line: str, folder: Path, *more: str) -> subprocess.Popen[str]:
-    """Starts a command of a page in a process of its own, with smaller numbers."""
-    words = [word for word in shlex.split(line) if word != LOCAL_PATH]
-    path = [str(folder)] if LOCAL_PATH in line else []
-    code = f"import {module_of(words[0])} as command; command.main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words[1:], *SMALLER.get(words[0], []), *more],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*path, str(ROOT / ".src")])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def _until_fence(lines: Lines) -> Iterator[str]:
+    for _, line in lines:
+        if line.startswith("```"):
+            return
+        yield line
 
 
-def run_apart(line: str, folder: Path) -> str:
-    """Runs a command of a page in a process of its own and returns its output."""
-    with start(line, folder) as process:
-        output, _ = process.communicate(timeout=300)
-    # The small numbers suffice for no success on emulated arms.
-    allowed = (0, NOT_DONE) if "stringline-deploy" in line else (0,)
-    assert process.returncode in allowed, output
-    return output
+def _with_continuation(text: str, lines: Lines) -> str:
+    while text.endswith("\\"):
+        text = f"{text[:-1]} {next(lines)[1]}"
+    return text
 
 
-def free_port() -> int:
-    """Returns a free port of this machine."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+def commands(block: Block) -> list[Command]:
+    """Returns the commands of a block."""
+    lines = iter(enumerate(block.text.splitlines(), start=block.line))
+    texts = [(number, _with_continuation(line, lines)) for number, line in lines]
+    read = [Command.of(text, number) for number, text in texts]
+    return [command for command in read if command.words]
 
 
-def wait_for_port(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:
-    """Waits until a process listens."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and process.poll() is None:
-        with socket.socket() as trial:
-            if trial.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"No process listens on port {port}.")
+class Reader:
+    """Follows a page in an empty folder, with overrides that make its commands small.
+
+    Args:
+        folder: The folder in which files are written and commands are run.
+        smaller: By console script: overrides behind the words of the page.
+        replaced: Text in files and snippets that is replaced, such as numbers of episodes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        smaller: Mapping[str, Sequence[str]],
+        replaced: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._smaller = smaller
+        self._replaced = replaced or {}
+        self._monkeypatch = monkeypatch
+        self._servers: list[subprocess.Popen[bytes]] = []
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr(sys, "argv", sys.argv)
+
+    def run(self, page: Path) -> None:
+        """Writes the files of a page, and runs its commands and snippets, in order."""
+        names: dict[str, Any] = {}
+        try:
+            for block in blocks(page):
+                if block.title:
+                    self.write(block)
+                elif block.language == "python":
+                    exec(compile(self._small(block.text), f"{page}:{block.line}", "exec"), names)
+                elif block.language == "sh":
+                    for command in commands(block):
+                        self.execute(command)
+        finally:
+            for server in self._servers:
+                server.terminate()
+                server.wait()
+            self._forget_modules()
+
+    def write(self, block: Block) -> None:
+        """Writes the file of a block."""
+        path = self._folder / block.title
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self._small(block.text), encoding="utf-8")
+
+    def _small(self, text: str) -> str:
+        for found, replacement in self._replaced.items():
+            text = text.replace(found, replacement)
+        return text
+
+    def execute(self, command: Command) -> None:
+        """Runs a command."""
+        program = command.words[0]
+        words = [*command.words, *self._smaller.get(program, ())]
+        with self._monkeypatch.context() as patch:
+            for name, value in command.environment.items():
+                patch.setenv(name, value)
+            if command.background:
+                self._servers.append(self._served(words))
+            elif program in SCRIPTS:
+                patch.setattr(sys, "argv", words)
+                _call(program)
+            elif program == "python" and words[1].endswith(".py"):
+                patch.setattr(sys, "argv", words[1:])
+                runpy.run_path(words[1], run_name="__main__")
+            elif program not in INSTALLS:
+                subprocess.run(words, check=True)
+
+    def _served(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Starts a server in the background and waits for its address."""
+        module, _, function = SCRIPTS[words[0]].partition(":")
+        code = f"import sys; from {module} import {function}; sys.argv[0] = {words[0]!r}; "
+        log = self._folder / f"{words[0]}.log"
+        with log.open("wb") as output:
+            server = subprocess.Popen(
+                [sys.executable, "-c", f"{code}{function}()", *words[1:]],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        end = time.monotonic() + READY_S
+        while READY not in log.read_bytes():
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        return server
+
+    def _forget_modules(self) -> None:
+        """Removes the modules of this folder, whose names the next page may use."""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and Path(file).is_relative_to(self._folder):
+                del sys.modules[name]
 
 
-def module_of(command: str) -> str:
-    """Returns the module of a console script."""
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    return str(scripts[command].partition(":")[0])
+def _call(script: str) -> None:
+    """Runs a console script in this process."""
+    try:
+        resolve_name(SCRIPTS[script])()
+    except SystemExit as end:
+        if end.code not in (None, 0, TASK_NOT_DONE):
+            raise

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.docs.pages import blocks
+from tests.docs.pages import ROOT, blocks
 
 SMALLER = {
     '"time_limit_s": 20.0': '"time_limit_s": 0.6',
@@ -15,7 +15,8 @@ SMALLER = {
 
 
 def test_the_page_is_a_program(folder: Path) -> None:
-    code = "\n".join(text for kind, text in blocks("python.md") if kind == "python")
+    page = ROOT / "docs" / "python.md"
+    code = "\n".join(block.text for block in blocks(page) if block.language == "python")
     for large, small in SMALLER.items():
         assert large in code
         code = code.replace(large, small)

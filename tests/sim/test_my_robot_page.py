@@ -1,43 +1,46 @@
 """The files of docs/my-robot.md are written and its commands are run, with smaller numbers."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import commands, run, write_files
+from tests.docs.pages import ROOT, Reader
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.task_registry import make_task
 
-PAGE = "my-robot.md"
+SMALLER: Mapping[str, Sequence[str]] = {
+    "stringline-collect": ["episodes=1", "workers=1", "task.image_size=32", "task.frame_hz=5"],
+    "stringline-train": [
+        "trainer.steps=2",
+        "trainer.batch_size=4",
+        "trainer.compile=false",
+        "validation_windows=0",
+    ],
+    "stringline-eval": ["seeds=1", "workers=1", "videos=false", "task.time_limit_s=0.6"],
+}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder on the path of Python and of the commands."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    yield tmp_path
-    for name in ("my_robot", "my_task"):
-        sys.modules.pop(name, None)
+    return tmp_path
 
 
 def test_files_and_commands_of_the_page_lead_to_an_evaluated_policy(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_files(PAGE, folder)
-    trial = folder / "try_expert.py"
-    trial.write_text(trial.read_text().replace("SEEDS = 20", "SEEDS = 1"))
-    for line in commands(PAGE):
-        run(line)
+    reader = Reader(tmp_path, monkeypatch, SMALLER, {"SEEDS = 20": "SEEDS = 1"})
+    reader.run(ROOT / "docs" / "my-robot.md")
     assert "1 of 1" in capsys.readouterr().out
-    [episode] = EpisodeStore.open(folder / "runs/demonstrations").episodes()
+    [episode] = EpisodeStore.open(tmp_path / "runs/demonstrations").episodes()
     assert (episode.attributes.task, episode.attributes.success) == ("my_task:BlockOnMat", True)
     assert episode.attributes.contract.embodiment == "bench_arm"
-    assert (folder / "runs/eval/report.html").exists()
+    assert (tmp_path / "runs/eval/report.html").exists()
 
 
 TASK = (

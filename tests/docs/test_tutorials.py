@@ -1,0 +1,100 @@
+"""The tutorials are followed step by step, at small sizes, in an empty folder.
+
+Most are followed by `-m stress` only. `tests/sim/test_my_robot_page.py` follows docs/my-robot.md in
+every run of the tests.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT, Reader
+
+DOCS = ROOT / "docs"
+WORLD = ("task.image_size=32", "task.frame_hz=5")
+NETWORK = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.depth=1",
+)
+COLLECTION = ("episodes=1", "workers=1", *WORLD)
+TRAINING = (
+    "trainer.steps=2",
+    "trainer.batch_size=4",
+    "trainer.compile=false",
+    "validation_windows=0",
+    *NETWORK,
+)
+EVALUATION = ("seeds=1", "workers=1", "task.time_limit_s=0.6", "task.frame_hz=5")
+SMALLER: Mapping[str, Sequence[str]] = {
+    "stringline-collect": COLLECTION,
+    "stringline-train": TRAINING,
+    "stringline-eval": EVALUATION,
+    "stringline-deploy": ("task.time_limit_s=1.0",),
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that is followed.
+
+    Attributes:
+        results: Files that exist afterwards.
+        smaller: Overrides by console script.
+        replaced: Text of the page's files and snippets that is replaced.
+        stress: Whether only long runs of the tests follow the page.
+    """
+
+    results: Sequence[str]
+    smaller: Mapping[str, Sequence[str]] = field(default_factory=lambda: SMALLER)
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    stress: bool = True
+
+
+FOLLOWED = {
+    "tutorials/own-task.md": Page(
+        ("runs/block/evaluation/report.html",), replaced={"SEEDS = 20": "SEEDS = 1"}
+    ),
+    "tour.md": Page(("runs/tour/demonstrations.html", "runs/tour/every_12/report.html")),
+    "tutorials/mug.md": Page(("runs/mug/demonstrations.html", "runs/mug/evaluation/report.html")),
+    "tutorials/own-data.md": Page(
+        ("runs/own.html", "runs/own.rrd", "runs/own_evaluation/report.html")
+    ),
+    "tutorials/cluster.md": Page(
+        tuple(
+            f"runs/many/evaluation_{task}/results.jsonl"
+            for task in ("hand_over_banana", "mug_on_plate")
+        )
+    ),
+    "tutorials/own-policy.md": Page(
+        ("runs/eval/report.html", "runs/eval_remote/report.html", "runs/few/checkpoint"),
+        smaller={**SMALLER, "stringline-train": TRAINING[:4]},
+    ),
+    "tutorials/own-network.md": Page(()),
+    "tutorials/to-the-robot.md": Page(
+        ("runs/dry_run/commands.csv", "runs/deployments/zarr.json"),
+        {"stringline-deploy": ("task.time_limit_s=1.0", "seconds=2")},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.stress] if page.stress else [])
+        for name, page in FOLLOWED.items()
+    ],
+)
+def test_pages_lead_to_their_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = FOLLOWED[name]
+    Reader(tmp_path, monkeypatch, page.smaller, page.replaced).run(DOCS / name)
+    assert [result for result in page.results if not (tmp_path / result).exists()] == []
+
+
+def test_every_tutorial_is_followed() -> None:
+    pages = {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")}
+    assert pages <= FOLLOWED.keys()
