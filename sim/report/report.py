@@ -31,12 +31,14 @@ class Clip:
         path: An mp4 file; a trace may be beside it, see `trace.py`.
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
+        start: Task and seed; clips with the same start are shown side by side. Empty: alone.
     """
 
     path: Path
     result: EpisodeResult
     run: str = ""
     cloud: SceneCloud | None = None
+    start: str = ""
 
 
 @dataclass(frozen=True)
