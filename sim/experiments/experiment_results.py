@@ -130,7 +130,8 @@ class ExperimentResults:
         """The outcome in one or two sentences."""
         last = self.rows[-1].task
         means = [
-            f"{row.recipe} {percent(row.mean)}" + (f" {_points(row.interval)}" * bool(row.interval))
+            f"{row.recipe} {percent(row.mean)}"
+            + (f" {_points(row.interval)}" if row.interval else "")
             for row in self.rows
             if row.task == last
         ]

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from stringline.sim.evaluation.comparison import Comparison, Row, difference_text
-from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, StoredTask
 from stringline.sim.report.report import Report
-from stringline.sim.report.side_by_side import side_by_side
+from stringline.sim.report.side_by_side import labelled_tasks, side_by_side
 from stringline.sim.report.system_info import package_versions, system_info
 from stringline.sim.statistics.intervals import Rate
 
@@ -19,7 +18,7 @@ def comparison_report(comparison: Comparison, paths: Mapping[str, str], command:
         command: Command that repeats the comparison.
     """
     evaluations = comparison.evaluations
-    tasks = _labelled(evaluations)
+    tasks = labelled_tasks(evaluations)
     episodes = {name: [t.results[seed] for seed in sorted(t.results)] for name, t in tasks.items()}
     digests = {
         each.name: ", ".join(dict.fromkeys(str(t.about.get("checkpoint")) for t in each.tasks))
@@ -55,16 +54,6 @@ def _headline(comparison: Comparison) -> str:
         for row in comparison.rows
         if row.task == last
     )
-
-
-def _labelled(evaluations: Sequence[StoredEvaluation]) -> dict[str, StoredTask]:
-    """Returns the tasks of all policies by a name that is unique on the page."""
-    several = len({task.name for each in evaluations for task in each.tasks}) > 1
-    return {
-        f"{each.name}: {task.name}" if several else each.name: task
-        for each in evaluations
-        for task in each.tasks
-    }
 
 
 def _chart(rows: Sequence[Row]) -> str:

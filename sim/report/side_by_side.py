@@ -16,23 +16,26 @@ def side_by_side(evaluations: Sequence[StoredEvaluation], most: int = MOST_START
     Starts with different outcomes come first; then one that all policies solve, and one that none
     solves. Starts of which a video is missing are left out.
     """
-    clips: list[Clip] = []
-    for task in evaluations[0].tasks:
-        tables = {each.name: _of(each, task.name) for each in evaluations}
-        found = {name: table for name, table in tables.items() if table is not None}
-        if len(found) < len(evaluations):
-            continue
-        for seed in _chosen(found, most):
-            start = f"{task.name}, seed {seed}"
-            clips += [
-                Clip(_video(table, seed), table.results[seed], run=name, start=start)
-                for name, table in found.items()
-            ]
-    return clips
+    by_task: dict[str, dict[str, StoredTask]] = {}
+    for label, task in labelled_tasks(evaluations).items():
+        by_task.setdefault(task.name, {})[label] = task
+    return [
+        Clip(_video(task, seed), task.results[seed], run=label, start=f"{name}, seed {seed}")
+        for name, tasks in by_task.items()
+        if len(tasks) == len(evaluations)
+        for seed in _chosen(tasks, most)
+        for label, task in tasks.items()
+    ]
 
 
-def _of(evaluation: StoredEvaluation, name: str) -> StoredTask | None:
-    return next((task for task in evaluation.tasks if task.name == name), None)
+def labelled_tasks(evaluations: Sequence[StoredEvaluation]) -> dict[str, StoredTask]:
+    """Returns the tasks of all policies by a name that is unique on a page."""
+    several = len({task.name for each in evaluations for task in each.tasks}) > 1
+    return {
+        f"{each.name}: {task.name}" if several else each.name: task
+        for each in evaluations
+        for task in each.tasks
+    }
 
 
 def _chosen(tables: Mapping[str, StoredTask], most: int) -> list[int]:

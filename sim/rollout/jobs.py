@@ -48,7 +48,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether all commands have ended without an error."""
-        return self._ended() >= set(self.commands)
+        return self._ended() >= set(map(_essence, self.commands))
 
     def run(self, threads: int = 0) -> str:
         """Runs the commands that have not ended yet.
@@ -66,17 +66,18 @@ class Job:
         """Runs the commands as `run`; they end when the other end of a pipe, `line`, is closed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for command in self.commands:
-            if command in (ended := self._ended()):
+            if _essence(command) in (ended := self._ended()):
                 continue
             if failure := self._failure(command, line, threads):
                 return failure
-            done = json.dumps([list(each) for each in self.commands if each in {*ended, command}])
-            write_file(self.folder / FINISHED, done.encode())
+            done = [list(each) for each in (*sorted(ended), _essence(command))]
+            write_file(self.folder / FINISHED, json.dumps(done).encode())
         return ""
 
     def _ended(self) -> set[tuple[str, ...]]:
         file = self.folder / FINISHED
-        return {tuple(each) for each in json.loads(file.read_text())} if file.is_file() else set()
+        ended = json.loads(file.read_text()) if file.is_file() else []
+        return {_essence(command) for command in ended}
 
     def _failure(self, command: Sequence[str], line: int, threads: int) -> str:
         """Runs a command; returns the reason of its failure, empty after its end."""
@@ -107,6 +108,11 @@ class Job:
             log.seek(start)
             said = log.read().decode(errors="replace")
         return _reason(name, status, said)
+
+
+def _essence(command: Sequence[str]) -> tuple[str, ...]:
+    """Returns a command without the number of workers, which affects no result."""
+    return tuple(part for part in command if not part.startswith("workers="))
 
 
 def _reason(name: str, status: int, said: str) -> str:

@@ -172,7 +172,7 @@ def _posterior(scale: float, *recipes: _Components) -> NDArray[np.float64]:
 def _residual(y: NDArray[np.float64]) -> float:
     """Returns the mean square of outcomes less the effects of training and start."""
     rest = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
-    return float((rest**2).sum()) / ((y.shape[0] - 1) * (y.shape[1] - 1))
+    return float((rest**2).sum() / ((y.shape[0] - 1) * (y.shape[1] - 1)))
 
 
 def _laplace(y: NDArray[np.float64]) -> float:
