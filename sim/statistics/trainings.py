@@ -13,7 +13,7 @@ distributions for variance parameters in hierarchical models", Bayesian Analysis
 515-534), whose heavy tail lets the data decide. Its scale is the one at which simulated intervals
 contain the truth about as often as they should if trainings differ by 5 to 8 points
 (`benchmarks/training_intervals.py`); of trainings that differ by 15 points, the intervals contain
-the truth in 87 to 95 %. The interval is that of the mixture of normal distributions over sigma; for
+the truth in 85 to 95 %. The interval is that of the mixture of normal distributions over sigma; for
 rates it has the form of Wilson's, at the effective number of episodes (C. Franco et al.,
 "Comparative study of confidence intervals for proportions in complex sample surveys", Journal of
 Survey Statistics and Methodology 7 (2019), p. 334-364), which holds near 0 and 1.
