@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -116,7 +117,8 @@ def parse_recipes(plain: object, file: str | None) -> tuple[TrainingRecipe, ...]
     return recipes
 
 
-def check_command(command: str, overrides: Sequence[str], where: str) -> None:
+@cache  # To compose a configuration takes a part of a second; recipes share overrides.
+def check_command(command: str, overrides: tuple[str, ...], where: str) -> None:
     """Composes the configuration of a command, to find wrong overrides before anything runs.
 
     Raises:
@@ -124,7 +126,7 @@ def check_command(command: str, overrides: Sequence[str], where: str) -> None:
             the experiment itself.
     """
     if not overrides:
-        return  # To compose a configuration takes a part of a second.
+        return
     reserved = RESERVED[command]
     for override in overrides:
         if key_of(override) in reserved:

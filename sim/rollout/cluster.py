@@ -1,7 +1,7 @@
 """Where simulated worlds run: processes of this machine, or actors of a Ray cluster."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,6 +49,8 @@ class LocalCluster:
         """Starts processes; see `Workers`."""
         return Workers(make, min(workers or os.cpu_count() or 1, most))
 
-    def run_jobs(self, jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]:
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
         """Runs jobs in processes; see `JobCluster.run_jobs`."""
         return run_locally(jobs, parallel)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from stringline.datasets.files.atomic import write_file
+from stringline.sim.rollout.shared_folder import SharedFolder
 
 FINISHED = "finished.json"
 LOG = "log.txt"
@@ -149,7 +150,9 @@ def lifeline() -> Iterator[int]:
 class JobCluster(Protocol):
     """A place where jobs run: processes of this machine, a Ray cluster, Slurm."""
 
-    def run_jobs(self, jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]:
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
         """Yields each job when it ends, with the reason of its failure; empty if there is none.
 
         At most `parallel` jobs run at the same time. The end of the iteration ends all jobs.
@@ -157,7 +160,7 @@ class JobCluster(Protocol):
         ...
 
 
-def run_locally(jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]:
+def run_locally(jobs: Sequence[Job], parallel: int) -> Generator[tuple[Job, str], None, None]:
     """Runs jobs in processes of this machine; see `JobCluster.run_jobs`."""
     # Trainings side by side that each take all processors make each other slow.
     threads = max(1, (os.cpu_count() or 1) // parallel) if parallel > 1 else 0
@@ -170,12 +173,18 @@ def run_locally(jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def run_beside(folder: SharedFolder, job: Job) -> str:
+    """Runs a job on a machine that sees a folder of the starting machine; see `Job.run`."""
+    folder.check()
+    return job.run()
+
+
 def run_submitted(
     jobs: Sequence[Job],
     parallel: int,
     submit: Callable[[Job], HandleT],
     wait: Callable[[Sequence[HandleT]], Sequence[tuple[HandleT, str]]],
-) -> Iterator[tuple[Job, str]]:
+) -> Generator[tuple[Job, str], None, None]:
     """Submits jobs to a cluster, at most `parallel` at a time, and yields each when it ends.
 
     `submit` returns a handle; `wait` returns the handles that have ended, with their reasons of

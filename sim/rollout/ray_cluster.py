@@ -16,14 +16,15 @@ import os
 import pickle
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import stringline
-from stringline.sim.rollout.jobs import Job, run_submitted
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
+from stringline.sim.rollout.jobs import Job, run_beside, run_submitted
 from stringline.sim.rollout.messages import (
     Command,
     MakeWorld,
@@ -33,7 +34,7 @@ from stringline.sim.rollout.messages import (
     WorkerLost,
     WorkerReady,
 )
-from stringline.sim.rollout.shared_folder import SharedFolder, shared
+from stringline.sim.rollout.shared_folder import shared
 from stringline.sim.rollout.workers import MOST_FAILED_STARTS
 from stringline.sim.rollout.world_host import WorldHost
 
@@ -72,8 +73,7 @@ class RayCluster:
         if self.object_store_mb < LEAST_OBJECT_STORE_MB:
             least = f"allowed: {LEAST_OBJECT_STORE_MB} and above"
             raise ValueError(f"cluster.object_store_mb is {self.object_store_mb}; {least}.")
-        if not self.gpus_per_job >= 0:
-            raise ValueError(f"cluster.gpus_per_job is {self.gpus_per_job}; allowed: 0 and above.")
+        NOT_NEGATIVE.check(gpus_per_job=self.gpus_per_job)
 
     @contextmanager
     def open(self, make: MakeWorld, workers: int, most: int) -> Iterator["RayWorkers"]:
@@ -83,11 +83,13 @@ class RayCluster:
             with RayWorkers(ray, make, min(workers or room, most), self.cpus_per_world) as pool:
                 yield pool
 
-    def run_jobs(self, jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]:
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
         """Runs jobs as tasks, each on the processors of a world; see `JobCluster.run_jobs`."""
         jobs[0].folder.mkdir(parents=True, exist_ok=True)
         with self._connected(parallel) as ray, shared(jobs[0].folder) as folder:
-            run = ray.remote(_run_beside).options(
+            run = ray.remote(run_beside).options(
                 num_cpus=self.cpus_per_world, num_gpus=self.gpus_per_job, max_retries=0
             )
 
@@ -282,17 +284,11 @@ def import_ray(*, loopback: bool) -> Any:
     return ray
 
 
-def _run_beside(folder: SharedFolder, job: Job) -> str:
-    folder.check()
-    return job.run()
-
-
 def _failure(ray: Any, reference: Any) -> str:
     try:
         return str(ray.get(reference))
     except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or error
-        return f"A job was lost: {_first_line(cause)}"
+        return f"A job was lost: {_first_line(getattr(error, 'cause', None) or error)}"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Jobs of a Slurm cluster, submitted by the library submitit."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,9 @@ class SlurmCluster:
             "hydra/launcher=submitit_slurm (docs/clusters.md)."
         )
 
-    def run_jobs(self, jobs: Sequence[Job], parallel: int) -> Iterator[tuple[Job, str]]:
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
         """Submits jobs; see `JobCluster.run_jobs`."""
         library = import_submitit()
         submitted: list[Any] = []

@@ -89,11 +89,11 @@ def test_bad_recipes(plain: object, message: str) -> None:
 )
 def test_wrong_overrides_name_the_recipe(command: str, override: str, message: str) -> None:
     with pytest.raises(ValueError, match=rf"^The recipe 'a': .*{message}"):
-        check_command(command, [override], "The recipe 'a'")
+        check_command(command, (override,), "The recipe 'a'")
 
 
 def test_right_overrides() -> None:
-    check_command("stringline-train", ["encoder=rope_mixed", "logger=null"], "x")
-    check_command("stringline-eval", ["execute_steps=8", "task.time_limit_s=3"], "x")
+    check_command("stringline-train", ("encoder=rope_mixed", "logger=null"), "x")
+    check_command("stringline-eval", ("execute_steps=8", "task.time_limit_s=3"), "x")
     assert names_data(["encoder=rope", "dataset.path=x"])
     assert not names_data(["encoder=rope", "dataset.held_out=3"])
