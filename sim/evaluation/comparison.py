@@ -166,14 +166,11 @@ class Comparison:
             ]
             if len(tasks) > 1:
                 totals.append(_row(ALL_TASKS, names[a], names[b], reduce(add, counts)))
-        compared = (
-            StoredEvaluation(*pair) for pair in zip(names, zip(*tasks, strict=True), strict=True)
-        )
         return cls(
             tuple(names),
             (*_corrected(rows), *_corrected(totals)),
             (*omitted, *condition_notes(names, tasks)),
-            tuple(compared),
+            tuple(map(StoredEvaluation, names, zip(*tasks, strict=True))),
         )
 
     def to_dict(self) -> dict[str, Any]:

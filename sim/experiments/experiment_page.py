@@ -13,7 +13,7 @@ from stringline.sim.experiments.experiment_results import (
     difference_text,
     percent,
 )
-from stringline.sim.report.learning_curve import learning_curve
+from stringline.sim.report.learning_curve import LearningCurve, learning_curve
 from stringline.sim.report.report import Report
 from stringline.sim.report.side_by_side import side_by_side
 from stringline.sim.report.system_info import package_versions, system_info
@@ -57,27 +57,6 @@ def experiment_report(
 
 
 def _sections(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]) -> str:
-    # matplotlib takes half a second, so it is not imported at the start of the command.
-    from stringline.sim.report.comparison_charts import EstimateRow, curves_chart, estimates_chart
-
-    several_tasks = len({row.task for row in results.rows}) > 1
-    rates = [
-        EstimateRow(
-            f"{row.recipe}: {row.task}" if several_tasks else row.recipe,
-            row.mean,
-            *(row.interval or (row.mean, row.mean)),
-            tuple(rate.value for rate in row.trainings.values()),
-        )
-        for row in results.rows
-    ]
-    differences = [
-        EstimateRow(
-            f"{row.second} less {row.first}" + f": {row.task}" * several_tasks,
-            row.estimate.value,
-            *row.estimate.interval,
-        )
-        for row in results.differences
-    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
         autoescape=True,
@@ -88,29 +67,50 @@ def _sections(plan: ExperimentPlan, results: ExperimentResults, failures: Mappin
     return environment.get_template("experiment.html.jinja").render(
         results=results,
         failures=failures,
-        notes=_notes(plan, results),
+        notes=_notes(results),
         cells=[_cell(plan, cell, results, failures) for cell in plan.cells()],
         several=any(row.family > 1 for row in results.differences),
         percent=percent,
         difference_text=difference_text,
-        rates_chart=estimates_chart(rates, "recipes"),
-        differences_chart=(
-            estimates_chart(differences, "differences", differences=True) if differences else ""
-        ),
-        curves_chart=curves_chart(
-            {
-                recipe.name: [
-                    learning_curve(cell.training / "checkpoint")
-                    for cell in results.evaluations
-                    if cell.recipe == recipe.name
-                ]
-                for recipe in plan.recipes
-            }
-        ),
+        **_charts(results),
     )
 
 
-def _notes(plan: ExperimentPlan, results: ExperimentResults) -> list[str]:
+def _charts(results: ExperimentResults) -> dict[str, str]:
+    # matplotlib takes half a second, so it is not imported at the start of the command.
+    from stringline.sim.report.comparison_charts import EstimateRow, curves_chart, estimates_chart
+
+    several = len({row.task for row in results.rows}) > 1
+    rates = [
+        EstimateRow(
+            f"{row.recipe}: {row.task}" if several else row.recipe,
+            row.mean,
+            *(row.interval or (row.mean, row.mean)),
+            tuple(rate.value for rate in row.trainings.values()),
+        )
+        for row in results.rows
+    ]
+    differences = [
+        EstimateRow(
+            f"{row.second} less {row.first}" + f": {row.task}" * several,
+            row.estimate.value,
+            *row.estimate.interval,
+        )
+        for row in results.differences
+    ]
+    compared = estimates_chart(differences, "differences", differences=True) if differences else ""
+    curves: dict[str, list[LearningCurve]] = {}
+    for cell in results.evaluations:
+        curve = learning_curve(cell.training / "checkpoint")
+        curves.setdefault(cell.recipe, []).append(curve)
+    return {
+        "rates_chart": estimates_chart(rates, "recipes"),
+        "differences_chart": compared,
+        "curves_chart": curves_chart(curves),
+    }
+
+
+def _notes(results: ExperimentResults) -> list[str]:
     lone = [row.recipe for row in results.rows if row.interval is None]
     if not lone:
         return []
