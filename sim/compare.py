@@ -2,8 +2,10 @@
 
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ from stringline.sim.evaluation.stored_evaluations import (
 )
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
+from stringline.sim.report.comparison_report import comparison_report
+from stringline.sim.report.report import write_report
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +60,9 @@ def main() -> None:
 
     Arguments without `=` are the paths to compare.
     """
+    repeat = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     sys.argv = with_compared(with_suite_file(sys.argv))
-    run("compare", _compare)
+    run("compare", partial(_compare, repeat))
 
 
 def with_compared(arguments: Sequence[str]) -> list[str]:
@@ -73,7 +78,7 @@ def with_compared(arguments: Sequence[str]) -> list[str]:
     return [rest[0], f"runs=[{quoted}]", *rest[1:]] if named else rest
 
 
-def _compare(config: DictConfig) -> None:
+def _compare(repeat: str, config: DictConfig) -> None:
     plain = plain_settings(config)
     overrides = HydraConfig.get().overrides.task
     check_overrides(overrides)
@@ -95,14 +100,14 @@ def _compare(config: DictConfig) -> None:
     suite = chosen_suite(plain, overrides)
     with made_folder(output), exclusive(output):
         runs = [_stored(name, path, plain, suite) for name, path in zip(names, paths, strict=True)]
-        comparison = Comparison.of(
-            [stored for stored, _ in runs], seeds=plain["seeds"], baseline=baseline
-        )
+        stored = [evaluation for evaluation, _ in runs]
+        comparison = Comparison.of(stored, seeds=plain["seeds"], baseline=baseline)
         write_file(output / "compare.json", json.dumps(comparison.to_dict(), indent=1).encode())
-        write_file(output / "compare.html", comparison.section().encode())
+        report = comparison_report(comparison, dict(zip(names, paths, strict=True)), repeat)
+        write_report(output / "compare.html", report)
     sys.stdout.write(f"{comparison.table()}\n")
     sys.stdout.flush()
-    logger.info("Written: %s and compare.html", output / "compare.json")
+    logger.info("Open the report: %s", (output / "compare.html").resolve().as_uri())
     if not all(complete for _, complete in runs):
         raise SystemExit(INCOMPLETE)
 

@@ -146,6 +146,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.robots.workcells": ("Workcell",),
         "sim.rollout.cluster": ("LocalCluster",),
         "sim.rollout.ray_cluster": ("RayCluster",),
+        "sim.rollout.slurm_cluster": ("SlurmCluster",),
         "sim.tasks.goal_task": ("GoalTask",),
         "sim.tasks.success": ("ContactState",),
         "sim.tasks.tabletop": ("TabletopTask",),

@@ -135,6 +135,7 @@ from stringline.sim.props.prop import Prop as Prop
 from stringline.sim.robots.workcells import Workcell as Workcell
 from stringline.sim.rollout.cluster import LocalCluster as LocalCluster
 from stringline.sim.rollout.ray_cluster import RayCluster as RayCluster
+from stringline.sim.rollout.slurm_cluster import SlurmCluster as SlurmCluster
 from stringline.sim.tasks.goal_task import GoalTask as GoalTask
 from stringline.sim.tasks.success import ContactState as ContactState
 from stringline.sim.tasks.tabletop import TabletopTask as TabletopTask

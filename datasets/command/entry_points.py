@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": "stringline.real_robot.demo",
     "deploy": "stringline.real_robot.deploy",
     "eval": "stringline.sim.evaluate",
+    "experiment": "stringline.sim.experiment",
     "incident": "stringline.real_robot.incident",
     "replay": "stringline.sim.replay",
     "serve": "stringline.policies.serve",
@@ -83,6 +84,7 @@ data = partial(start, "data")
 demo = partial(start, "demo")
 deploy = partial(start, "deploy")
 evaluate = partial(start, "eval")
+experiment = partial(start, "experiment")
 incident = partial(start, "incident")
 replay = partial(start, "replay")
 serve = partial(start, "serve")

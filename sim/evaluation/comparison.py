@@ -11,8 +11,12 @@ from typing import Any
 import jinja2
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.policies.execution.execution import RECEDING
-from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, StoredTask, common_tasks
+from stringline.sim.evaluation.stored_evaluations import (
+    StoredEvaluation,
+    StoredTask,
+    common_tasks,
+    condition_notes,
+)
 from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.statistics.intervals import Interval
 from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
@@ -107,13 +111,17 @@ class Row:
 class Comparison:
     """A comparison of two or more policies.
 
-    The rows are each task of each pair, and the total of several tasks; the notes are sentences on
-    conditions that differ.
+    Attributes:
+        names: Names of the policies.
+        rows: Each task of each pair, and the total of several tasks.
+        notes: Sentences on conditions that differ.
+        evaluations: The compared results: the common tasks of all policies, on the same seeds.
     """
 
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    evaluations: tuple[StoredEvaluation, ...] = ()
 
     @classmethod
     def of(
@@ -161,7 +169,8 @@ class Comparison:
         return cls(
             tuple(names),
             (*_corrected(rows), *_corrected(totals)),
-            (*omitted, *_notes(names, tasks)),
+            (*omitted, *condition_notes(names, tasks)),
+            tuple(map(StoredEvaluation, names, zip(*tasks, strict=True))),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,8 +190,11 @@ class Comparison:
         rows = [(row[0], *row[2:]) for row in rows]
         return "\n".join([title, text_table(rows[0], rows[1:], words=(0, 8)), *self.notes])
 
-    def section(self) -> str:
-        """Returns HTML without styles for a report, `<section id="comparison">`."""
+    def section(self, chart: str = "") -> str:
+        """Returns HTML without styles for a report, `<section id="comparison">`.
+
+        `chart` is an SVG, which is placed below the table.
+        """
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
             autoescape=True,
@@ -193,6 +205,7 @@ class Comparison:
         template = environment.get_template("comparison.html.jinja")
         return template.render(
             comparison=self,
+            chart=chart,
             difference_text=difference_text,
             several=any(row.family > 1 for row in self.rows),
         )
@@ -265,31 +278,3 @@ def _pairs(first: StoredTask, second: StoredTask) -> Pairs:
         [first.results[seed].success for seed in seeds],
         [second.results[seed].success for seed in seeds],
     )
-
-
-def _notes(names: Sequence[str], tasks: Sequence[Sequence[StoredTask]]) -> list[str]:
-    notes = []
-    for task in tasks:
-        for name, stored in zip(names, task, strict=True):
-            if incomplete := sum(bool(result.error) for result in stored.results.values()):
-                notes.append(
-                    f"{stored.name}: {incomplete} episodes of {name} were not completed and count "
-                    f"as failed."
-                )
-    steps = [str(task.about.get("execute_steps")) for task in tasks[0]]
-    notes += _differing("Actions between two plans", names, steps)
-    executions = [task.about.get("execution") or {"name": RECEDING} for task in tasks[0]]
-    texts = [" ".join(str(value) for value in execution.values()) for execution in executions]
-    notes += _differing("Execution", names, texts)
-    checkpoints = [task.about.get("checkpoint") for task in tasks[0]]
-    if len(set(checkpoints)) == 1 and checkpoints[0] is not None:
-        notes.append("All policies are the same checkpoint.")
-    return notes
-
-
-def _differing(label: str, names: Sequence[str], values: Sequence[str]) -> list[str]:
-    """Returns a note with the value of each policy, if the values differ."""
-    if len(set(values)) == 1:
-        return []
-    listed = (f"{name} {value}" for name, value in zip(names, values, strict=True))
-    return [f"{label}: {', '.join(listed)}."]

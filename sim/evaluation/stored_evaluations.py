@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, read_results
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 
@@ -114,6 +115,35 @@ def common_tasks(
         for other in others:
             _check_seeds(first, other)
     return common, omitted
+
+
+def condition_notes(names: Sequence[str], tasks: Sequence[Sequence[StoredTask]]) -> list[str]:
+    """Returns sentences on incomplete episodes, and on settings of the policies that differ."""
+    notes = []
+    for task in tasks:
+        for name, stored in zip(names, task, strict=True):
+            if incomplete := sum(bool(result.error) for result in stored.results.values()):
+                notes.append(
+                    f"{stored.name}: {incomplete} episodes of {name} were not completed and count "
+                    f"as failed."
+                )
+    steps = [str(task.about.get("execute_steps")) for task in tasks[0]]
+    notes += _differing("Actions between two plans", names, steps)
+    executions = [task.about.get("execution") or {"name": RECEDING} for task in tasks[0]]
+    texts = [" ".join(str(value) for value in execution.values()) for execution in executions]
+    notes += _differing("Execution", names, texts)
+    checkpoints = [task.about.get("checkpoint") for task in tasks[0]]
+    if len(set(checkpoints)) == 1 and checkpoints[0] is not None:
+        notes.append("All policies are the same checkpoint.")
+    return notes
+
+
+def _differing(label: str, names: Sequence[str], values: Sequence[str]) -> list[str]:
+    """Returns a note with the value of each policy, if the values differ."""
+    if len(set(values)) == 1:
+        return []
+    listed = (f"{name} {value}" for name, value in zip(names, values, strict=True))
+    return [f"{label}: {', '.join(listed)}."]
 
 
 def _agree(first: StoredTask, second: StoredTask) -> bool:

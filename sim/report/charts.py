@@ -18,15 +18,19 @@ from stringline.sim.evaluation.trace import Trace
 from stringline.sim.statistics.intervals import Rate
 
 # Placeholders, replaced by the page's colours in the finished chart.
-_TEXT = "#010203"
-_LINES = "#040506"
-_ACCENT = "#070809"
-_SECOND = "#0a0b0c"
+TEXT = "#010203"
+LINES = "#040506"
+ACCENT = "#070809"
+SECOND = "#0a0b0c"
+GOOD = "#0d0e0f"
+BAD = "#101112"
 _PAGE_COLOURS = {
-    _TEXT: "currentColor",
-    _LINES: "var(--line)",
-    _ACCENT: "var(--accent)",
-    _SECOND: "var(--second)",
+    TEXT: "currentColor",
+    LINES: "var(--line)",
+    ACCENT: "var(--accent)",
+    SECOND: "var(--second)",
+    GOOD: "var(--good)",
+    BAD: "var(--bad)",
 }
 _MOST_POINTS = 400
 
@@ -51,20 +55,20 @@ def rates_chart(
     places = np.arange(len(rows))[::-1]
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
     for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
-        axes.barh(place, value, height=0.42, color=_ACCENT, alpha=strength)
+        axes.barh(place, value, height=0.42, color=ACCENT, alpha=strength)
     reach = _reach(values, [rate for _, rate, _ in rows])
     axes.errorbar(
-        values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4
+        values, places, xerr=reach, fmt="none", color=TEXT, ecolor=TEXT, elinewidth=1.3, capsize=4
     )
     for place, (name, _, _) in zip(places, rows, strict=True):
         label = name.replace("_", " ").replace("$", r"\$")
-        axes.text(0, place + 0.29, label, color=_TEXT, fontsize=10, va="bottom")
+        axes.text(0, place + 0.29, label, color=TEXT, fontsize=10, va="bottom")
     axes.set_yticks([])
     axes.set_xlim(0, 1.0)
     axes.set_ylim(-0.35, len(rows) - 0.3)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-    _style(axes, grid="x")
-    return _svg(figure, "rates")
+    style(axes, grid="x")
+    return svg(figure, "rates")
 
 
 def _stage_rows(stages: Mapping[str, Rate]) -> list[tuple[str, Rate, float]]:
@@ -94,33 +98,33 @@ def training_chart(
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for each, draw in zip(axes, panels, strict=True):
         draw(each)
-        _style(each, grid="y")
+        style(each, grid="y")
     axes[-1].set_xlabel("training step")
     figure.tight_layout()
-    return _svg(figure, "training")
+    return svg(figure, "training")
 
 
 def _draw_losses(
     axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]
 ) -> None:
-    axes.plot(*_grouped(losses), color=_ACCENT, linewidth=1.6, label="training")
+    axes.plot(*grouped(losses), color=ACCENT, linewidth=1.6, label="training")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylabel("loss")
     if validations:
         axes.plot(
             *zip(*validations, strict=True),
-            color=_SECOND,
+            color=SECOND,
             linewidth=1.6,
             marker="o",
             markersize=3.5,
             label="validation",
         )
-        axes.legend(frameon=False, labelcolor=_TEXT, loc="upper right")
+        axes.legend(frameon=False, labelcolor=TEXT, loc="upper right")
 
 
 def _draw_probes(axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-    for name, colour in zip(probes[0][1], (_SECOND, _ACCENT, _TEXT), strict=False):
+    for name, colour in zip(probes[0][1], (SECOND, ACCENT, TEXT), strict=False):
         points = [(step, found[name]) for step, found in probes if name in found]
         axes.plot(
             *zip(*points, strict=True),
@@ -144,8 +148,8 @@ def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> Non
         steps,
         values,
         yerr=reach,
-        color=_ACCENT,
-        ecolor=_TEXT,
+        color=ACCENT,
+        ecolor=TEXT,
         capsize=3,
         marker="o",
         markersize=3.5,
@@ -163,41 +167,42 @@ def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.flo
     return np.array(ends).clip(0).T
 
 
-def _grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
-    """Averages neighbours, so that at most `_MOST_POINTS` points are left."""
+def grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
+    """Averages neighbours, (step, loss), so that at most `_MOST_POINTS` points are left."""
     groups = np.array_split(np.asarray(losses, np.float64), min(len(losses), _MOST_POINTS))
     return [float(group[:, 0].mean()) for group in groups], [
         float(group[:, 1].mean()) for group in groups
     ]
 
 
-def _style(axes: Axes, grid: Literal["x", "y"]) -> None:
-    axes.grid(axis=grid, color=_LINES, linewidth=0.8)
+def style(axes: Axes, grid: Literal["x", "y"]) -> None:
+    """Gives axes the lines and colours of the page."""
+    axes.grid(axis=grid, color=LINES, linewidth=0.8)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_LINES)
-    axes.tick_params(which="both", color=_LINES, labelcolor=_TEXT, labelsize=10)
-    axes.xaxis.label.set_color(_TEXT)
-    axes.yaxis.label.set_color(_TEXT)
+        spine.set_color(LINES)
+    axes.tick_params(which="both", color=LINES, labelcolor=TEXT, labelsize=10)
+    axes.xaxis.label.set_color(TEXT)
+    axes.yaxis.label.set_color(TEXT)
     axes.patch.set_visible(False)
 
 
-def _svg(figure: Figure, name: str) -> str:
+def svg(figure: Figure, name: str) -> str:
     """Returns the SVG without metadata and namespaces, with identifiers unique on the page."""
     figure.patch.set_visible(False)
     drawn = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})
-    svg = drawn.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
-    svg = re.sub(r'((?:id="|url\(#|href="#))', rf"\1{name}-", svg)
-    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg role="img" \1>', svg, count=1)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    text = drawn.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    text = re.sub(r'((?:id="|url\(#|href="#))', rf"\1{name}-", text)
+    text = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg role="img" \1>', text, count=1)
+    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
     for placeholder, colour in _PAGE_COLOURS.items():
-        svg = svg.replace(placeholder, colour)
-    return svg
+        text = text.replace(placeholder, colour)
+    return text
 
 
 _COLOURS = ("var(--accent)", "var(--second)", "var(--good)")

@@ -33,6 +33,7 @@ class Clip:
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
         film: Another video of the episode, for people; shown first.
+        start: Task and seed; clips with the same start are shown side by side. Empty: alone.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class Clip:
     run: str = ""
     cloud: SceneCloud | None = None
     film: Path | None = None
+    start: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Where simulated worlds run: processes of this machine, or actors of a Ray cluster."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from stringline.sim.rollout.jobs import Job, run_locally
 from stringline.sim.rollout.messages import Command, MakeWorld, Message
 from stringline.sim.rollout.workers import Workers
 
@@ -47,3 +48,9 @@ class LocalCluster:
     def open(self, make: MakeWorld, workers: int, most: int) -> AbstractContextManager[WorkerPool]:
         """Starts processes; see `Workers`."""
         return Workers(make, min(workers or os.cpu_count() or 1, most))
+
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
+        """Runs jobs in processes; see `JobCluster.run_jobs`."""
+        return run_locally(jobs, parallel)

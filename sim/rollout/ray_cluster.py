@@ -16,13 +16,15 @@ import os
 import pickle
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import stringline
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
+from stringline.sim.rollout.jobs import Job, run_beside, run_submitted
 from stringline.sim.rollout.messages import (
     Command,
     MakeWorld,
@@ -32,6 +34,7 @@ from stringline.sim.rollout.messages import (
     WorkerLost,
     WorkerReady,
 )
+from stringline.sim.rollout.shared_folder import shared
 from stringline.sim.rollout.workers import MOST_FAILED_STARTS
 from stringline.sim.rollout.world_host import WorldHost
 
@@ -51,6 +54,7 @@ class RayCluster:
         address: `local` starts a cluster; `auto` or host:port joins one.
         cpus_per_world: Processors that Ray reserves for each world, above 0.
         object_store_mb: Shared memory of a cluster that is started here, at least 80.
+        gpus_per_job: GPUs that Ray reserves for each job of `run_jobs`, at least 0.
 
     Raises:
         ValueError: A number is out of range.
@@ -59,6 +63,7 @@ class RayCluster:
     address: str = "local"
     cpus_per_world: float = 1.0
     object_store_mb: int = 128
+    gpus_per_job: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.cpus_per_world > 0:
@@ -68,20 +73,43 @@ class RayCluster:
         if self.object_store_mb < LEAST_OBJECT_STORE_MB:
             least = f"allowed: {LEAST_OBJECT_STORE_MB} and above"
             raise ValueError(f"cluster.object_store_mb is {self.object_store_mb}; {least}.")
+        NOT_NEGATIVE.check(gpus_per_job=self.gpus_per_job)
 
     @contextmanager
     def open(self, make: MakeWorld, workers: int, most: int) -> Iterator["RayWorkers"]:
         """Starts actors; see `Cluster.open`."""
+        with self._connected(min(workers or os.cpu_count() or 1, most)) as ray:
+            room = int(ray.cluster_resources().get("CPU", 0) / self.cpus_per_world)
+            with RayWorkers(ray, make, min(workers or room, most), self.cpus_per_world) as pool:
+                yield pool
+
+    def run_jobs(
+        self, jobs: Sequence[Job], parallel: int
+    ) -> Generator[tuple[Job, str], None, None]:
+        """Runs jobs as tasks, each on the processors of a world; see `JobCluster.run_jobs`."""
+        jobs[0].folder.mkdir(parents=True, exist_ok=True)
+        with self._connected(parallel) as ray, shared(jobs[0].folder) as folder:
+            run = ray.remote(run_beside).options(
+                num_cpus=self.cpus_per_world, num_gpus=self.gpus_per_job, max_retries=0
+            )
+
+            def wait(references: Sequence[Any]) -> list[tuple[Any, str]]:
+                ended, _ = ray.wait(list(references))
+                return [(reference, _failure(ray, reference)) for reference in ended]
+
+            yield from run_submitted(jobs, parallel, lambda job: run.remote(folder, job), wait)
+
+    @contextmanager
+    def _connected(self, worlds: int) -> Iterator[Any]:
+        """Yields the library, joined to the cluster."""
         ray = import_ray(
             loopback=self.address.partition(":")[0] in ("local", "localhost", LOOPBACK)
         )
         joined = not ray.is_initialized()
         if joined:
-            self._join(ray, min(workers or os.cpu_count() or 1, most))
+            self._join(ray, worlds)
         try:
-            room = int(ray.cluster_resources().get("CPU", 0) / self.cpus_per_world)
-            with RayWorkers(ray, make, min(workers or room, most), self.cpus_per_world) as pool:
-                yield pool
+            yield ray
         finally:
             if joined:
                 ray.shutdown()
@@ -105,7 +133,7 @@ class RayCluster:
                 "local",
                 job_config=job,
                 num_cpus=cpus,
-                num_gpus=0,
+                num_gpus=math.ceil(worlds * self.gpus_per_job),
                 object_store_memory=memory,
                 **quiet,
             )
@@ -254,6 +282,13 @@ def import_ray(*, loopback: bool) -> Any:
             f"{STAY_ON_LOOPBACK}=0 before the import."
         )
     return ray
+
+
+def _failure(ray: Any, reference: Any) -> str:
+    try:
+        return str(ray.get(reference))
+    except ray.exceptions.RayError as error:
+        return f"A job was lost: {_first_line(getattr(error, 'cause', None) or error)}"
 
 
 def _first_line(error: Exception) -> str:

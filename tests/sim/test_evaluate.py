@@ -514,7 +514,9 @@ def test_compares_an_evaluation_and_a_checkpoint(
     assert [(row["seeds"], row["both"], row["neither"], row["p"]) for row in rows] == [
         (2, 0, 2, 1.0)
     ]
-    assert "they never differ" in (tmp_path / "runs" / "compare" / "compare.html").read_text()
+    page = (tmp_path / "runs" / "compare" / "compare.html").read_text()
+    for part in ("Content-Security-Policy", "<h1>before, after: comparison", "they never differ"):
+        assert part in page
     (tmp_path / "empty").mkdir()
     for arguments, answer in (
         (["a"], "Got 1 paths and 1 names; allowed: two or more"),

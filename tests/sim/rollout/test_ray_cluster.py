@@ -27,6 +27,7 @@ from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.collect import collect, open_world_beside
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.rollout.jobs import Job
 from stringline.sim.rollout.messages import MakeWorld
 from stringline.sim.rollout.ray_cluster import RayCluster, import_ray
 from stringline.sim.rollout.shared_folder import shared
@@ -150,6 +151,18 @@ def test_collection_stores_the_same_bytes_on_any_cluster(
     assert len(stored) > 30
     assert files(tmp_path / "two") == stored
     assert files(tmp_path / "ray") == stored
+
+
+def test_jobs_are_tasks_and_failures_have_their_reason(nodes: Any, tmp_path: Path) -> None:
+    jobs = [
+        Job(name, (("stringline-collect", option),), tmp_path / name, tmp_path)
+        for name, option in (("good", "--help"), ("bad", "episodez=2"))
+    ]
+    ended = RayCluster(nodes.address).run_jobs(jobs, 2)
+    reasons = {job.name: reason for job, reason in ended}
+    assert reasons["good"] == ""
+    assert reasons["bad"].startswith("stringline-collect: There is no option 'episodez'")
+    assert jobs[0].finished
 
 
 def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Experiments: recipes, each trained several times and evaluated, and their comparison."""

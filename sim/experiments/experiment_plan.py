@@ -1,0 +1,272 @@
+"""The plan of an experiment: its recipes, trainings and data, and the commands of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import stringline
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.evaluation.suites import Suite
+from stringline.sim.experiments.recipes import (
+    TrainingRecipe,
+    check_command,
+    names_data,
+    overrides_of,
+    parse_recipes,
+)
+from stringline.sim.report.rerun_command import hydra_value
+from stringline.sim.rollout.jobs import Job
+from stringline.sim.tasks.task_registry import is_user_task
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a recipe: its seed, and the folder of training and evaluation."""
+
+    recipe: str
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+        return f"{self.recipe}, training {self.seed}"
+
+    @property
+    def training(self) -> Path:
+        """Output of `stringline-train`."""
+        return self.folder / "training"
+
+    @property
+    def evaluation(self) -> Path:
+        """Output of `stringline-eval`."""
+        return self.folder / "evaluation"
+
+
+@dataclass(frozen=True)
+class ExperimentPlan:
+    """The settings of `configs/experiment.yaml`.
+
+    Attributes:
+        recipes: At least one, with distinct names.
+        trainings: Number of trainings of each recipe; their seeds are 0, 1, ...
+        output: Folder of the experiment.
+        tasks: Tasks to collect and to evaluate on.
+        suite: Name or YAML file of a suite to evaluate on, in place of the tasks.
+        stores: Existing stores; without any, demonstrations of each task are collected.
+        episodes: Number of demonstrations of each task.
+        collect: Overrides of each `stringline-collect`.
+        train: Overrides of each `stringline-train`.
+        evaluate: Overrides of each `stringline-eval`.
+        seeds: Number of starts of an evaluation; None: 50, or those of the suite.
+        first_seed: First of these seeds; None: 1000000.
+        workers: Parallel simulations of a command.
+        videos: Whether evaluations record videos.
+    """
+
+    recipes: tuple[TrainingRecipe, ...]
+    trainings: int
+    output: Path
+    tasks: tuple[str, ...]
+    suite: str | None
+    stores: tuple[str, ...]
+    episodes: int
+    collect: tuple[str, ...]
+    train: tuple[str, ...]
+    evaluate: tuple[str, ...]
+    seeds: int | None
+    first_seed: int | None
+    workers: int
+    videos: bool
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads and checks the settings, before anything runs.
+
+        Raises:
+            ValueError: A setting is wrong, or a recipe has an override that does not exist.
+        """
+        stores = plain["dataset"]["path"]
+        plan = cls(
+            recipes=parse_recipes(plain["recipes"], plain["recipes_file"]),
+            trainings=plain["trainings"],
+            output=Path(str(plain["output"])).absolute(),
+            tasks=tuple(map(str, plain["tasks"])),
+            suite=plain["suite_name"],
+            stores=tuple(map(str, stores if isinstance(stores, list) else [stores] * bool(stores))),
+            episodes=plain["episodes"],
+            collect=overrides_of(plain["collect"], "collect"),
+            train=overrides_of(plain["train"], "train"),
+            evaluate=overrides_of(plain["evaluate"], "evaluate"),
+            seeds=plain["seeds"],
+            first_seed=plain["first_seed"],
+            workers=plain["workers"],
+            videos=plain["videos"],
+        )
+        plan.check()
+        return plan
+
+    def check(self) -> None:
+        """Raises a ValueError for settings that cannot be run."""
+        COUNT.check(trainings=self.trainings, episodes=self.episodes)
+        WHOLE.check(workers=self.workers)
+        if self.seeds is not None:
+            COUNT.check(seeds=self.seeds)
+        self._check_tasks()
+        for store in self.stores:
+            EpisodeStore.open(store)
+        check_command("stringline-collect", self.collect, "collect")
+        check_command("stringline-train", self.train, "train")
+        check_command("stringline-eval", self.evaluate, "evaluate")
+        for recipe in self.recipes:
+            where = f"The recipe {recipe.name!r}"
+            check_command("stringline-train", recipe.train, where)
+            check_command("stringline-collect", recipe.collect, where)
+            self._check_data(recipe)
+
+    def _check_tasks(self) -> None:
+        folder = Path(stringline.__file__).parent / "configs"
+        known = {
+            kind: [p.stem for p in (folder / kind).glob("*.yaml")] for kind in ("task", "suite")
+        }
+        for task in self.tasks:
+            if not is_user_task(task) and task not in known["task"]:
+                raise unknown_name("task", task, known["task"])
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"task is [{','.join(self.tasks)}]; each task can be named once.")
+        if self.suite is None and not self.tasks:
+            raise ValueError(
+                "The evaluation needs a task: task=NAME, task=[NAME,NAME] or suite=NAME."
+            )
+        if self.suite is not None and self.suite.endswith((".yaml", ".yml")):
+            for entry in Suite.read(Path(self.suite)).entries:
+                entry.settings()
+        elif self.suite is not None and self.suite not in known["suite"]:
+            raise unknown_name("suite", self.suite, known["suite"])
+
+    def _check_data(self, recipe: TrainingRecipe) -> None:
+        chosen = names_data((*self.train, *recipe.train))
+        if chosen and (recipe.collect or self.stores):
+            raise ValueError(
+                f"The recipe {recipe.name!r} has its own data, so collect and dataset.path of the "
+                f"experiment have no effect on it. Omit one of them."
+            )
+        if self.stores and (recipe.collect or self.collect):
+            raise ValueError("dataset.path names the data, so collect has no effect. Omit one.")
+        if not (chosen or self.stores or self.tasks):
+            raise ValueError(
+                f"The recipe {recipe.name!r} has no data: dataset.path=STORE uses a store, and "
+                f"task=NAME collects demonstrations."
+            )
+
+    def cells(self) -> list[Cell]:
+        """Returns all cells; the first trainings of all recipes come first."""
+        return [
+            Cell(recipe.name, seed, self._folder(recipe) / str(seed))
+            for seed in range(self.trainings)
+            for recipe in self.recipes
+        ]
+
+    def collections(self) -> list[Job]:
+        """Returns the jobs that record demonstrations: of each task, once for equal settings."""
+        jobs: dict[Path, Job] = {}
+        for recipe in self.recipes:
+            for task, folder in self.collected(recipe).items():
+                command = self.collect_command(recipe, task)
+                name = f"demonstrations of {task}"
+                name += f" for {recipe.name}" if recipe.collect else ""
+                jobs[folder] = Job(name, (command,), folder, Path.cwd())
+        return list(jobs.values())
+
+    def job(self, cell: Cell) -> Job:
+        """Returns the job of a cell: training and evaluation."""
+        commands = (self.train_command(cell), self.eval_command(cell))
+        return Job(cell.name, commands, cell.folder, Path.cwd())
+
+    def train_command(self, cell: Cell) -> tuple[str, ...]:
+        """Returns the command of a training."""
+        recipe = self._recipe(cell.recipe)
+        return (
+            "stringline-train",
+            *self.data(recipe),
+            *self.train,
+            *recipe.train,
+            f"trainer.seed={cell.seed}",
+            f"output={_path(cell.training)}",
+        )
+
+    def eval_command(self, cell: Cell) -> tuple[str, ...]:
+        """Returns the command of an evaluation."""
+        numbers = {"seeds": self.seeds, "first_seed": self.first_seed, "workers": self.workers}
+        return (
+            "stringline-eval",
+            f"checkpoint={_path(cell.training / 'checkpoint')}",
+            *self.measured(),
+            *(f"{key}={value}" for key, value in numbers.items() if value is not None),
+            f"videos={str(self.videos).lower()}",
+            *self.evaluate,
+            f"output={_path(cell.evaluation)}",
+        )
+
+    def collect_command(self, recipe: TrainingRecipe, task: str) -> tuple[str, ...]:
+        """Returns the command that records the demonstrations of a task."""
+        return (
+            "stringline-collect",
+            _task(task),
+            f"episodes={self.episodes}",
+            f"workers={self.workers}",
+            *self.collect,
+            *recipe.collect,
+            f"output={_path(self.collected(recipe)[task] / 'store')}",
+        )
+
+    @property
+    def suite_file(self) -> Path:
+        """The suite of several tasks."""
+        return self.output / "tasks.yaml"
+
+    def _recipe(self, name: str) -> TrainingRecipe:
+        return next(recipe for recipe in self.recipes if recipe.name == name)
+
+    def _folder(self, recipe: TrainingRecipe) -> Path:
+        return self.output / "recipes" / recipe.name
+
+    def collected(self, recipe: TrainingRecipe) -> dict[str, Path]:
+        """Returns the folders of the demonstrations to collect, by task."""
+        if names_data((*self.train, *recipe.train)) or self.stores:
+            return {}
+        common = self.output / "demonstrations"
+        own = self._folder(recipe) / "demonstrations"
+        folder = own if recipe.collect else common
+        return {task: folder / task.replace(":", ".") for task in self.tasks}
+
+    def data(self, recipe: TrainingRecipe) -> tuple[str, ...]:
+        """Returns the overrides that choose the data of a training."""
+        if names_data((*self.train, *recipe.train)):
+            return ()
+        paths = [folder / "store" for folder in self.collected(recipe).values()]
+        stores = [_path(path) for path in paths or map(Path, self.stores)]
+        if len(stores) == 1:
+            return (f"dataset.path={stores[0]}",)
+        listed = ",".join(f"{{path:{store}}}" for store in stores)
+        return ("dataset=mixture", f"dataset.stores=[{listed}]")
+
+    def measured(self) -> tuple[str, ...]:
+        """Returns the overrides that choose the tasks of an evaluation."""
+        if self.suite is not None:
+            is_file = self.suite.endswith((".yaml", ".yml"))
+            return (f"suite_file={_path(Path(self.suite))}" if is_file else f"suite={self.suite}",)
+        if len(self.tasks) > 1:
+            return (f"suite_file={_path(self.suite_file)}",)
+        return (_task(self.tasks[0]),)
+
+
+def _task(name: str) -> str:
+    """Returns the override that chooses a task."""
+    return f"task.name={hydra_value(name)}" if is_user_task(name) else f"task={name}"
+
+
+def _path(path: Path) -> str:
+    return hydra_value(str(path))

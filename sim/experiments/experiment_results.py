@@ -1,0 +1,264 @@
+"""The results of an experiment: rates of recipes over their trainings, and their differences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.sim.evaluation.comparison import ALL_TASKS, LEVEL
+from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
+from stringline.sim.evaluation.text_tables import text_table
+from stringline.sim.experiments.experiment_plan import Cell
+from stringline.sim.statistics.intervals import Interval, Rate
+from stringline.sim.statistics.paired import holm
+from stringline.sim.statistics.trainings import Estimate, recipe_difference, recipe_rate
+
+
+@dataclass(frozen=True)
+class RecipeRow:
+    """A recipe on one task, or on all tasks.
+
+    Attributes:
+        trainings: Rates of single trainings, by seed; for all tasks, of all episodes.
+        mean: Mean over trainings, of the mean over tasks.
+        interval: 95 % interval over trainings and starts; None for a single training.
+    """
+
+    recipe: str
+    task: str
+    trainings: Mapping[int, Rate]
+    mean: float
+    interval: Interval | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the row as plain JSON."""
+        return {
+            "recipe": self.recipe,
+            "task": self.task,
+            "mean": self.mean,
+            "low": self.interval.low if self.interval else None,
+            "high": self.interval.high if self.interval else None,
+            "trainings": {str(seed): rate.to_dict() for seed, rate in self.trainings.items()},
+        }
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """The difference of two recipes on one task or on all tasks, second less first.
+
+    Attributes:
+        corrected: p value after Holm's correction for the `family` of rows.
+    """
+
+    first: str
+    second: str
+    task: str
+    estimate: Estimate
+    corrected: float
+    family: int
+
+    @property
+    def p(self) -> float:
+        """The p value without correction."""
+        assert self.estimate.p is not None
+        return self.estimate.p
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        if self.corrected > LEVEL:
+            return "no evidence of a difference"
+        return f"{self.second if self.estimate.value > 0 else self.first} is better"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the row as plain JSON."""
+        return {
+            "first": self.first,
+            "second": self.second,
+            "task": self.task,
+            "difference": self.estimate.value,
+            "low": self.estimate.interval.low,
+            "high": self.estimate.interval.high,
+            "p": self.p,
+            "p_corrected": self.corrected,
+            "compared": self.family,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """All recipes that have at least one evaluated training, and their differences."""
+
+    rows: tuple[RecipeRow, ...]
+    differences: tuple[DifferenceRow, ...]
+    starts: Mapping[str, Sequence[int]]
+    evaluations: Mapping[Cell, StoredEvaluation]
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> Self:
+        """Reads the evaluations of ended cells, at least one.
+
+        The recipes are compared on the starts that all cells have in common.
+        """
+        found = {cell: read_evaluation(cell.name, cell.evaluation) for cell in cells}
+        starts = _common_starts(list(found.values()))
+        outcomes = {
+            recipe: _outcomes([found[cell] for cell in cells if cell.recipe == recipe], starts)
+            for recipe in dict.fromkeys(cell.recipe for cell in cells)
+        }
+        seeds = {
+            recipe: [cell.seed for cell in cells if cell.recipe == recipe] for recipe in outcomes
+        }
+        groups = [[task] for task in starts] + ([list(starts)] if len(starts) > 1 else [])
+        rows = [
+            _row(recipe, group, seeds[recipe], [tables[task] for task in group])
+            for group in groups
+            for recipe, tables in outcomes.items()
+        ]
+        single, total = (
+            [row for group in chosen for row in _differences(group, outcomes)]
+            for chosen in (groups[: len(starts)], groups[len(starts) :])
+        )
+        return cls(tuple(rows), (*_corrected(single), *_corrected(total)), starts, found)
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one or two sentences."""
+        last = self.rows[-1].task
+        means = [
+            f"{row.recipe} {percent(row.mean)}"
+            + (f" {_points(row.interval)}" if row.interval else "")
+            for row in self.rows
+            if row.task == last
+        ]
+        verdicts = [
+            f"{row.second} against {row.first}: {row.verdict}"
+            for row in self.differences
+            if row.task == last
+        ]
+        return f"Mean success: {', '.join(means)}. " + "".join(f"{text}. " for text in verdicts)
+
+    def table(self) -> str:
+        """Returns the tables for a terminal."""
+        rates = [
+            (
+                row.recipe,
+                row.task,
+                percent(row.mean),
+                _points(row.interval) if row.interval else "-",
+                ", ".join(f"{rate.value * 100:.0f}" for rate in row.trainings.values()),
+            )
+            for row in self.rows
+        ]
+        head = ("recipe", "task", "success", "95 %", "trainings, %")
+        text = text_table(head, rates, words=(0, 1, 4))
+        if not self.differences:
+            return text
+        rows = [
+            (
+                f"{row.second} - {row.first}",
+                row.task,
+                difference_text(row.estimate),
+                f"{row.p:.2g}",
+                f"{row.corrected:.2g}" if row.family > 1 else "-",
+                row.verdict,
+            )
+            for row in self.differences
+        ]
+        compared = ("compared", "task", "difference", "p", "Holm", "verdict")
+        return f"{text}\n\n{text_table(compared, rows, words=(0, 1, 5))}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the results as plain JSON."""
+        return {
+            "recipes": [row.to_dict() for row in self.rows],
+            "differences": [row.to_dict() for row in self.differences],
+            "starts": {task: list(seeds) for task, seeds in self.starts.items()},
+        }
+
+
+def percent(rate: float) -> str:
+    """Returns a rate as `84 %`."""
+    return f"{rate * 100:.0f} %"
+
+
+def difference_text(estimate: Estimate) -> str:
+    """Returns a difference in percentage points with its interval: `+16 [+4, +29]`."""
+    low, high = estimate.interval
+    return f"{estimate.value * 100:+.0f} [{low * 100:+.0f}, {high * 100:+.0f}]"
+
+
+def _points(interval: Interval) -> str:
+    return f"[{interval.low * 100:.0f}, {interval.high * 100:.0f}]"
+
+
+def _common_starts(evaluations: Sequence[StoredEvaluation]) -> dict[str, list[int]]:
+    """Returns the seeds of each task that all evaluations have."""
+    first = [task.name for task in evaluations[0].tasks]
+    by_name = [{task.name: task.results for task in each.tasks} for each in evaluations]
+    common = {
+        name: sorted(set.intersection(*(set(found[name]) for found in by_name)))
+        for name in first
+        if all(name in found for found in by_name)
+    }
+    return {name: seeds for name, seeds in common.items() if seeds}
+
+
+def _outcomes(
+    evaluations: Sequence[StoredEvaluation], starts: Mapping[str, Sequence[int]]
+) -> dict[str, NDArray[np.float64]]:
+    """Returns the outcomes (trainings, starts) of each task."""
+    by_name = [{task.name: task.results for task in each.tasks} for each in evaluations]
+    return {
+        name: np.array(
+            [[float(found[name][seed].success) for seed in seeds] for found in by_name], np.float64
+        )
+        for name, seeds in starts.items()
+    }
+
+
+def _row(
+    recipe: str, tasks: Sequence[str], seeds: Sequence[int], tables: Sequence[NDArray[np.float64]]
+) -> RecipeRow:
+    trainings = {
+        seed: Rate(
+            int(sum(table[index].sum() for table in tables)),
+            sum(table.shape[1] for table in tables),
+        )
+        for index, seed in enumerate(seeds)
+    }
+    mean = float(np.mean([table.mean() for table in tables]))
+    interval = recipe_rate(tables).interval if _measurable(tables) else None
+    return RecipeRow(recipe, _name(tasks), trainings, mean, interval)
+
+
+def _differences(
+    tasks: Sequence[str], outcomes: Mapping[str, Mapping[str, NDArray[np.float64]]]
+) -> list[DifferenceRow]:
+    rows = []
+    for first, second in combinations(outcomes, 2):
+        one, two = ([outcomes[recipe][task] for task in tasks] for recipe in (first, second))
+        if _measurable(one) and _measurable(two):
+            estimate = recipe_difference(one, two)
+            rows.append(DifferenceRow(first, second, _name(tasks), estimate, 1.0, 1))
+    return rows
+
+
+def _measurable(tables: Sequence[NDArray[np.float64]]) -> bool:
+    """Returns whether there are at least two trainings and two starts."""
+    return all(min(table.shape) > 1 for table in tables)
+
+
+def _corrected(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
+    corrected = holm([row.p for row in rows])
+    return [
+        replace(row, corrected=p, family=len(rows)) for row, p in zip(rows, corrected, strict=True)
+    ]
+
+
+def _name(tasks: Sequence[str]) -> str:
+    return tasks[0] if len(tasks) == 1 else ALL_TASKS
