@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import stringline
+from stringline.datasets.command.command_line import hydra_value
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.evaluation.suites import Suite
@@ -16,7 +17,6 @@ from stringline.sim.experiments.recipes import (
     overrides_of,
     parse_recipes,
 )
-from stringline.sim.report.rerun_command import hydra_value
 from stringline.sim.rollout.jobs import Job
 from stringline.sim.tasks.task_registry import is_user_task
 

@@ -83,6 +83,15 @@ def test_old_and_misspelt_names_are_reported_with_the_nearest_public_name(target
         build({"_target_": target})
 
 
+def test_trainers_and_the_like_are_classes_of_this_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STRINGLINE_TRUST", "torch,mine")
+    for target in ("torch.nn:Linear", "mine:Trainer"):
+        with pytest.raises(ValueError, match=r"cannot be built here; allowed: classes of Str"):
+            build({"_target_": target, "in_features": 1, "out_features": 1})
+
+
 def test_invalid_arguments_are_named() -> None:
     with pytest.raises(
         ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"
