@@ -8,14 +8,7 @@ import yaml
 from stringline.datasets.command.option_comments import Keys, option_comments
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-WITHOUT_COMMENTS = ("collect", "compare", "demo", "eval", "train")
-"""Files in which some options lack a comment so far."""
-
-FILES = [
-    file
-    for file in sorted(CONFIGS.rglob("*.yaml"))
-    if file.relative_to(CONFIGS).with_suffix("").as_posix() not in WITHOUT_COMMENTS
-]
+FILES = sorted(CONFIGS.rglob("*.yaml"))
 WIDEST = 128
 
 
