@@ -237,6 +237,10 @@ def _train(config: DictConfig) -> None:
         if stopped.number == signal.SIGTERM:
             raise SystemExit(stopped.exit_code) from None
         raise
+    _report_checkpoint(output)
+
+
+def _report_checkpoint(output: Path) -> None:
     logger.info("The checkpoint is in %s.", output / END)
     if is_main_process():
         report_next(

@@ -64,9 +64,7 @@ class DeviceLoop:
         self._unchecked: ArmState | None = None
         self._cause: Cause | None = None
         self._known_faults = NONE
-        self._suspended_s: Callable[[], float] | None = (
-            None if silence_s is None else SuspensionClock().elapsed_s
-        )
+        self._suspension = None if silence_s is None else SuspensionClock()
         self._session = -1
         self._tick = 0
         self.late = 0
@@ -127,7 +125,7 @@ class DeviceLoop:
             supervisor_age_s=silence,
             image_ages_s=ages,
             plan_age_s=self._sampler.plan_age_s(now),
-            suspended_s=0.0 if self._suspended_s is None else self._suspended_s(),
+            suspended_s=0.0 if self._suspension is None else self._suspension.elapsed_s(),
         )
 
     @property

@@ -77,14 +77,14 @@ class DeviceProcess:
         self.arms = driver.arms
         self.limits = limits
         self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
-        self._joints = len(embodiment.joints)
-        chunks = chunk_layout(self._joints)
-        states = state_layout(self._joints, len(self.servos), len(self.arms))
+        joints = len(embodiment.joints)
+        chunks = chunk_layout(joints)
+        states = state_layout(joints, len(self.servos), len(self.arms))
         about = describe_log(states, embodiment, limits, driver, self.cameras)
         self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
         heartbeat = heartbeat_memory()
         self._heartbeat = Heartbeat(heartbeat)
-        setup = DeviceSetup(
+        self._setup = DeviceSetup(
             driver,
             embodiment,
             limits,
@@ -97,11 +97,9 @@ class DeviceProcess:
             heartbeat=heartbeat,
             cameras=cameras,
         )
-        self._pulse = setup.pulse
-        self._hold = setup.hold
-        self._chunks = Mailbox(setup.chunks, chunks)
-        self._states = Mailbox(setup.states, states)
-        self._child = _child(setup)
+        self._chunks = Mailbox(self._setup.chunks, chunks)
+        self._states = Mailbox(self._setup.states, states)
+        self._child = _child(self._setup)
         self._session = 0
         self.acknowledged = Reason(0)
 
@@ -145,7 +143,8 @@ class DeviceProcess:
         `image_age_s` is the age of the oldest image at the time of the observation. `observed_s` is
         that time on the clock of the states; None: the time of the first action.
         """
-        self._chunks.put(chunk_record(chunk, self._session, self._joints, image_age_s, observed_s))
+        joints = len(self._setup.embodiment.joints)
+        self._chunks.put(chunk_record(chunk, self._session, joints, image_age_s, observed_s))
 
     def latest(self) -> DeviceState:
         """Returns the newest state; it is a fault if the process has run no cycle lately.
@@ -164,11 +163,11 @@ class DeviceProcess:
     @property
     def silence_s(self) -> float:
         """Time since the last cycle, seconds; 0 while no cycles run by the clock."""
-        return silence_s(self._pulse)
+        return silence_s(self._setup.pulse)
 
     def hold(self) -> None:
         """Requests a hold until the next `begin`; it acts in the next cycle, without an answer."""
-        self._hold.value = True
+        self._setup.hold.value = True
 
     def recent(self) -> list[DeviceState]:
         """Returns the states of about the last second, oldest first."""

@@ -13,6 +13,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from tests.docs.pages import ROOT, SCRIPTS, Command, blocks, commands
 
+from stringline.sim.experiments.recipes import with_recipes
+
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -22,7 +24,7 @@ HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 # in capitals that a reader replaces.
 LEFT_TO_COMMANDS = re.compile(
     r"suite=.*\.yaml|\w+=null|(output|checkpoint|dataset.path|store|path|record|save|ply)=.*"
-    r"|[\w.]+=[A-Z_]+"
+    r"|[\w.]+=[A-Z_]+|[\w/]+=[\w.]+:\w+"
 )
 GENERATED = "reference/"  # Pages of docs/site_hook.py.
 
@@ -146,7 +148,10 @@ def configuration(command: Command) -> str:
 
 def overrides(command: Command) -> list[str]:
     """Returns the options of a command, of several values the first, and paths left out."""
-    given = [word for word in command.words[1:] if "=" in word and word[0] != "-"]
+    words = command.words
+    if words[0] == "stringline-experiment":
+        words = tuple(with_recipes(words))
+    given = [word for word in words[1:] if "=" in word and word[0] != "-"]
     kept = [one for one in given if not LEFT_TO_COMMANDS.fullmatch(one)]
     return [first_value(one) for one in kept] if "--multirun" in command.words else kept
 
