@@ -29,6 +29,10 @@ class WithInstruction:
         """Starts an episode of the policy."""
         return _Session(self._policy.session(seed), self._text)
 
+    def completed(self, observation: Observation) -> Observation:
+        """Returns an observation as the policy receives it."""
+        return {KEY: instruction_array(self._text), **observation}
+
 
 class _Session:
     """One episode; it supports action prefixes if the policy's session does."""

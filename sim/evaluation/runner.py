@@ -19,6 +19,7 @@ from stringline.datasets.files.atomic import write_file
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.executed_session import ExecutedSession
 from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.seed_runner import Results, run_seeds
 from stringline.sim.evaluation.trace import Motion, Trace, trace_of_video, write_trace
@@ -139,11 +140,18 @@ class _PolicyEpisodes:
 
     def plan(self, seed: int, request: PlanRequest) -> DelayedChunk:
         episode = self._running[seed]
-        episode.first_observation = episode.first_observation or request.observation
+        episode.first_observation = episode.first_observation or self._received(request)
         start = time.perf_counter()
         chunk = episode.session.plan(request.observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         return DelayedChunk(chunk, episode.session.delay_steps)
+
+    def _received(self, request: PlanRequest) -> Mapping[str, Array]:
+        """Returns an observation as the policy receives it, which reports read later."""
+        policy = self._evaluation.policy
+        if isinstance(policy, WithInstruction):
+            return policy.completed(request.observation)
+        return request.observation
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> EpisodeResult:
         assert isinstance(message, EpisodeEnd)

@@ -14,12 +14,15 @@ import pytest
 from tests.sim.in_process import InProcess
 
 from stringline.datasets.contract.contract import Camera, Contract, Observation
+from stringline.datasets.contract.instructions import instruction_of
 from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.evaluation.metrics import command_acceleration
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.evaluation.trace import read_first_observation
 from stringline.sim.rollout.messages import RemoteTracebackError
 
 ROOT = Path(__file__).parents[3]
@@ -68,6 +71,18 @@ class WanderSession:
 def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
     """All fields except times of plans."""
     return [asdict(replace(result, inference_ms=0.0, inference_p95_ms=0.0)) for result in results]
+
+
+def test_stored_observations_have_the_instruction_that_the_policy_received(
+    tmp_path: Path, contract: Contract
+) -> None:
+    """A report asks the policy again, and a policy of several tasks needs its instruction."""
+    policy = WithInstruction(Wander(contract), "put the mug on the plate")
+    with closing(InProcess()) as here:
+        Evaluation(policy, WORLD, execute_steps=10, cluster=here, videos=tmp_path).run([7])
+    observation = read_first_observation(tmp_path / "7.npz")
+    assert observation is not None
+    assert instruction_of(observation) == "put the mug on the plate"
 
 
 def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Contract) -> None:
