@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from stringline.datasets.command.consent import OPTION
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE, unknown_name
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.incidents.incident_recorder import LogPlan
@@ -75,7 +76,9 @@ class DeploymentSettings:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Reads the settings of a configuration."""
-        settings = {name: value for name, value in plain.items() if name != "calibration"}
+        # `trust` is for the command, which reads it before it loads anything.
+        others = ("calibration", OPTION)
+        settings = {name: value for name, value in plain.items() if name not in others}
         chosen = known_settings("a deployment", settings, cls)
         log = dict(chosen.pop("log", {}))
         if (folder := log.pop("folder", None)) is not None:
