@@ -66,6 +66,13 @@ TASKS: Mapping[str, TaskEntry] = {
 }
 
 
+OWN_TASKS = tuple(
+    f"stringline.real_robot.calibration.board_world:{name}"
+    for name in ("KukaBoardInHand", "KukaBoardOnTable")
+)
+"""Tasks of this package outside of the table: worlds of other folders, by `module:Class`."""
+
+
 def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
     """Builds a task by its name in `TASKS`, or a user's task by `module:Class`.
 
@@ -81,15 +88,16 @@ def task_class(name: str) -> type[TabletopTask]:
     """Returns the class of a task; see `make_task`."""
     if is_user_task(name):
         return _user_task(name)
-    if name not in TASKS:
+    if name not in (*TASKS, *OWN_TASKS):
         raise unknown_name("task", name, TASKS)
-    found: type[TabletopTask] = resolve_name(f"{__package__}.{TASKS[name].task}")
+    place = name if name in OWN_TASKS else f"{__package__}.{TASKS[name].task}"
+    found: type[TabletopTask] = resolve_name(place)
     return found
 
 
 def is_user_task(name: str) -> bool:
     """Returns whether a name has the form `module:Class` of a task outside this package."""
-    return is_class_name(name)
+    return is_class_name(name) and name not in OWN_TASKS
 
 
 def _user_task(name: str) -> type[TabletopTask]:

@@ -20,6 +20,10 @@ def test_the_policy_is_trained_and_evaluated_once_it_is_trusted(
     files = [block for block in blocks(PAGE) if block.title]
     programs = [block for block in blocks(PAGE) if block.language == "sh"]
     _, train, evaluate = commands(programs[0])[:3]
+    # The store below names another task than that of the page.
+    evaluate = replace(
+        evaluate, words=(*evaluate.words[:1], "task=hand_over_banana", *evaluate.words[1:])
+    )
     for block in files:
         reader.write(block)
     make_store(folder / "runs/demonstrations")  # Faster than the expert, whose command comes first.

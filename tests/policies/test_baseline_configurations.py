@@ -73,6 +73,7 @@ def test_each_policy_learns_and_acts_with_each_encoder(
         f"policy/observation_encoder={encoder}",
         *SMALL_POLICY[policy],
         *SMALL_ENCODERS[encoder],
+        "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]",
     ).train()
     batch = make_batch(2)
     made.loss(batch).backward()  # type: ignore[no-untyped-call]

@@ -65,7 +65,8 @@ class LcmRig(KukaRig):
     def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:
         """Checks positions, steps and their changes of all commands to the first arm of a program.
 
-        Where commands are missing the arm stood at the last one, so the next step is one from rest.
+        Where commands are missing only the position counts: these tests lose commands on their way,
+        let the arm go and restart its program. `LcmLine` checks gaps of the driver itself.
         """
         hinges = np.arange(7)
         lower, upper, velocity = (
@@ -77,20 +78,21 @@ class LcmRig(KukaRig):
         assert np.isfinite(path).all()
         assert (path >= lower - 1e-9).all()
         assert (path <= upper + 1e-9).all()
-        periods = np.array([period for period, _, _ in found])
-        assert (np.diff(periods) >= 0).all()
+        periods = np.diff([period for period, _, _ in found])
+        assert (periods >= 0).all()
         steps = np.diff(path, axis=0)
-        assert (np.abs(steps) <= velocity * PERIOD + 1e-9).all()
-        self._assert_gentle(steps, stood=np.diff(periods) > 1)
+        follows = periods == 1
+        assert (np.abs(steps)[follows] <= velocity * PERIOD + 1e-9).all()
+        self._assert_gentle(steps, follows)
 
     def assert_gentle(self, since: int) -> None:
-        """Checks changes of steps of all commands since one, however long the pauses were."""
-        steps = np.diff(np.array([row[:7] for _, _, row in self.sent()[since:]]), axis=0)
-        self._assert_gentle(steps, stood=np.zeros(len(steps), dtype=np.bool_))
+        """Checks changes of steps of all commands since one."""
+        sent = self.sent()[since:]
+        steps = np.diff(np.array([row[:7] for _, _, row in sent]), axis=0)
+        self._assert_gentle(steps, np.diff([period for period, _, _ in sent]) <= 1)
 
-    def _assert_gentle(self, steps: Vector, stood: NDArray[np.bool_]) -> None:
-        """Checks changes of steps (T, 7); arms `stood` (T,) still before some of them."""
-        before = np.where(stood[1:, None], 0.0, steps[:-1])
-        changes = np.abs(steps[1:] - before)
+    def _assert_gentle(self, steps: Vector, follows: NDArray[np.bool_]) -> None:
+        """Checks changes of steps (T, 7), where both follow their predecessors (T,)."""
+        changes = np.abs(np.diff(steps, axis=0))[follows[1:] & follows[:-1]]
         assert len(changes)
         assert (changes <= self.limits.acceleration[:7] * PERIOD**2 + 1e-9).all()

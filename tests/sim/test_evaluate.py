@@ -166,6 +166,9 @@ def test_a_command_takes_task_rates_and_execution_from_the_checkpoint(
     other = recorded(trained, tmp_path / "other", tasks={"stacks:Stack": ""})
     said = command(f"checkpoint={other}", folder=tmp_path)
     assert (said.returncode, said.stderr.count("\n")) == (USER_ERROR, 1)
+    assert "needs stacks:Stack of the package 'stacks', which is not trusted" in said.stderr
+    said = command(f"checkpoint={other}", "trust=stacks", folder=tmp_path)
+    assert (said.returncode, said.stderr.count("\n")) == (USER_ERROR, 1)
     assert "There is no module 'stacks' on Python's path." in said.stderr
     assert not (tmp_path / "runs").exists()
 

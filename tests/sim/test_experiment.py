@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +76,9 @@ def end_cells(plan: ExperimentPlan, successes: dict[str, list[int]]) -> None:
             for start in range(20)
         ]
         about = {"task": "hand_over_banana", "options": {}, "checkpoint": cell.name}
-        ResultsFile(cell.evaluation / "results.jsonl", about)
-        with (cell.evaluation / "results.jsonl").open("a") as file:
-            file.writelines(json.dumps(asdict(result)) + "\n" for result in results)
+        stored = ResultsFile(cell.evaluation / "results.jsonl", about)
+        for result in results:
+            stored.add(result)
         (cell.evaluation / "report.html").write_text("")
         video = Video()
         video.add(0.0, np.zeros((32, 32, 3), np.uint8))

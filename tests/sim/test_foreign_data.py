@@ -105,6 +105,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
         said = stringline(
             evaluate.main,
             f"checkpoint={tmp_path / name}_run/checkpoint",
+            "task=hand_over_banana",
             f"output={tmp_path / name}_evaluation",
             "seeds=1",
             "workers=1",

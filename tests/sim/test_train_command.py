@@ -67,7 +67,7 @@ def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
     assert record["steps"] == done
     assert record["stores"] == [{"episodes": 15, "digest": store.digest()}]
     assert record["recipe"]["options"] == [*SMALL, *arguments[-2:]]
-    assert record["recipe"]["choices"]["encoder"] == "cayley"
+    assert record["recipe"]["choices"]["encoder"] == "cayley_per_head"
     assert record["execution"] == {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 24}
     assert not (output / "checkpoint").exists()
     assert len(list((output / "tensorboard").iterdir())) == 1

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.help_text import help_text
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TRAIN = Configuration(CONFIGS, "train", "stringline-train")
@@ -121,8 +122,8 @@ def test_entry_points_are_choices_and_files_come_first(
     assert composed("policy=shortened")["policy"]["_target_"] == "own_choices:Policy"
     assert composed("policy=flow")["policy"]["_target_"] == "stringline.FlowPolicy"
     with class_choices(CONFIGS, []):
-        assert "flow, shortened" in TRAIN.help()
-    assert "shortened" not in TRAIN.help()
+        assert "flow, shortened" in help_text(TRAIN)
+    assert "shortened" not in help_text(TRAIN)
 
 
 def test_each_choice_of_a_sweep_is_added(write_module: WriteModule, composed: Compose) -> None:

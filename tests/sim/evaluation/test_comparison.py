@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,13 @@ def write(
     **about: Any,
 ) -> Path:
     """Writes the results of an evaluation; returns its file."""
-    ResultsFile(file, {**REACH, "checkpoint": str(file), **about})
+    stored = ResultsFile(file, {**REACH, "checkpoint": str(file), **about})
     results = [
         EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, error)
         for s, done in enumerate(successes, first_seed)
     ]
-    with file.open("a") as lines:
-        lines.writelines(json.dumps(asdict(result)) + "\n" for result in results)
+    for result in results:
+        stored.add(result)
     return file
 
 

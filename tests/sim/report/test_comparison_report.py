@@ -1,8 +1,6 @@
 """The page of a comparison: rates, differences, and videos of the same starts side by side."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +27,9 @@ def evaluation(
         for seed, done in enumerate(outcomes)
     ]
     file = folder / name / task / "results.jsonl"
-    ResultsFile(file, {"task": task, "options": {}, "checkpoint": f"digest of {name}"})
-    with file.open("a") as lines:
-        lines.writelines(json.dumps(asdict(result)) + "\n" for result in results)
+    stored = ResultsFile(file, {"task": task, "options": {}, "checkpoint": f"digest of {name}"})
+    for result in results:
+        stored.add(result)
     for seed in set(videos) & set(range(len(outcomes))):
         video = Video()
         video.add(0.0, np.zeros((32, 32, 3), np.uint8))

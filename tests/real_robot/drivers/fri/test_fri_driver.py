@@ -585,14 +585,19 @@ def test_problems_at_connection_are_reported(
         come_up(driver)
 
 
-@pytest.mark.parametrize("version", ["2.5", "2.7"])
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.5", "which FRI 2.5 lacks. Is the controller's version 1.x"),
+        ("2.7", "the datagrams are not FRI 2.7 of an LBR. A datagram of .* lacks the frame"),
+    ],
+)
 def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
-    version: str, monkeypatch: pytest.MonkeyPatch
+    version: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
     is_told_at_once(driver, monkeypatch, controller.say)
-    words = f"which FRI {version} lacks. Is the controller's version 1.x"
     with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         driver.connect()
 
