@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
@@ -48,7 +49,9 @@ class Configuration:
         """
         # Each group is a folder; listing it by Hydra takes as long as composing the configuration.
         return {
-            group: sorted(file.stem for file in (self.folder / group).glob("*.yaml"))
+            group: sorted(
+                {file.stem for file in (self.folder / group).glob("*.yaml")} | _stored(group)
+            )
             for group in sorted(self._choices() if chosen is None else chosen)
         }
 
@@ -216,6 +219,14 @@ def _names(choice: object) -> list[str]:
     if choice is None:
         return []
     return [str(name) for name in choice] if isinstance(choice, ListConfig) else [str(choice)]
+
+
+def _stored(group: str) -> set[str]:
+    """Returns the choices of a group without a file, such as installed classes."""
+    names = ConfigStore.instance().repo
+    for part in group.split("/"):
+        names = names.get(part, {})
+    return {name.removesuffix(".yaml") for name in names if name.endswith(".yaml")}
 
 
 def _package(name: str | None) -> Keys:

@@ -84,7 +84,8 @@ def _comments(folder: Path, files: Mapping[str, Keys]) -> dict[Keys, str]:
     return {
         (*package, *keys): comment
         for file, package in files.items()
-        for keys, comment in option_comments(folder / f"{file}.yaml").items()
+        if (path := folder / f"{file}.yaml").is_file()  # Classes as choices have no file.
+        for keys, comment in option_comments(path).items()
     }
 
 
@@ -102,7 +103,8 @@ def _choices(
             yield f"{_INDENT}{group:<{_WIDEST_NAME}}{_INDENT}{lines.pop(0)}"
         yield from (start + line for line in lines)
         for name in chosen[group]:
-            text = opening_comment(configuration.folder / group / f"{name}.yaml")
+            file = configuration.folder / group / f"{name}.yaml"
+            text = opening_comment(file) if file.is_file() else ""
             yield from (
                 start + _INDENT + line
                 for line in textwrap.wrap(

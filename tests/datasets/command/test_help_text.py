@@ -58,7 +58,7 @@ def test_a_comment_beside_its_option_continues_below_its_first_word(
         "    held_out: 16                  # Last episodes of the store for the",
         "                                  # localisation probe, at most a fifth.",
     ]
-    described = "      cameras: null" + 15 * " " + "  # Names of the cameras to read, such as"
+    described = "      cameras: null" + 13 * " " + "  # Names of the cameras to read, such as"
     assert described in lines
 
 

@@ -52,7 +52,8 @@ def test_the_recipe_of_the_shipped_policy_is_the_published_one() -> None:
 
 
 def test_the_demonstration_trains_as_the_training() -> None:
-    training = composed("train", "dataset.path=runs/x")
+    cameras = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
+    training = composed("train", "dataset.path=runs/x", cameras)
     settings = demo()
     model = dict(settings.policy)
     encoder = dict(model.pop("observation_encoder"))
