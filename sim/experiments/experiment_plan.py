@@ -258,9 +258,8 @@ class ExperimentPlan:
         if self.suite is not None:
             is_file = self.suite.endswith((".yaml", ".yml"))
             return (f"suite_file={_path(Path(self.suite))}" if is_file else f"suite={self.suite}",)
-        if len(self.tasks) > 1:
-            return (f"suite_file={_path(self.suite_file)}",)
-        return (_task(self.tasks[0]),)
+        first, *others = self.tasks
+        return (f"suite_file={_path(self.suite_file)}" if others else _task(first),)
 
 
 def _task(name: str) -> str:

@@ -69,13 +69,14 @@ def overrides_of(plain: object, where: str) -> tuple[str, ...]:
     """Returns a list of overrides `key=value`; messages of errors begin with `where`."""
     if plain is None:
         return ()
-    listed = plain if isinstance(plain, list) else [plain]
-    for override in listed:
+    listed: list[str] = []
+    for override in plain if isinstance(plain, list) else [plain]:
         if not isinstance(override, str) or not ("=" in override or override.startswith("~")):
             raise ValueError(
                 f"{where} has {override!r}; allowed: a list of overrides, such as "
                 f"[encoder=rope_mixed, trainer.steps=3000]."
             )
+        listed.append(override)
     return tuple(listed)
 
 

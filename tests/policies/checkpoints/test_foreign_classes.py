@@ -74,8 +74,8 @@ def test_a_policy_of_a_trusted_package_makes_a_round_trip(
     with pytest.raises(UntrustedPackageError, match="add trust=their_package"):
         load_policy(tmp_path / "c")
     again = load_policy(tmp_path / "c", trust=("their_package",))
-    plans = [one.session(0).plan(observe(0)).action for one in (policy, again)]
-    np.testing.assert_array_equal(*plans)
+    first, second = (one.session(0).plan(observe(0)).action for one in (policy, again))
+    np.testing.assert_array_equal(first, second)
     remember(["their_package"])
     load_policy(tmp_path / "c")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -131,6 +132,15 @@ def test_the_client_imports_without_torch() -> None:
     )
 
 
+def first_address(output: IO[str], lines: list[str]) -> str:
+    """Returns the first address in the output of a server, and adds the lines before it."""
+    while text := output.readline():
+        if found := re.search(r"ws://127\.0\.0\.1:\d+", text):
+            return found.group()
+        lines.append(text)
+    raise AssertionError(lines)
+
+
 def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
     """In a separate process, with a real policy and an execution, until Ctrl-C."""
     from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, load_policy
@@ -152,12 +162,7 @@ def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
     assert server.stderr is not None
     lines: list[str] = []
     try:
-        address = next(
-            found.group()
-            for text in server.stderr
-            if (found := re.search(r"ws://127\.0\.0\.1:\d+", [*lines, text][-1]))
-            or lines.append(text)
-        )
+        address = first_address(server.stderr, lines)
         (warning,) = lines
         assert "recorded execution=stop_and_go; this command has execution=temp" in warning
         assert server.stderr.readline().endswith(

@@ -40,7 +40,9 @@ def episode(video: Video | None, *, film_each_plan: bool = False) -> tuple[Rollo
             next(draw_film(world, world.body_positions()[None], height=36, width=64))
         times = float(observation["time"]) + 0.02 * np.arange(5)
         wave = 0.3 * np.sin(5 * times[:, None] + np.arange(14))
-        return ActionChunk(times, (world.embodiment.home + wave).astype(np.float32))
+        return ActionChunk(
+            times.astype(np.float64), (world.embodiment.home + wave).astype(np.float32)
+        )
 
     rollout = roll_out(world, plan, SEED, execute_steps=5, options=TASK.options, video=video)
     world.close()
@@ -76,6 +78,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
 
 def test_a_film_has_all_frames_and_is_drawn_once(clip: Clip) -> None:
     (filmed,) = with_films([clip], TASK, PRIMITIVES)
+    assert filmed.film is not None
     assert filmed.film == clip.path.parent / "films" / f"{SEED}.mp4"
     with av.open(str(filmed.film)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

@@ -59,7 +59,7 @@ def test_a_poster_is_the_last_frame(tmp_path: Path) -> None:
     video.write(tmp_path / "video.mp4")
     data = poster(tmp_path / "video.mp4")
     assert data.startswith(b"\xff\xd8\xff")
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         (frame,) = container.decode(video=0)
     image = frame.to_ndarray(format="rgb24")
     assert image.shape == (34, 48, 3)
