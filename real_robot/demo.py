@@ -3,7 +3,6 @@
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
-from stringline.datasets.command.recipe import command_recipe
 
 
 def main() -> None:
@@ -19,4 +18,4 @@ def _demo(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
-    DemoChain(DemoSettings.of(settings, command_recipe())).run()
+    DemoChain(DemoSettings.of(settings)).run()

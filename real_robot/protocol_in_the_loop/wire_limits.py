@@ -22,9 +22,9 @@ from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 
-# Times of arrival differ from those at which the goals were sent, which decide whether a goal
-# continues a motion: see `RestAfterGap`.
-_IN_TIME_PERIODS = 1.2
+# On a busy machine, times of arrival differ by a period from those at which the goals were sent,
+# which decide whether a goal continues a motion: see `RestAfterGap`.
+_IN_TIME_PERIODS = 0.5
 _GAP_PERIODS = 2.0
 
 

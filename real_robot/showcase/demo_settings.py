@@ -74,8 +74,8 @@ class DemoSettings:
         check_delay(self.execution)
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> Self:
-        """Reads the settings of a configuration; the checkpoint gets the recipe of the command."""
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads the settings of a configuration."""
         execution = Execution.of(plain["execution"])
         numbers = ("execute_steps", "wire_trials", "noise_rad", "varied", "minutes", *COUNTS)
         task = TaskSettings.of(plain["task"])
@@ -89,7 +89,6 @@ class DemoSettings:
                 early_s=plain["early_s"],
                 early_factor=plain["early_factor"],
                 execution=RecordedExecution(execution, plain["execute_steps"]),
-                recipe=recipe or {},
             ),
             execution=execution,
             robot_model=cast("RobotModel", plain["robot"]["model"]),

@@ -313,7 +313,14 @@ def test_errors_name_the_requirements_of_ray(before: str, answer: str, tmp_path:
 
 def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
     """`cluster=ray` starts and ends a cluster and leaves no token in the home folder."""
-    arguments = ["output=store", "episodes=3", "cluster=ray", "workers=1", "keep_failures=true"]
+    arguments = [
+        "output=store",
+        "episodes=3",
+        "cluster=ray",
+        "workers=1",
+        "keep_failures=true",
+        "first_seed=0",
+    ]
     arguments += [
         f"task.{key}"
         for key in ("time_limit_s=1.0", "cameras=[overhead]", "image_size=16", "frame_hz=5.0")
