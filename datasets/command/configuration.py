@@ -1,7 +1,6 @@
 """The configuration of a command: its choices and options, their checks, and the `--help` text."""
 
 import difflib
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,19 +11,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from stringline.datasets.command.option_comments import Keys, opening_comment
+from stringline.datasets.command.option_kinds import check_kind, words_of
 from stringline.datasets.contract.argument_checks import unknown_name
 
 Result = TypeVar("Result")
-
-WORDS_TOO = ("execution.delay_s", "leave", "trust")
-"""Options with a number or a list as default that also take words; their commands check them."""
 
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
@@ -165,15 +160,10 @@ class Configuration:
 
         Syntax errors and unknown options of the command line are left to Hydra.
         """
-        given = {key: value for key, value in _values(overrides).items() if key not in WORDS_TOO}
+        given = words_of(overrides)
         usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
         for key, value in given.items():
-            default = _value_at(usual, key)
-            if allowed := _allowed(default, value):
-                raise ValueError(
-                    f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. The default "
-                    f"is {_as_typed(default)}."
-                )
+            check_kind(key, value, _value_at(usual, key))
 
     def files(self, overrides: Sequence[str] = ()) -> dict[str, Keys]:
         """Returns the files of a command line in their order, such as `policy/act`.
@@ -234,55 +224,11 @@ def _package(name: str | None) -> Keys:
     return () if name in (None, "", "_global_") else tuple(str(name).split("."))
 
 
-def _values(overrides: Sequence[str]) -> dict[str, object]:
-    """Returns the words, truth values and NaN of a command line by option, sweeps excluded."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except OverrideParseException:
-        return {}
-    plain = [
-        one
-        for one in parsed
-        if not (one.is_delete() or one.is_add() or one.is_force_add() or one.is_sweep_override())
-    ]
-    values = {one.key_or_group: one.value() for one in plain}
-    return {
-        key: value
-        for key, value in values.items()
-        if _is_word(value) or isinstance(value, bool) or _is_nan(value)
-    }
-
-
 def _value_at(settings: DictConfig, key: str) -> object:
     """Returns the value of an option; None for an unknown option."""
     with suppress(OmegaConfBaseException):
         return OmegaConf.select(settings, key, throw_on_resolution_failure=False)
     return None
-
-
-def _as_typed(value: object) -> str:
-    """Returns a value as on a command line, words in quotation marks."""
-    if isinstance(value, ListConfig):
-        return f"[{','.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _is_word(value: object) -> bool:
-    # An interpolation has the kind of the option that it refers to.
-    return isinstance(value, str) and "${" not in value
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def _allowed(default: object, value: object) -> str:
-    """Returns the kind of value that the default demands; empty if the value has this kind."""
-    if isinstance(default, bool):
-        return "" if isinstance(value, bool) else "true and false"
-    if isinstance(default, ListConfig):
-        return f"lists, such as [{value}]"
-    return "numbers" if isinstance(default, (int, float)) else ""
 
 
 def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import jinja2
 import numpy as np
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.edit import duration_s
 from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.templates import template_environment
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.quality import Finding, findings
 from stringline.datasets.store.sizes import format_size
@@ -153,13 +153,7 @@ def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary
 
 def write_summary(path: Path, summary: Summary) -> None:
     """Writes the page atomically."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(Path(__file__).parent / "assets")
     environment.filters["size"] = format_size
     page = environment.get_template("summary.html.jinja").render(
         summary=summary, kinds=KINDS, listed=_LISTED

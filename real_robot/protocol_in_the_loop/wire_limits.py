@@ -22,10 +22,10 @@ from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 
-# On a busy machine, times of arrival differ by a period from those at which the goals were sent,
-# which decide whether a goal continues a motion: see `RestAfterGap`.
-_IN_TIME_PERIODS = 0.5
-_GAP_PERIODS = 2.0
+# Times of arrival differ from those at which the goals were sent, which decide whether a goal
+# continues a motion: see `RestAfterGap`.
+_IN_TIME_PERIODS = 1.2
+_GAP_PERIODS = 3.0
 
 
 class WireLine(Protocol):
@@ -130,6 +130,7 @@ class ServoLine:
         self._waiting = np.zeros((0, JOINTS))
         self._times = np.zeros(0)
         self._last_s = np.nan
+        self._late = False
 
     def begins_at(self, start: int) -> None:
         """Sets the number of the command that begins an episode."""
@@ -153,12 +154,16 @@ class ServoLine:
     def _check(self, goals: Vector, times: Vector, *, begins: bool) -> None:
         """Checks goals (T, 7) that arrived at these times (T,), in parts between gaps."""
         periods = np.diff(times, prepend=self._last_s) / self._period_s
+        late = periods > _IN_TIME_PERIODS
+        # A goal that arrived late hides a part of the gap behind it.
+        uncertain = late | np.concatenate([[self._late], late[:-1]])
         self._last_s = float(times[-1])
-        parts = [0, *(np.flatnonzero(periods[1:] > _IN_TIME_PERIODS) + 1).tolist(), len(goals)]
+        self._late = bool(late[-1])
+        parts = [0, *(np.flatnonzero(uncertain[1:]) + 1).tolist(), len(goals)]
         for first, end in pairwise(parts):
             if periods[first] > _GAP_PERIODS:
                 self.check.halt()
-            elif periods[first] > _IN_TIME_PERIODS:
+            elif uncertain[first]:
                 self.check.may_halt()
             # The measured pose at which an episode begins is not among the goals.
             self.check.take(goals[first:end], begins=begins and first == 0, departed=True)

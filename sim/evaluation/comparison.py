@@ -8,9 +8,8 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.files.templates import template_environment
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
     StoredTask,
@@ -195,13 +194,7 @@ class Comparison:
 
         `chart` is an SVG, which is placed below the table.
         """
-        environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        environment = template_environment(Path(__file__).parent / "assets")
         template = environment.get_template("comparison.html.jinja")
         return template.render(
             comparison=self,

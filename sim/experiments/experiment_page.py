@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
+from stringline.datasets.files.templates import template_environment
 from stringline.sim.experiments.experiment_plan import Cell, ExperimentPlan
 from stringline.sim.experiments.experiment_results import (
     ExperimentResults,
@@ -57,13 +56,7 @@ def experiment_report(
 
 
 def _sections(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(Path(__file__).parent / "assets")
     return environment.get_template("experiment.html.jinja").render(
         results=results,
         failures=failures,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import jinja2
-
 from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.templates import template_environment
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
@@ -177,13 +176,7 @@ def duration(seconds: float) -> str:
 
 
 def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> bytes:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "assets"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(Path(__file__).parent / "assets")
     environment.filters["duration"] = duration
     summaries = {name: Summary.of(results) for name, results in report.episodes.items() if results}
     stages = {name: summary.reached for name, summary in summaries.items()}

@@ -18,11 +18,15 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.program.capture_file import Captured
+from stringline.real_robot.emulators.program.capture_file import ArrivalFile, Captured
 from stringline.real_robot.emulators.program.captured import goals_of, servo_check
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incidents.incident_ring import ring_memory
-from stringline.real_robot.protocol_in_the_loop.wire_limits import WireCheck, wire_lines
+from stringline.real_robot.protocol_in_the_loop.wire_limits import (
+    ServoLine,
+    WireCheck,
+    wire_lines,
+)
 from stringline.real_robot.robots.backends import ServoBackend
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -282,3 +286,42 @@ def test_a_device_process_without_a_log_has_no_monitor() -> None:
         pytest.raises(ValueError, match="needs a device process with an incident log"),
     ):
         TimingMonitor.of(silent, ALOHA, PERIOD)
+
+
+@pytest.mark.parametrize(
+    ("steps", "periods", "violations"),
+    [
+        ([3, 3, 3], [1.0, 1.0, 1.0], 0),
+        ([3, 0, 0], [1.0, 1.0, 1.0], 1),  # A sudden stop.
+        ([3, 1, 2], [1.0, 1.0, 1.0], 1),
+        ([3, 1, 2], [1.0, 2.2, 1.0], 0),  # From rest after a gap.
+        ([3, 3, 3], [1.0, 2.2, 1.0], 0),  # Late only on its way.
+        ([3, 3, 3], [1.0, 9.0, 1.0], 1),  # At the speed from before a gap.
+        ([3, 3, 1], [1.0, 1.5, 1.1], 0),  # The late goal hides a part of the gap behind it.
+    ],
+)
+def test_goals_of_servos_are_judged_by_the_times_of_their_arrival(
+    device: Device, tmp_path: Path, steps: list[int], periods: list[float], violations: int
+) -> None:
+    limits = SafetyLimits.of(ALOHA, acceleration=60.0)
+    change = 60.0 * PERIOD**2
+    seconds = 0.0
+    place = 0.0
+    times = ArrivalFile(tmp_path / "left.bin")
+    sizes = [(tmp_path / "left.bin").stat().st_size]
+    stamps = [0.0]
+    for step, gap in zip([0, 1, 2, *steps], [1.0, 1.0, 1.0, *periods], strict=True):
+        place += step * change
+        seconds += gap * PERIOD
+        goal = ALOHA.home.copy()
+        goal[0] += place
+        device.arrive(goal)
+        sizes.append((tmp_path / "left.bin").stat().st_size)
+        stamps.append(seconds)
+    for count, stamp in zip(np.diff([0, *sizes]), stamps, strict=True):
+        times.note(int(count), stamp)
+    times.close()
+    line = ServoLine(tmp_path / "left.bin", servo_check("left", limits, PERIOD), PERIOD)
+    line.take(1 << 40)
+    assert line.check.goals == 7
+    assert line.check.violations == violations
