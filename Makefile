@@ -17,11 +17,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 
-# Training makes and drops tensors of some MB at every step. Left alone, malloc returns such blocks to the system and
-# fetches them again, page by page; with these it keeps them. Both are plain bytes: a suffix as in 8G would be read as 8.
-export MALLOC_MMAP_THRESHOLD_ := 33554432
-export MALLOC_TRIM_THRESHOLD_ := 1073741824
-
 .PHONY: help install demo test docs stress mutate interop check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile

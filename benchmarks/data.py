@@ -41,7 +41,7 @@ from pathlib import Path
 
 import numpy as np
 from input_wait import measure_input_wait
-from measurement import ALLOCATOR, Row, parser_of, restart_with, row, write_rows
+from measurement import Row, parser_of, row, write_rows
 from numpy.typing import NDArray
 from recorded_noise import CHUNK, SIZE, write_store
 from window_readers import (
@@ -52,6 +52,7 @@ from window_readers import (
     zarr_reader,
 )
 
+from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.editing.archive import archive
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -189,7 +190,8 @@ def run(folder: Path, arguments: argparse.Namespace) -> list[Row]:
 
 def main() -> None:
     """Prints the table and writes it on request."""
-    restart_with(ALLOCATOR | {"SVT_LOG": "1"})
+    keep_freed_memory()
+    os.environ["SVT_LOG"] = "1"  # Read by the encoder of videos when it starts.
     parser = parser_of(__doc__)
     parser.add_argument(
         "--folder", type=Path, help="folder of the data, by default that for temporary files"

@@ -30,7 +30,7 @@ from operator import truediv
 
 import torch
 import torch._dynamo
-from measurement import Row, parser_of, restart_with, row, write_rows
+from measurement import Row, parser_of, row, write_rows
 from published_encodings import (
     CayleyPerToken,
     CirculantByFft,
@@ -41,6 +41,7 @@ from published_encodings import (
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
@@ -50,7 +51,6 @@ from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.vision.attention import PositionalAttention
 
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 METRES = (0.04, 2.0)
 PEER = "none"
 OURS: dict[str, Callable[[int, int], PositionEncoding]] = {
@@ -227,7 +227,7 @@ def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[
 
 def main() -> None:
     """Prints the table and writes it on request."""
-    restart_with(ALLOCATOR)
+    keep_freed_memory()
     parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[196, 1024])
     parser.add_argument("--batch", type=int, default=8)

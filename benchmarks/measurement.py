@@ -6,7 +6,6 @@ and `lcm`; so it becomes the last entry of `sys.path`, which child processes inh
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +16,6 @@ from stringline.datasets.files.atomic import write_file
 FOLDER = Path(__file__).resolve().parent
 sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
-# As in the Makefile: large blocks stay with the process.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
 Row = dict[str, Any]
 
 
@@ -48,9 +45,3 @@ def write_rows(rows: Sequence[Row], file: Path | None) -> None:
     """Writes lines of results, if there is a file for them."""
     if file is not None:
         write_file(file, (json.dumps(rows, indent=2) + "\n").encode())
-
-
-def restart_with(variables: dict[str, str]) -> None:
-    """Restarts this process if the environment lacks variables, such as those of malloc."""
-    if any(os.environ.get(name) != value for name, value in variables.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | variables)

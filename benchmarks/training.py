@@ -42,7 +42,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from measurement import ALLOCATOR, Row, parser_of, restart_with, row, write_rows
+from measurement import Row, parser_of, row, write_rows
 from omegaconf import OmegaConf
 from random_windows import RandomWindows
 from torch import Tensor
@@ -50,6 +50,7 @@ from tqdm import tqdm
 from training_phases import PHASES, Clock, Training
 
 import stringline
+from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.training.checkpoint import build
@@ -263,7 +264,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Prints the table and writes it on request."""
-    restart_with(ALLOCATOR)
+    keep_freed_memory()
     given = parse()
     if given.threads:
         torch.set_num_threads(given.threads)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from stringline.datasets.command.allocator import keep_freed_memory
+
 # Tests run in several processes; threads that wait for each other's processors would make each of
 # them slower.
 os.environ["OMP_NUM_THREADS"] = "1"
+keep_freed_memory()
 
 # Begun in the background of a shell, this process ignores Ctrl-C, and so would every command that a
 # test interrupts.

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.command.missing_package import missing_package
 
 # As in application.py, whose import needs Hydra.
@@ -46,6 +47,7 @@ def start(command: str) -> None:
     # Read by OpenMP when torch is imported. Threads that wait actively would take the processor
     # from other programs, which then slow each other down several times.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
     try:
         _run(command)
     except KeyboardInterrupt:

@@ -20,10 +20,6 @@ def test_data_benchmark(tmp_path: Path) -> None:
         f"--folder={tmp_path}",
         *(f"--{name}={size}" for name, size in sizes.items()),
         "trainer.batch_size=2",
-        # Without these variables the process would restart itself.
-        MALLOC_MMAP_THRESHOLD_="33554432",
-        MALLOC_TRIM_THRESHOLD_="1073741824",
-        SVT_LOG="1",
     )
     assert sorted(row["name"] for row in rows) == sorted(NAMES)
     values = {row["name"]: row["value"] for row in rows}
