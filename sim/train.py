@@ -32,7 +32,8 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
-from stringline.policies.probes.localisation import LocalisationProbe
+from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
+from stringline.policies.probes.grasps import first_grasp
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
 from stringline.sim.training.run_directory import (
@@ -177,7 +178,13 @@ def _held_out_callbacks(
     probe: Probe | None = None
     validate: Validate | None = None
     if data.can_probe:
-        probe = LocalisationProbe(tensors(held_out, np.flatnonzero(held_out.step == 0)))
+        first = np.flatnonzero(held_out.step == 0)[:FIRST_WINDOWS]
+        episodes = data.held_out_episodes()
+        grasps = [
+            first_grasp(episode.arrays, episode.attributes.contract)
+            for episode in (episodes[number] for number in held_out.episode[first])
+        ]
+        probe = AimProbe(tensors(held_out, first), grasps)
     if windows:
         batches = HeldOutBatches(held_out, batch_size, windows)
         validate = ValidationLoss(batches, weigh=actions_within)

@@ -1,1 +1,1 @@
-"""Probes of a trained policy: attention over the scene and localisation."""
+"""Probes of a trained policy: attention over the scene and aim at objects."""

@@ -2,8 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
 
@@ -11,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from stringline.sim.evaluation.trace import Trace
@@ -56,7 +55,7 @@ def rates_chart(
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
     for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
         axes.barh(place, value, height=0.42, color=ACCENT, alpha=strength)
-    reach = _reach(values, [rate for _, rate, _ in rows])
+    reach = reach_of(values, [rate for _, rate, _ in rows])
     axes.errorbar(
         values, places, xerr=reach, fmt="none", color=TEXT, ecolor=TEXT, elinewidth=1.3, capsize=4
     )
@@ -75,91 +74,7 @@ def _stage_rows(stages: Mapping[str, Rate]) -> list[tuple[str, Rate, float]]:
     return [(f"reached {name}", rate, 0.22) for name, rate in stages.items() if name != "success"]
 
 
-def training_chart(
-    losses: Sequence[tuple[int, float]],
-    probes: Sequence[tuple[int, Mapping[str, float]]] = (),
-    validations: Sequence[tuple[int, float]] = (),
-    successes: Sequence[tuple[int, Rate]] = (),
-) -> str:
-    """Returns charts of losses, probes and success over the training steps.
-
-    Args:
-        losses: (step, loss); many values are averaged in groups.
-        probes: (step, metrics by name), each at most 1.
-        validations: (step, loss on held-out episodes), drawn beside the training loss.
-        successes: (step, success rate in simulation), drawn with their intervals.
-    """
-    panels: list[Callable[[Axes], None]] = [
-        partial(_draw_losses, losses=losses, validations=validations)
-    ]
-    panels += [partial(_draw_probes, probes=probes)] if probes else []
-    panels += [partial(_draw_successes, successes=successes)] if successes else []
-    figure = Figure(figsize=(5.2, 0.8 + 1.5 * len(panels)))
-    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for each, draw in zip(axes, panels, strict=True):
-        draw(each)
-        style(each, grid="y")
-    axes[-1].set_xlabel("training step")
-    figure.tight_layout()
-    return svg(figure, "training")
-
-
-def _draw_losses(
-    axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]
-) -> None:
-    axes.plot(*grouped(losses), color=ACCENT, linewidth=1.6, label="training")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylabel("loss")
-    if validations:
-        axes.plot(
-            *zip(*validations, strict=True),
-            color=SECOND,
-            linewidth=1.6,
-            marker="o",
-            markersize=3.5,
-            label="validation",
-        )
-        axes.legend(frameon=False, labelcolor=TEXT, loc="upper right")
-
-
-def _draw_probes(axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-    for name, colour in zip(probes[0][1], (SECOND, ACCENT, TEXT), strict=False):
-        points = [(step, found[name]) for step, found in probes if name in found]
-        axes.plot(
-            *zip(*points, strict=True),
-            color=colour,
-            linewidth=1.6,
-            marker="o",
-            markersize=3.5,
-            label=name,
-        )
-    lowest = min(value for _, found in probes for value in found.values())
-    axes.set_ylim(max(min(0.0, lowest), -1.0) - 0.03, 1.03)
-    axes.set_ylabel(", ".join(probes[0][1]))
-
-
-def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> None:
-    steps = [step for step, _ in successes]
-    rates = [rate for _, rate in successes]
-    values = np.array([rate.successes / max(rate.trials, 1) for rate in rates])
-    reach = _reach(values, rates)
-    axes.errorbar(
-        steps,
-        values,
-        yerr=reach,
-        color=ACCENT,
-        ecolor=TEXT,
-        capsize=3,
-        marker="o",
-        markersize=3.5,
-    )
-    axes.set_ylim(-0.03, 1.03)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-    axes.set_ylabel("success")
-
-
-def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.float64]:
+def reach_of(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.float64]:
     """Returns the distances of the intervals' ends from their rates, (2, n)."""
     ends = [
         (value - rate.low, rate.high - value) for value, rate in zip(values, rates, strict=True)

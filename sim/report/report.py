@@ -202,7 +202,8 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
 
 def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[str, str]:
     # matplotlib takes half a second, so it is not imported at the start of every command.
-    from stringline.sim.report.charts import rates_chart, training_chart
+    from stringline.sim.report.charts import rates_chart
+    from stringline.sim.report.training_chart import training_chart
 
     rates = rates_chart(report.rates, stages) if report.rates else ""
     losses = (

@@ -64,7 +64,7 @@ class TrainingData:
 
     @property
     def can_probe(self) -> bool:
-        """Whether every store has enough held-out episodes for the localisation probe."""
+        """Whether every store has enough held-out episodes for the aim probe."""
         return all(self.held_out) and sum(map(len, self.held_out)) >= 3
 
     @property
@@ -114,6 +114,10 @@ class TrainingData:
             for store, chosen in zip(self._stores, names, strict=True)
             for name in chosen
         ]
+
+    def held_out_episodes(self) -> list[StoredEpisode]:
+        """Returns the held-out episodes of all stores."""
+        return self._episodes(self.held_out)
 
     def tasks(self) -> dict[str, str]:
         """Returns the tasks of the training episodes with the instruction of their first one."""

@@ -38,7 +38,7 @@ def test_it_learns_from_images(store: EpisodeStore, tmp_path: Path) -> None:
         precision="no",
     )
     history = train_policy(MODEL, store, trainer, tmp_path)
-    assert dict(history.probes())[119]["localisation"] > 0.8
+    assert dict(history.probes())[119]["explained"] > 0.8
     assert load_policy(tmp_path / "checkpoint").contract == CONTRACT
 
 
@@ -167,7 +167,7 @@ def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(
     )
     trainer = Trainer(steps=3, batch_size=6, save_every=1, probe_every=3, precision="no")
     history = train_policy(MODEL, sources, trainer, tmp_path / "run")
-    assert "localisation" in dict(history.probes())[2]
+    assert "explained" in dict(history.probes())[2]
     assert [
         camera.name for camera in load_policy(tmp_path / "run" / "checkpoint").contract.cameras
     ] == ["overhead", "side"]

@@ -55,8 +55,8 @@ def test_a_comment_beside_its_option_continues_below_its_first_word(
     lines = lines_of("train", "dataset.path=x")
     number = next(place for place, line in enumerate(lines) if line.startswith("    held_out: 16 "))
     assert lines[number : number + 2] == [
-        "    held_out: 16                  # Last episodes of the store for the",
-        "                                  # localisation probe, at most a fifth.",
+        "    held_out: 16                  # Last episodes of the store for the aim",
+        "                                  # probe, at most a fifth.",
     ]
     described = "      cameras: null" + 13 * " " + "  # Names of the cameras to read, such as"
     assert described in lines

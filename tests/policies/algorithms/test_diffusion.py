@@ -20,7 +20,6 @@ from stringline.policies.algorithms.samplers import (
 from stringline.policies.checkpoints.load import (
     SHIPPED,
 )
-from stringline.policies.probes.localisation import LocalisationProbe
 
 MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -112,18 +111,6 @@ def test_an_invalid_observation_is_rejected(make_policy: MakePolicy, observe: Ob
     wrong = observe(0) | {"joints/position": np.zeros(7, np.float32)}
     with pytest.raises(ValueError, match=r"joints/position has shape \(7,\); allowed: \(14,\)"):
         session.plan(wrong)
-
-
-def test_the_probe_is_one_for_exact_and_about_zero_for_constant_plans(
-    make_policy: MakePolicy, make_batch: MakeBatch
-) -> None:
-    policy, batch = make_policy(), make_batch(6)
-    probe = LocalisationProbe(batch)
-    seen = policy.predict(batch, torch.Generator().manual_seed(0))
-    assert LocalisationProbe(batch | {"action": seen})(policy)["localisation"] == pytest.approx(1.0)
-    assert probe(policy)["localisation"] < 0.5
-    with pytest.raises(ValueError, match=r"at least 3 held-out episodes; got 2"):
-        LocalisationProbe(make_batch(2))
 
 
 def test_the_policy_learns_the_position_of_the_target(

@@ -14,7 +14,7 @@ def test_the_history_of_a_training_is_read(tmp_path: Path) -> None:
     with closing(History.open(tmp_path / "history.jsonl")) as history:
         for step in range(5):
             history.add(step=step, seconds=1.0 * step, loss=1 / (step + 1))
-        history.add(step=4, probe={"localisation": 0.5}, validation=0.25)
+        history.add(step=4, probe={"explained": 0.5}, validation=0.25)
         history.add(step=4, evaluation={"success": 0.3, **Rate(3, 10).to_dict()})
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write('{"step": 5, "lo')

@@ -17,10 +17,11 @@ from tests.sim.clouds import cloud
 import stringline.sim.report.report
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
-from stringline.sim.report.charts import rates_chart, training_chart
+from stringline.sim.report.charts import rates_chart
 from stringline.sim.report.report import Clip, Report, choose_clips, duration, write_report
 from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.report.system_info import package_versions, system_info
+from stringline.sim.report.training_chart import training_chart
 from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -131,7 +132,10 @@ def full(videos: Path) -> Report:
         },
         clips=choose_clips(results(), videos, run="policy"),
         losses=[(step, 1 / (step + 1)) for step in range(1500)],
-        probes=[(0, {"localisation": -0.2}), (1000, {"localisation": 0.9})],
+        probes=[
+            (0, {"explained": -0.2, "aim_mm": 80.0}),
+            (1000, {"explained": 0.9, "aim_mm": 9.0}),
+        ],
         validations=[(0, 1.5), (1000, 0.01)],
         successes=[(500, Rate(1, 10)), (1000, Rate(9, 10))],
         commands=["stringline-demo seed=0"],
@@ -163,7 +167,8 @@ def test_the_page_has_all_contents(tmp_path: Path, videos: Path) -> None:
         "stringline-demo seed=0",
         "Success after 3.2 s; policy, seed 0 Reached: lifted <b> 1.2 s",
         "Failure at stage start; policy, seed 1",
-        "localisation",
+        "explained",
+        "aim, mm",
         "validation",
         "the loss of the averaged weights on held-out episodes",
         "Success during training is measured on other seeds than the reported results",
