@@ -82,6 +82,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "VisionLlamaRope",
         ),
         "encoders.positions.rotary": ("NoEncoding", "RotaryEncoding"),
+        "encoders.positions.still_planes": ("StillPlanes",),
         "encoders.positions.tensor_product": ("TensorProductString",),
     },
     "Coordinates and vision": {

@@ -69,6 +69,7 @@ from stringline.encoders.positions.presets import RopeMixed as RopeMixed
 from stringline.encoders.positions.presets import VisionLlamaRope as VisionLlamaRope
 from stringline.encoders.positions.rotary import NoEncoding as NoEncoding
 from stringline.encoders.positions.rotary import RotaryEncoding as RotaryEncoding
+from stringline.encoders.positions.still_planes import StillPlanes as StillPlanes
 from stringline.encoders.positions.tensor_product import TensorProductString as TensorProductString
 from stringline.encoders.pretrained.monocular_depth import MonocularDepth as MonocularDepth
 from stringline.encoders.pretrained.resnet import ResNet as ResNet

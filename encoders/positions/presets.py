@@ -10,6 +10,7 @@ from stringline.encoders.positions.frequencies import (
     MixedFrequencies,
 )
 from stringline.encoders.positions.rotary import RotaryEncoding
+from stringline.encoders.positions.still_planes import with_still_planes
 
 
 class Rope(RotaryEncoding):
@@ -27,6 +28,7 @@ class Rope(RotaryEncoding):
         *,
         theta: float | None = None,
         wavelengths: tuple[float, float] | None = None,
+        still: float = 0.0,
     ) -> None:
         """Computes the frequencies.
 
@@ -38,13 +40,10 @@ class Rope(RotaryEncoding):
                 in RoFormer and STRING.
             wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
                 coordinates.
+            still: Share of the planes that do not rotate, see `StillPlanes`.
         """
-        super().__init__(
-            heads,
-            head_dim,
-            axes,
-            frequencies=partial(AxialFrequencies, theta=theta, wavelengths=wavelengths),
-        )
+        factory = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
+        super().__init__(heads, head_dim, axes, frequencies=with_still_planes(factory, still))
 
 
 class VisionLlamaRope(Rope):
@@ -74,12 +73,21 @@ class RopeMixed(RotaryEncoding):
         wavelengths: tuple[float, float] | None = None,
         theta: float | None = None,
         share_heads: bool = True,
+        still: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Initialises the frequencies; exactly one of `wavelengths` and `theta` is given."""
+        """Initialises the frequencies; exactly one of `wavelengths` and `theta` is given.
+
+        `still` is the share of the planes that do not rotate, see `StillPlanes`.
+        """
         factory = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
         super().__init__(
-            heads, head_dim, axes, frequencies=factory, share_heads=share_heads, seed=seed
+            heads,
+            head_dim,
+            axes,
+            frequencies=with_still_planes(factory, still),
+            share_heads=share_heads,
+            seed=seed,
         )
 
 
@@ -99,6 +107,8 @@ class CayleyString(RotaryEncoding):
         theta: float | None = None,
         bandwidth: int | None = None,
         share_heads: bool = True,
+        share_basis: bool | None = None,
+        still: float = 0.0,
         seed: int = 0,
     ) -> None:
         """Initialises the parameters.
@@ -112,15 +122,19 @@ class CayleyString(RotaryEncoding):
             bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
                 dense.
             share_heads: One set of frequencies and one basis for all heads.
+            share_basis: One basis for all heads; None: as `share_heads`.
+            still: Share of the planes that do not rotate, see `StillPlanes`.
             seed: Seed of the initial parameters.
         """
+        factory = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
         super().__init__(
             heads,
             head_dim,
             axes,
-            frequencies=partial(MixedFrequencies, wavelengths=wavelengths, theta=theta),
+            frequencies=with_still_planes(factory, still),
             basis=partial(CayleyBasis, bandwidth=bandwidth),
             share_heads=share_heads,
+            share_basis=share_basis,
             seed=seed,
         )
 
