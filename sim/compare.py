@@ -21,11 +21,9 @@ from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
     INCOMPLETE,
-    chosen_suite,
     evaluate_checkpoint,
     evaluation_settings,
     plain_settings,
-    with_suite_file,
 )
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, check_overrides
 from stringline.sim.evaluation.comparison import Comparison
@@ -34,6 +32,7 @@ from stringline.sim.evaluation.stored_evaluations import (
     is_evaluation,
     read_evaluation,
 )
+from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.report.comparison_report import comparison_report
@@ -61,7 +60,7 @@ def main() -> None:
     Arguments without `=` are the paths to compare.
     """
     repeat = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    sys.argv = with_compared(with_suite_file(sys.argv))
+    sys.argv = with_compared(with_suites(sys.argv))
     run("compare", partial(_compare, repeat))
 
 

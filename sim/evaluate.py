@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     check_overrides,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary
+from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
@@ -47,20 +48,7 @@ EMULATED_ROBOTS = {
 
 def main() -> None:
     """The command `stringline-eval`; the exit code is 3 if an entry of a suite failed."""
-    run("eval", _evaluate, complete=lambda line: with_trained_settings(with_suite_file(line)))
-
-
-def with_suite_file(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line with `suite_file=PATH.yaml` in place of `suite=PATH.yaml`.
-
-    Hydra would look for the path among the shipped suites, which are the choices of `suite`.
-    """
-    return [
-        f"suite_file={argument[6:]}"
-        if argument.startswith("suite=") and argument.endswith((".yaml", ".yml"))
-        else argument
-        for argument in arguments
-    ]
+    run("eval", _evaluate, complete=lambda line: with_trained_settings(with_suites(line)))
 
 
 def _evaluate(config: DictConfig) -> None:
@@ -99,36 +87,13 @@ def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
         seeds=plain["seeds"],
         first_seed=plain["first_seed"],
         suite_file=plain.get("suite_file"),
+        tasks=tuple(plain.get("tasks") or ()),
         workers=plain["workers"],
         videos=plain["videos"],
         cluster=instantiate(plain["cluster"]) if plain.get("cluster") else None,
         robot_model=plain.get("robot", {}).get("model", PRIMITIVES),
         rendering=plain.get("rendering", "fast"),
     )
-
-
-def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Suite | None:
-    """Returns the suite of the settings on the chosen seeds; None for a single task.
-
-    The settings have `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`; overrides
-    are `key=value`.
-    """
-    if plain.get("suite") is None and plain.get("suite_file") is None:
-        return None
-    for override in overrides:
-        if override.lstrip("+~").startswith(("task=", "task.", "shift=")):
-            raise ValueError(
-                f"{override} is for a single task, but each entry of a suite has its own settings. "
-                f"Omit {override} or the suite."
-            )
-    if plain.get("suite_file") is not None:
-        suite = Suite.read(Path(plain["suite_file"]))
-    else:
-        names = [name for key, _, name in (o.partition("=") for o in overrides) if key == "suite"]
-        suite = Suite.parse((names or ["given"])[0], plain["suite"])
-    for entry in suite.entries:
-        entry.settings()  # An unknown task is found before anything runs.
-    return suite.with_seeds(plain.get("seeds"), plain.get("first_seed"))
 
 
 def evaluate_checkpoint(settings: EvaluationSettings) -> list[EpisodeResult]:

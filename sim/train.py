@@ -35,6 +35,8 @@ from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
 from stringline.policies.probes.grasps import first_grasp
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
+from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
+from stringline.sim.evaluation.suites import Suite
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
 from stringline.sim.training.run_directory import (
     END,
@@ -82,7 +84,8 @@ def train_policy(
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows)) | settings.record()
     if settings.evaluate is not None and is_main_process():
-        TrainingRecord.of(str(directory), record).warn(settings.evaluate.options())
+        for options in settings.evaluate.options():
+            TrainingRecord.of(str(directory), record).warn(options)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -206,7 +209,7 @@ def _prepare(augment: Augmentation, policy: ChunkPolicy) -> Prepare:
 
 def main() -> None:
     """The command `stringline-train`; the exit code is 143 after SIGTERM and 130 after Ctrl-C."""
-    run("train", _train)
+    run("train", _train, complete=with_suites)
 
 
 def _train(config: DictConfig) -> None:
@@ -228,8 +231,9 @@ def _train(config: DictConfig) -> None:
             output / LATEST,
             settings.get("task"),
             settings["evaluation"],
-            settings["robot"]["model"],
-            execution,
+            robot_model=settings["robot"]["model"],
+            execution=execution,
+            suite=_suite(settings),
         ),
         execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
         recipe=command_recipe(),
@@ -245,6 +249,11 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     _report_checkpoint(output)
+
+
+def _suite(settings: Mapping[str, Any]) -> Suite | None:
+    """Returns the suite of the evaluations during training; None for a single task or none."""
+    return chosen_suite({**settings, **settings["evaluation"]}, HydraConfig.get().overrides.task)
 
 
 def _report_checkpoint(output: Path) -> None:

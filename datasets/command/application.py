@@ -149,6 +149,7 @@ class _Command:
         values = configuration.without_null_choices(values)
         sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
         requested = os.environ.get(FULL_ERROR)
+        configuration.check_single_choices(values)
         configuration.check_kinds(values)
 
         def guarded_task(settings: DictConfig) -> None:

@@ -24,6 +24,9 @@ Result = TypeVar("Result")
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
 
+SEVERAL = ("shift",)
+"""Groups of which a list chooses several files, whose options are merged."""
+
 OPTIONAL_CHOICES = ("recipe",)
 """Groups whose default choice is optional, `optional GROUP: ...`."""
 
@@ -164,6 +167,19 @@ class Configuration:
         usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
         for key, value in given.items():
             check_kind(key, value, _value_at(usual, key))
+
+    def check_single_choices(self, overrides: Sequence[str]) -> None:
+        """Checks that a list chooses from no group but `SEVERAL`; Hydra would take the last entry.
+
+        Raises:
+            ValueError: There is such a list.
+        """
+        for key, _, value in (override.partition("=") for override in overrides):
+            single = key not in SEVERAL and (self.folder / key).is_dir()
+            if single and value.startswith("[") and key in self.groups():
+                raise ValueError(
+                    f"{key}={value} is a list; allowed: one choice of {key} for {self.command}."
+                )
 
     def files(self, overrides: Sequence[str] = ()) -> dict[str, Keys]:
         """Returns the files of a command line in their order, such as `policy/act`.

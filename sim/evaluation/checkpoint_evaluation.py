@@ -65,6 +65,7 @@ class EvaluationSettings(RunSettings):
         seeds: Number of seeds; None: 50, or those of the suite.
         first_seed: First seed; None: 1000000, or those of the suite.
         suite_file: File of a suite of the user.
+        tasks: Names of several tasks in place of a suite; empty: a suite or a single task.
         rendering: Rendering of the report's videos: `fast` shows images of the policy only,
             `pretty` also films of the workcell. Results do not depend on it.
     """
@@ -75,6 +76,7 @@ class EvaluationSettings(RunSettings):
     seeds: int | None = None
     first_seed: int | None = None
     suite_file: str | None = None
+    tasks: tuple[str, ...] = ()
     rendering: Rendering = "fast"
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import yaml
 import stringline
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.tasks.task_registry import is_user_task
 from stringline.sim.worlds.task_settings import TaskSettings
 
 KEYS = ("task", "variation", "options", "seeds", "first_seed", "time_limit_s", "frame_hz")
@@ -23,7 +24,7 @@ class SuiteEntry:
     """One entry of a suite.
 
     Attributes:
-        task: Name of the task, as in `configs/task`.
+        task: Name of the task, as in `configs/task`, or `module:Class`.
         seeds: Distinct seeds.
         variation: Name of the variation; empty for the plain task.
         options: Changes of the world.
@@ -92,13 +93,21 @@ class SuiteEntry:
         Raises:
             ValueError: The task is unknown.
         """
-        folder = Path(stringline.__file__).parent / "configs" / "task"
-        known = {path.stem: path for path in folder.glob("*.yaml")}
-        if self.task not in known:
-            raise unknown_name("task", self.task, known)
-        plain = yaml.safe_load(known[self.task].read_text(encoding="utf-8"))
+        plain = _settings_of(self.task)
         options = {**(plain.get("options") or {}), **self.options}
         return TaskSettings.of({**plain, **self.changes, "options": options})
+
+
+def _settings_of(task: str) -> dict[str, Any]:
+    """Returns the settings of a task of `configs/task`, or of the class of a user."""
+    if is_user_task(task):
+        return {"name": task}
+    folder = Path(stringline.__file__).parent / "configs" / "task"
+    known = {path.stem: path for path in folder.glob("*.yaml")}
+    if task not in known:
+        raise unknown_name("task", task, known)
+    plain: dict[str, Any] = yaml.safe_load(known[task].read_text(encoding="utf-8"))
+    return plain
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -
 
 def _task_overrides(record: TrainingRecord, given: Mapping[str, str], trust: Trust) -> list[str]:
     """Returns the overrides with task and frame rate."""
-    if "suite" in given or "suite_file" in given:
+    if {"suite", "suite_file", "tasks"} & set(given):
         return []
     named = "task" in given or "task.name" in given
     chosen = [_choice(record, trust)] if record.tasks and not named else []

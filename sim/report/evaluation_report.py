@@ -112,9 +112,11 @@ def _rerun(settings: EvaluationSettings, task: TaskSettings, output: Path) -> Re
 
 def _suite_command(name: str, settings: EvaluationSettings) -> str:
     seeds = {"seeds": settings.seeds, "first_seed": settings.first_seed}
+    tasks = f"[{','.join(settings.tasks)}]"
+    chosen = {"task": tasks} if settings.tasks else {"suite": settings.suite_file or name}
     return eval_line(
         {
-            "suite": settings.suite_file or name,
+            **chosen,
             **{key: value for key, value in seeds.items() if value is not None},
             "checkpoint": settings.checkpoint,
             "execute_steps": settings.execute_steps,

@@ -2,7 +2,8 @@
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.evaluation.suites import Suite
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
+from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
 
 logger = logging.getLogger(__name__)
@@ -24,13 +27,17 @@ SETTINGS = ("seeds", "first_seed", "execute_steps", "workers")
 
 
 class TrainingEvaluation:
-    """Evaluates the latest checkpoint of a run on a task; an interrupted evaluation continues.
+    """Evaluates the latest checkpoint of a run on tasks; an interrupted evaluation continues.
 
-    The results, in `evaluations/step_<n>` of the run, are those of `stringline-eval`.
+    The results are those of `stringline-eval`, in `evaluations/step_<n>` of the run, for several
+    tasks with a folder for each.
 
     Args:
         checkpoint: Folder of the checkpoint at the time of the call.
         folder: Folder of all evaluations of the run.
+        task: The task, or a suite on its own seeds.
+        seeds: Number of seeds of a single task.
+        first_seed: First seed of a single task.
         execute_steps: Control periods between two plans; None: whole chunks.
         workers: Number of parallel worlds; 0 takes one per processor.
         execution: Blending and delay of plans; None: a receding horizon without delay.
@@ -40,7 +47,7 @@ class TrainingEvaluation:
         self,
         checkpoint: Path,
         folder: Path,
-        task: TaskSettings,
+        task: TaskSettings | Suite,
         *,
         seeds: int = 10,
         first_seed: int = SELECTION_SEED,
@@ -59,8 +66,11 @@ class TrainingEvaluation:
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         check_robot_model(robot_model)
         self._folder = folder
-        self._task = task
-        self._seeds = evaluation_seeds(seeds, first_seed)
+        self._parts = (
+            [_Part("", task, evaluation_seeds(seeds, first_seed))]
+            if isinstance(task, TaskSettings)
+            else [_Part(entry.name, entry.settings(), entry.seeds) for entry in task.entries]
+        )
         self._settings = RunSettings(
             checkpoint=checkpoint,
             execute_steps=execute_steps,
@@ -70,34 +80,65 @@ class TrainingEvaluation:
             robot_model=robot_model,
         )
 
-    def options(self) -> dict[str, object]:
-        """Returns task, frame rate and meshes by option, for `TrainingRecord.warn`."""
-        task = self._task
+    def options(self) -> list[dict[str, object]]:
+        """Returns task, frame rate and meshes of each task by option, for `TrainingRecord.warn`."""
         model = self._settings.robot_model
-        return {"task": task.name, "task.frame_hz": task.frame_hz, "robot.model": model}
+        return [
+            {"task": part.task.name, "task.frame_hz": part.task.frame_hz, "robot.model": model}
+            for part in self._parts
+        ]
 
     def __call__(self, steps_done: int) -> dict[str, float]:
-        """Returns `success`, its Wilson 95 % interval `low` to `high`, `successes` and `trials`."""
+        """Returns the metrics of `success_of`."""
         folder = self._folder / f"step_{steps_done:08d}"
         threads = torch.get_num_threads()
         try:
-            rate = self._summary(folder).rate
+            rates = self._rates(folder)
         # Evaluation uses one thread; another number would change the rounding of the training.
         finally:
             torch.set_num_threads(threads)
-        logger.info("After step %d: success %s on %s.", steps_done, rate, self._task.name)
-        return {"success": rate.value, **rate.to_dict()}
+        for part in self._parts:
+            name = part.name or part.task.name
+            logger.info("After step %d: success %s on %s.", steps_done, rates[part.name], name)
+        return success_of(rates)
 
-    def _summary(self, folder: Path) -> Summary:
+    def _rates(self, folder: Path) -> dict[str, Rate]:
         # The training has compared the settings with its data.
         evaluation = CheckpointEvaluation(self._settings, warn=False)
-        try:
-            results = evaluation.run(self._task, self._seeds, folder)
-        # The run may have reached this step before with other weights, such as on another machine.
-        except OtherEvaluationError:
-            shutil.rmtree(folder)
-            results = evaluation.run(self._task, self._seeds, folder)
-        return Summary.of(results)
+        return {part.name: _rate(evaluation, part, folder / part.name) for part in self._parts}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A task with its seeds; its name is the folder of its results below those of the step."""
+
+    name: str
+    task: TaskSettings
+    seeds: Sequence[int]
+
+
+def success_of(rates: Mapping[str, Rate]) -> dict[str, float]:
+    """Returns `success`, the mean of the rates, and each rate that has a name, `success/<name>`.
+
+    `successes`, `trials` and the Wilson 95 % interval `low` to `high` are those of all episodes
+    together.
+    """
+    together = Rate(
+        sum(rate.successes for rate in rates.values()), sum(rate.trials for rate in rates.values())
+    )
+    mean = sum(rate.value for rate in rates.values()) / len(rates)
+    each = {f"success/{name}": rate.value for name, rate in rates.items() if name}
+    return {"success": mean, **together.to_dict(), **each}
+
+
+def _rate(evaluation: CheckpointEvaluation, part: _Part, folder: Path) -> Rate:
+    try:
+        results = evaluation.run(part.task, part.seeds, folder)
+    # The run may have reached this step before with other weights, such as on another machine.
+    except OtherEvaluationError:
+        shutil.rmtree(folder)
+        results = evaluation.run(part.task, part.seeds, folder)
+    return Summary.of(results).rate
 
 
 def training_evaluation(
@@ -105,22 +146,26 @@ def training_evaluation(
     checkpoint: Path,
     task: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
+    *,
     robot_model: RobotModel = PRIMITIVES,
     execution: Execution | None = None,
+    suite: Suite | None = None,
 ) -> TrainingEvaluation | None:
     """Reads the evaluation from the settings of `configs/train.yaml`; None without a task.
 
-    The task is a choice of `configs/task`; the settings are those of `SETTINGS`.
+    The task is a choice of `configs/task`, a suite replaces it; the settings are those of
+    `SETTINGS`.
     """
     for name in settings:
         if name not in SETTINGS:
             raise unknown_name("setting of evaluation", name, SETTINGS)
-    if task is None:
+    chosen = TaskSettings.of(task) if suite is None and task is not None else suite
+    if chosen is None:
         return None
     return TrainingEvaluation(
         checkpoint,
         directory / "evaluations",
-        TaskSettings.of(task),
+        chosen,
         **settings,
         robot_model=robot_model,
         execution=execution,

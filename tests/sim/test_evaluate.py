@@ -467,6 +467,20 @@ def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -
     assert outcomes[0] == outcomes[1]
 
 
+def test_a_list_of_tasks_is_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+    """Each task has its folder, and the report names the same command."""
+    chosen = ["task=[hand_over_banana,mug_on_plate]", f"checkpoint={checkpoint}", "output=out"]
+    quick = ["seeds=1", "execute_steps=8", "workers=1", "videos=false", "execution=stop_and_go"]
+    code, table, errors = attempt(evaluate.main, *chosen, *quick)
+    assert code == 0, errors
+    rows = [line.split()[0] for line in table.splitlines() if "0/1" in line]
+    assert rows == ["hand_over_banana", "mug_on_plate"]
+    for task in rows:
+        assert (tmp_path / "out" / task / "results.jsonl").is_file()
+    report = html.unescape((tmp_path / "out" / "report.html").read_text())
+    assert "<pre>stringline-eval 'task=[hand_over_banana,mug_on_plate]' seeds=1" in report
+
+
 def test_errors_of_a_suite_appear_at_once(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
@@ -476,6 +490,13 @@ def test_errors_of_a_suite_appear_at_once(
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
         (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task"),
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
+        (["task=[mug_on_plate,fmb_3]"], "There is no task 'fmb_3'. Did you mean 'fmb_"),
+        (["task=[fmb_1]", "suite=quick"], "Both suite and tasks are given; allowed: one of them"),
+        (["tasks=fmb_1"], "tasks is 'fmb_1'"),
+        (
+            ["execution=[receding_horizon,stop_and_go]"],
+            "execution=[receding_horizon,stop_and_go] is a list; allowed: one choice of execution",
+        ),
         (["seeds=0"], "seeds is 0; allowed: whole numbers 1 and above"),
         (["first_seed=0.5"], "first_seed is 0.5; allowed: whole numbers 0 and above"),
         (

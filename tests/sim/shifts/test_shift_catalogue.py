@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.command.configuration import Configuration
-from stringline.sim.evaluate import chosen_suite
+from stringline.sim.evaluation.suite_choices import chosen_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.shifts.shift_catalogue import NAMES

@@ -12,11 +12,14 @@ from tests.sim.points import MODEL
 
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+from stringline.sim.evaluation.suite_choices import chosen_suite
 from stringline.sim.rollout.cluster import LocalCluster
+from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_evaluation import (
     SELECTION_SEED,
     TrainingEvaluation,
+    success_of,
     training_evaluation,
 )
 from stringline.sim.training.training_settings import TrainingSettings
@@ -90,7 +93,22 @@ def test_success_is_in_the_history_and_its_model_is_kept(
         for other in weights[1:]
         for name, value in weights[0].items()
     )
+    entries = [{"task": task, "time_limit_s": 0.4} for task in ("hand_over_banana", "fmb_1")]
+    suite = chosen_suite({"suite": {"entries": entries}, "seeds": 1, "first_seed": 5})
+    small = {"execute_steps": 8, "workers": 1}
+    several = training_evaluation(run, run / "latest", None, small, suite=suite)
+    assert several is not None
+    assert [each["task"] for each in several.options()] == ["hand_over_banana", "fmb_1"]
+    assert (several(4)["trials"], several(4)["success/fmb_1"]) == (2, 0.0)
+    for task in ("hand_over_banana", "fmb_1"):
+        assert (run / "evaluations" / "step_00000004" / task / "results.jsonl").is_file()
     worlds.close()
+
+
+def test_success_on_several_tasks_is_the_mean_of_their_rates() -> None:
+    found = success_of({"fmb_1": Rate(1, 2), "hand_over_pen": Rate(4, 4)})
+    assert (found["success"], found["successes"], found["trials"]) == (0.75, 5, 6)
+    assert (found["success/fmb_1"], found["success/hand_over_pen"]) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -141,4 +159,4 @@ def test_wrong_settings_are_refused_before_the_training(
         is not None
     )
     with pytest.raises(ValueError, match=message):
-        training_evaluation(tmp_path, tmp_path / "latest", task, settings, model)
+        training_evaluation(tmp_path, tmp_path / "latest", task, settings, robot_model=model)
