@@ -26,6 +26,7 @@ from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
+from stringline.sim.environment.world_cameras import checked_image_size
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
 from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
@@ -109,7 +110,8 @@ def _complete(collection: Collection, episodes: int, workers: int, cluster: Clus
 
 def open_recipe_world(recipe: Recipe) -> World:
     """Builds the world of a recipe, and checks its options."""
-    COUNT.check(image_size=recipe.image_size)
+    for side in checked_image_size(recipe.image_size):
+        COUNT.check(image_size=side)
     world = open_world(
         recipe.task,
         cameras=recipe.cameras,

@@ -23,6 +23,8 @@ def report_next(command: str, settings: Mapping[str, object]) -> None:
 
 def hydra_value(value: object) -> str:
     """Returns a value as Hydra's command line reads it, in quotes where necessary."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(hydra_value, value))}]"
     if not isinstance(value, str):
         return "null" if value is None else str(value)
     if (

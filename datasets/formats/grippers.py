@@ -18,6 +18,7 @@ from stringline.datasets.embodiments.aloha import (
     GRIPPER_SERVOS,
     GripperServo,
 )
+from stringline.datasets.embodiments.gym_aloha import normalised_of_opening
 
 # Openings outside of these limits are not overshoot; the convention must be another one.
 LOWEST = -0.5
@@ -100,6 +101,11 @@ GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
         ),
         linear("finger_m", "travel of one finger of ALOHA 2 in m", FINGER_CLOSED, FINGER_OPEN),
         linear("act_finger_m", "travel of one finger of ALOHA 1 in m, in ACT", 0.01844, 0.05800),
+        linear(
+            "gym_aloha",
+            "0 to 1 as gym-aloha counts, about 0.10 (closed) to 0.97 (open)",
+            *normalised_of_opening((0.0, 1.0)).tolist(),
+        ),
         linear("finger_control_m", "control signal of one finger of ALOHA 2 in m", 0.002, 0.037),
         *(_angle(name, servo) for name, servo in GRIPPER_SERVOS.items()),
         *(_share(name, servo) for name, servo in GRIPPER_SERVOS.items()),

@@ -9,6 +9,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.formats.dimensions import (
     Dimension,
@@ -80,6 +81,9 @@ class VectorLayout(Protocol):
         ...
 
 
+_ALOHAS = ("aloha", "gym_aloha")
+
+
 class AlohaLayout:
     """Two ViperX arms: six hinges and a gripper on the left, then the same on the right.
 
@@ -91,6 +95,7 @@ class AlohaLayout:
         state_gripper: str | Mapping[str, float] | None = None,
         action_gripper: str | Mapping[str, float] | None = None,
         angle_unit: AngleUnit = "rad",
+        embodiment: str = ALOHA.name,
         *,
         options: str = "layout",
     ) -> None:
@@ -101,8 +106,15 @@ class AlohaLayout:
                 `opened` of a linear one.
             action_gripper: The same for actions.
             angle_unit: Unit of the hinge angles.
+            embodiment: `aloha`, or `gym_aloha` for the arms of gym-aloha, of ACT's simulation.
             options: Prefix of the option names in messages.
+
+        Raises:
+            ValueError: A convention or the embodiment is unknown.
         """
+        if embodiment not in _ALOHAS:
+            raise unknown_name("embodiment with the joints of ALOHA", embodiment, _ALOHAS)
+        robot = EMBODIMENTS[embodiment]
         vectors = []
         scale = scale_of(angle_unit)
         chosen = {"state_gripper": state_gripper, "action_gripper": action_gripper}
@@ -112,10 +124,10 @@ class AlohaLayout:
                 gripper_dimension(spec.name, spec.arm, convention)
                 if spec.kind == "gripper"
                 else Dimension(spec.name, spec.arm, scale=scale)
-                for spec in ALOHA.joints
+                for spec in robot.joints
             ]
             vectors.append(NumberVector(tuple(dimensions)))
-        self._meaning = Meaning(vectors[0], vectors[1], ALOHA.name, ALOHA.base_frame, ALOHA)
+        self._meaning = Meaning(vectors[0], vectors[1], robot.name, robot.base_frame, robot)
 
     def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
         """Returns the meaning of 14 numbers, regardless of their names in the data set.

@@ -24,7 +24,7 @@ class Recipe:
         varied: Whether to use the expert with variation and recovery, if the task also has a plain
             expert.
         cameras: Recorded cameras; None: all cameras of the world.
-        image_size: Rows and columns of the images.
+        image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second.
         frame_hz: Images per second.
         time_limit_s: Longest episode, seconds.
@@ -37,7 +37,7 @@ class Recipe:
     task: str = "hand_over_banana"
     varied: bool = True
     cameras: tuple[str, ...] | None = None
-    image_size: int = 128
+    image_size: int | tuple[int, int] = 128
     control_hz: float = 50.0
     frame_hz: float = 12.5
     time_limit_s: float = 12.0

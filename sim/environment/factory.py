@@ -11,7 +11,7 @@ def make_environment(
     task: str,
     *,
     cameras: Sequence[str] | None = None,
-    image_size: int = 128,
+    image_size: int | tuple[int, int] = 128,
     control_hz: float = 50.0,
     frame_hz: float = 12.5,
     time_limit_s: float = 15.0,

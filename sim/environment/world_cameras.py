@@ -8,7 +8,7 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import Range, unknown_name
-from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.environment.segments import segments
@@ -29,6 +29,24 @@ def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
             f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns."
         )
     return sides[0], sides[1]
+
+
+def common_image_size(cameras: Sequence[Camera]) -> int | tuple[int, int]:
+    """Returns the image size that a world needs for the cameras of a policy.
+
+    It is one number for square images, else rows and columns; without cameras 128.
+
+    Raises:
+        ValueError: The cameras have images of several sizes.
+    """
+    sizes = {(camera.height, camera.width) for camera in cameras} or {(128, 128)}
+    if len(sizes) > 1:
+        got = ", ".join(f"{camera.name} {camera.height}x{camera.width}" for camera in cameras)
+        raise ValueError(
+            f"The policy needs images of several sizes ({got}); worlds draw all images in one size."
+        )
+    rows, columns = sizes.pop()
+    return rows if rows == columns else (rows, columns)
 
 
 class Cameras:

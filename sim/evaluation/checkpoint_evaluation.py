@@ -14,6 +14,7 @@ from stringline.policies.checkpoints.training_record import RecordedExecution, T
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.sim.environment.world_cameras import common_image_size
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
@@ -174,16 +175,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
 def _as_trained(task: TaskSettings, policy: Policy) -> TaskSettings:
     """Returns the task with the cameras, the size of images and the rate of a policy's training."""
     contract = policy.contract
-    sizes = {(camera.height, camera.width) for camera in contract.cameras}
-    height, width = next(iter(sizes), (128, 128))
-    if len(sizes) > 1 or height != width:
-        raise ValueError(
-            f"The policy needs images of {sorted(sizes)} pixels; tasks render square images of one "
-            f"size."
-        )
     return replace(
         task,
         cameras=tuple(camera.name for camera in contract.cameras),
-        image_size=height,
+        image_size=common_image_size(contract.cameras),
         control_hz=contract.control_hz,
     )

@@ -112,8 +112,9 @@ def _rerun(settings: EvaluationSettings, task: TaskSettings, output: Path) -> Re
 
 def _suite_command(name: str, settings: EvaluationSettings) -> str:
     seeds = {"seeds": settings.seeds, "first_seed": settings.first_seed}
-    tasks = f"[{','.join(settings.tasks)}]"
-    chosen = {"task": tasks} if settings.tasks else {"suite": settings.suite_file or name}
+    chosen: dict[str, object] = (
+        {"task": settings.tasks} if settings.tasks else {"suite": settings.suite_file or name}
+    )
     return eval_line(
         {
             **chosen,

@@ -13,13 +13,14 @@ class TaskSettings:
 
     Attributes:
         cameras: Cameras of the observations; None: all cameras of the world.
+        image_size: Rows and columns of the images: one number for both, or two.
         time_limit_s: Longest episode, seconds.
         options: Changes of the world, such as `table_height`.
     """
 
     name: str
     cameras: tuple[str, ...] | None = None
-    image_size: int = 128
+    image_size: int | tuple[int, int] = 128
     control_hz: float = 50.0
     frame_hz: float = 12.5
     time_limit_s: float = 20.0
@@ -49,5 +50,7 @@ class TaskSettings:
         chosen: dict[str, Any] = {str(name): value for name, value in plain.items()}
         if chosen.get("cameras") is not None:
             chosen["cameras"] = tuple(chosen["cameras"])
+        if isinstance(size := chosen.get("image_size"), list):
+            chosen["image_size"] = tuple(size)
         chosen["options"] = {str(name): value for name, value in options.items()}
         return cls(**chosen)

@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import av
 import h5py
 import numpy as np
 import pytest
@@ -49,11 +50,16 @@ def stringline(
     worlds.close()
 
 
-@pytest.fixture(scope="module")
-def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two episodes as ACT's recorder writes them: three cameras without depth or poses."""
-    folder = tmp_path_factory.mktemp("act")
-    for episode, steps in enumerate((60, 75)):
+CONVENTIONS = ("layout.state_gripper", "layout.action_gripper")
+GRIPPERS = tuple(f"{name}=opening" for name in CONVENTIONS)
+CAMERAS = ("overhead", "wrist_left", "wrist_right")
+
+
+def write_act_data(
+    folder: Path, lengths: Sequence[int], cameras: Sequence[str], size: tuple[int, int]
+) -> Path:
+    """Writes episodes as ACT's recorder does: cameras without depth or poses."""
+    for episode, steps in enumerate(lengths):
         rng = np.random.default_rng(episode)
         joints = np.asarray(ALOHA.home + rng.uniform(-0.2, 0.2, (steps, 14)), np.float32)
         joints[:, [6, 13]] = rng.uniform(0, 1, (steps, 2))
@@ -61,24 +67,27 @@ def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.attrs["sim"] = True
             file["action"] = joints
             file["observations/qpos"], file["observations/qvel"] = joints, np.zeros_like(joints)
-            for camera in ("overhead", "wrist_left", "wrist_right"):
-                file[f"observations/images/{camera}"] = rng.integers(
-                    0, 256, (steps, 128, 128, 3)
-                ).astype(np.uint8)
+            for camera in cameras:
+                shown = rng.integers(0, 256, (steps, *size, 3), dtype=np.uint8)
+                file[f"observations/images/{camera}"] = shown
     return folder
+
+
+@pytest.fixture(scope="module")
+def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_act_data(tmp_path_factory.mktemp("act"), (60, 75), CAMERAS, (128, 128))
 
 
 def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
     act_data: Path, tmp_path: Path, stringline: Callable[..., str]
 ) -> None:
-    grippers = ("layout.state_gripper=opening", "layout.action_gripper=opening")
     stringline(
         data.main,
         "import",
         "format=act_hdf5",
         f"path={act_data}",
         f"store={tmp_path / 'act'}",
-        *grippers,
+        *GRIPPERS,
     )
     stringline(
         data.main,
@@ -92,7 +101,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
     assert information["total_episodes"] == 2
     source = f"path={tmp_path / 'lerobot_v3'}"
     stringline(
-        data.main, "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers
+        data.main, "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *GRIPPERS
     )
     for name in ("act", "lerobot"):
         stringline(
@@ -114,3 +123,30 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
         )
         assert "/1 = " in said, said
         assert (tmp_path / f"{name}_evaluation/report.html").is_file()
+
+
+def test_a_policy_of_480x640_images_runs_in_gym_aloha(
+    tmp_path: Path, stringline: Callable[..., str]
+) -> None:
+    """The images of an evaluation have the rows and columns of the data."""
+    written = write_act_data(tmp_path, (25, 25), ("overhead",), (480, 640))
+    store = tmp_path / "store"
+    source = f"path={written}"
+    robot = ("layout.embodiment=gym_aloha", *(f"{name}=gym_aloha" for name in CONVENTIONS))
+    stringline(data.main, "import", "format=act_hdf5", source, f"store={store}", *robot)
+    run = tmp_path / "run"
+    stringline(train.main, f"dataset.path={store}", "coordinates=grid", *SMALL, f"output={run}")
+    said = stringline(
+        evaluate.main,
+        f"checkpoint={run}/checkpoint",
+        "task=gym_aloha_transfer_cube",
+        f"output={tmp_path / 'evaluation'}",
+        "seeds=1",
+        "workers=1",
+        "task.time_limit_s=0.5",
+    )
+    assert "/1 = " in said, said
+    (video,) = (tmp_path / "evaluation" / "videos").glob("*.mp4")
+    with av.open(video) as container:
+        (frame, *_) = container.decode(video=0)
+    assert (frame.height, frame.width % 640) == (480, 0)
