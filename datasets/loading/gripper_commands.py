@@ -55,9 +55,10 @@ def is_open(opening: Openings, control_hz: float) -> NDArray[np.bool_]:
         return np.full(len(opening), bool(len(opening)) and opening[0] >= 0.5)
     result = np.full(len(opening), opening[turns[0]] > opening[turns[1]])
     for first, last in pairwise(turns):
-        rises = opening[last] > opening[first]
-        begin = _rise if rises else _fall
-        result[begin(opening, first, last, max(1, round(REST_S * control_hz))) :] = rises
+        if opening[last] > opening[first]:
+            result[_rise(opening, first, last) :] = True
+        else:
+            result[_fall(opening, first, last, max(1, round(REST_S * control_hz))) :] = False
     return result
 
 
@@ -79,14 +80,14 @@ def _turns(opening: Openings) -> list[int]:
     return [*found, extreme[direction]] if found else []
 
 
-def _rise(opening: Openings, first: int, last: int, rest: int) -> int:
+def _rise(opening: Openings, first: int, last: int) -> int:
     """Returns the step at which a rise begins."""
     near = opening[first : last + 1] <= opening[first] + STROKE / 2
     return first + int(np.flatnonzero(near)[-1]) + 1
 
 
 def _fall(opening: Openings, first: int, last: int, rest: int) -> int:
-    """Returns the step at which the part of a fall after its last rest begins."""
+    """Returns the step at which the part of a fall after its last rest, of `rest` steps, begins."""
     arrived = first + int(np.argmax(opening[first : last + 1] <= opening[last] + STROKE / 2))
     steps = np.arange(first, arrived)
     rests = opening[np.maximum(steps - rest, first)] - opening[steps] < REST
