@@ -122,14 +122,8 @@ class MixedWindows:
             _filled(source, contract, slots)
             for source, contract in zip(sources, contracts, strict=True)
         ]
-        windows = partial(
-            Windows,
-            chunk=chunk,
-            every_step=every_step,
-            past=past,
-            past_images=past_images,
-            gripper_commands=gripper_commands,
-        )
+        plain = partial(Windows, chunk=chunk, every_step=every_step, past=past)
+        windows = partial(plain, past_images=past_images, gripper_commands=gripper_commands)
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)
