@@ -129,7 +129,7 @@ class EmulatedServo:
 
     @property
     def current_share(self) -> float:
-        """Largest current as a share of the current limit: in one mode, the goal current's."""
+        """Largest current as a share of the current limit: below 1 by a goal current in mode 5."""
         limit = self.get(table.CURRENT_LIMIT)
         if self.get(table.OPERATING_MODE) != OperatingMode.CURRENT_BASED_POSITION or not limit:
             return 1.0
