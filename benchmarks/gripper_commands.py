@@ -1,7 +1,7 @@
 """Success of recorded demonstrations whose openings are replaced by open and close commands.
 
     python benchmarks/gripper_commands.py --json gripper_commands.json
-    python benchmarks/gripper_commands.py --only kuka_pick --seeds 20
+    python benchmarks/gripper_commands.py --only plate_on_rack --seeds 20 --opened 0.4
 
 The expert solves each seed without images. Its actions are executed again on the same seed, as
 recorded and as open and close commands: encoded and decoded in chunks by `OpenClose`. Whether the
@@ -44,9 +44,10 @@ FORCES_N = (20.0, 10.0)
 AFTERWARDS = 50  # Repetitions of the last action: success may take longer than for the expert.
 
 
-def commands(actions: Actions, contract: Contract) -> Actions:
-    """Returns actions (T, A) encoded and decoded in chunks."""
-    space = OpenClose(contract=contract, arms=ContractActions(contract=contract))
+def commands(actions: Actions, contract: Contract, opened: float = 1.0) -> Actions:
+    """Returns actions (T, A) encoded and decoded in chunks, with that target when opening."""
+    arms = ContractActions(contract=contract)
+    space = OpenClose(contract=contract, arms=arms, opened=opened)
     found = with_commands(actions, contract)
     chunks = [
         torch.from_numpy(found[start : start + CHUNK])[None]
@@ -81,14 +82,14 @@ def executed(env: TaskEnvironment, seed: int, actions: Actions, force: float | N
     return False
 
 
-def outcomes(env: TaskEnvironment, seed: int) -> dict[str, bool]:
+def outcomes(env: TaskEnvironment, seed: int, opened: float) -> dict[str, bool]:
     """Returns the success of each variant on a seed that the expert solves; else none."""
     env.task.robot.limit_efforts(env.physics, np.full(len(env.embodiment.joints), np.inf))
     recorded = record_episode(env, make_any_expert(env.task.name), seed)
     if not recorded.success:
         return {}
     actions = recorded.arrays["action"].astype(np.float64)
-    given = commands(actions, env.contract)
+    given = commands(actions, env.contract, opened)
     slow = at_robot_speed(given, env.contract, env.embodiment)
     variants: Mapping[str, Callable[[], bool]] = {
         "openings": lambda: executed(env, seed, actions),
@@ -102,10 +103,10 @@ def outcomes(env: TaskEnvironment, seed: int) -> dict[str, bool]:
     return {name: run() for name, run in variants.items()}
 
 
-def rows_of(task: str, seeds: Sequence[int]) -> list[Row]:
+def rows_of(task: str, seeds: Sequence[int], opened: float) -> list[Row]:
     """Returns the results of a task, and prints them."""
     env = make_environment(task, cameras=(), time_limit_s=60.0)
-    found = {seed: outcomes(env, seed) for seed in seeds}
+    found = {seed: outcomes(env, seed, opened) for seed in seeds}
     env.close()
     solved = {seed: each for seed, each in found.items() if each}
     result = []
@@ -113,7 +114,7 @@ def rows_of(task: str, seeds: Sequence[int]) -> list[Row]:
         failed = [seed for seed, each in solved.items() if not each[name]]
         rate = Rate(len(solved) - len(failed), len(solved))
         print(f"{task:20s} {name:14s} {rate!s:28s} failed: {failed or 'none'}", flush=True)
-        about = {"rate": rate.to_dict(), "failed": failed}
+        about = {"rate": rate.to_dict(), "failed": failed, "opened": opened}
         result.append(row(f"gripper_commands/{task}/{name}", rate.value, "share", None, **about))
     return result
 
@@ -124,6 +125,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=USUAL, help="these tasks")
     parser.add_argument("--first-seed", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--opened", type=float, default=1.0, help="target of an opening gripper")
     return parser
 
 
@@ -137,7 +139,7 @@ def main() -> None:
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     results = list[Row]()
     for task in given.only:
-        results += rows_of(task, seeds)
+        results += rows_of(task, seeds, given.opened)
         write_rows(results, given.json)
 
 
