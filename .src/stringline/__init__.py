@@ -105,6 +105,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     "Policies": {
         "policies.action_spaces.gripper_poses": ("GripperPoses",),
         "policies.action_spaces.joints": ("RelativeJoints",),
+        "policies.action_spaces.open_close": ("OpenClose",),
         "policies.algorithms.act": ("ActPolicy",),
         "policies.algorithms.chunk_policy": ("ChunkPolicy", "masked_mean"),
         "policies.algorithms.diffusion": ("DiffusionPolicy",),

@@ -87,6 +87,7 @@ from stringline.encoders.vision.patches import PatchProjection as PatchProjectio
 from stringline.encoders.vision.rgbd import RgbdTokens as RgbdTokens
 from stringline.policies.action_spaces.gripper_poses import GripperPoses as GripperPoses
 from stringline.policies.action_spaces.joints import RelativeJoints as RelativeJoints
+from stringline.policies.action_spaces.open_close import OpenClose as OpenClose
 from stringline.policies.algorithms.act import ActPolicy as ActPolicy
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy as ChunkPolicy
 from stringline.policies.algorithms.chunk_policy import masked_mean as masked_mean

@@ -39,7 +39,7 @@ LINKS: tuple[
     ("wrist_link", "wrist_angle", (0.1, 0.0, 0.0), Y, (-1.8675, 2.23402), 35.0),
     ("gripper_link", "wrist_rotate", (0.069744, 0.0, 0.0), X, (-3.14158, 3.14158), 35.0),
 )
-GRIPPER_FORCE = 35.0  # Newton.
+GRIPPER_FORCE = 35.0  # Newton, the sum of both pads.
 ROOTS: dict[str, Matrix] = {
     "left": pose((-0.469, 0.0, -0.0099)),
     "right": pose((0.469, 0.0, -0.0099), np.diag([-1.0, -1.0, 1.0])),

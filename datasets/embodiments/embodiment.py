@@ -31,7 +31,7 @@ class JointSpec:
         lower: Lower position limit.
         upper: Upper position limit.
         velocity: Speed limit, rad/s or openings/s.
-        effort: Torque limit in Nm; force limit in N for a gripper.
+        effort: Torque limit in Nm; for a gripper the limit of the sum of its pads' forces in N.
     """
 
     name: str

@@ -45,7 +45,7 @@ GRIPPER_Z = 0.19  # Midpoint of the pads in the last link.
 T_LINK_GRIPPER = pose((0.0, 0.0, GRIPPER_Z), np.stack([Z, Y, -X], axis=1))
 # The pads meet at 0; each finger travels 55 mm. Force and speed are typical of electric grippers.
 FINGERS = FingerTravel(0.0, 0.055)
-GRIPPER_FORCE = 60.0  # Newton per finger.
+GRIPPER_FORCE = 60.0  # Newton, the sum of both pads.
 GRIPPER_SPEED = 2.0  # Openings per second: 220 mm/s between the pads.
 
 ALONE = "arm"

@@ -92,6 +92,7 @@ class MixedWindows:
         every_step: bool = False,
         past: Sequence[int] = (),
         past_images: bool = True,
+        gripper_commands: bool = False,
     ) -> None:
         """Reads all arrays except images; see `Windows` for the other arguments.
 
@@ -104,6 +105,7 @@ class MixedWindows:
             every_step: Whether a window begins at every step.
             past: Offsets of the history in steps.
             past_images: Whether the history contains images.
+            gripper_commands: Whether openings in actions are replaced by commands.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
@@ -120,9 +122,8 @@ class MixedWindows:
             _filled(source, contract, slots)
             for source, contract in zip(sources, contracts, strict=True)
         ]
-        windows = partial(
-            Windows, chunk=chunk, every_step=every_step, past=past, past_images=past_images
-        )
+        plain = partial(Windows, chunk=chunk, every_step=every_step, past=past)
+        windows = partial(plain, past_images=past_images, gripper_commands=gripper_commands)
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
+from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.mmap_cache import MmapCache
 from stringline.datasets.loading.window_arrays import small_arrays, window_starts
 from stringline.datasets.store.episode import StoredEpisode
@@ -42,6 +43,7 @@ class Windows:
         every_step: bool = False,
         past: Sequence[int] = (),
         past_images: bool = True,
+        gripper_commands: bool = False,
         open_files: int = 4096,
     ) -> None:
         """Reads all arrays except images.
@@ -54,6 +56,8 @@ class Windows:
             every_step: Whether a window begins at every step, even without a new image.
             past: Offsets of further observations before a window in steps, such as (20, 10).
             past_images: Whether the further observations contain images and geometry.
+            gripper_commands: Whether openings in actions are replaced by the commands that they
+                follow, 0 (close) and 1 (open), for policies with open and close commands.
             open_files: Largest number of image arrays that stay mapped.
 
         Raises:
@@ -78,14 +82,17 @@ class Windows:
         self._frames = {
             camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
         }
-        self._index_actions(episodes)
+        self._index_actions(episodes, gripper_commands)
         self._past_contract = self.contract if past_images else self.contract.with_cameras()
         every = [np.arange(episode.steps) for episode in episodes]
         self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
 
-    def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
+    def _index_actions(self, episodes: Sequence[StoredEpisode], gripper_commands: bool) -> None:
         """Concatenates the actions; `_first` and `_last` are the rows of each window in them."""
-        self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
+        actions = [episode.arrays["action"] for episode in episodes]
+        if gripper_commands:
+            actions = [with_commands(each, self.contract) for each in actions]
+        self._actions = np.concatenate(actions)
         lengths = np.array([episode.steps for episode in episodes])
         ends = np.cumsum(lengths)
         self._last = (ends - 1)[self.episode]

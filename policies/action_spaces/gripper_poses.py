@@ -71,14 +71,16 @@ class GripperPoses(ActionSpace):
         self.first_iterations = first_iterations
         self.iterations = iterations
         self.kinematics = ForwardKinematics(self.embodiment)
-        self.openings = list(self.embodiment.grippers.values())
-        self.dim = POSE * len(self.embodiment.arms) + len(self.openings)
+        self._grippers = list(self.embodiment.grippers.values())
+        first = POSE * len(self.embodiment.arms)
+        self.dim = first + len(self._grippers)
+        self.openings = list(range(first, self.dim))
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns commanded rotations, positions and openings, (..., 12 arms + grippers)."""
         rotation, position = self.kinematics(action)
         return torch.cat(
-            (rotation.flatten(-3), position.flatten(-2), action[..., self.openings]), dim=-1
+            (rotation.flatten(-3), position.flatten(-2), action[..., self._grippers]), dim=-1
         )
 
     def relative(self, targets: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
@@ -115,7 +117,7 @@ class GripperPoses(ActionSpace):
             [self._joints(solver, *each) for each in zip(poses, measured.numpy(), strict=True)]
         )
         action = torch.from_numpy(joints).to(encoded)
-        action[..., self.openings] = encoded[..., POSE * len(self.embodiment.arms) :]
+        action[..., self._grippers] = encoded[..., self.openings]
         return action
 
     def _joints(

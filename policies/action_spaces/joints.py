@@ -9,6 +9,7 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.loading.gripper_commands import gripper_places
 from stringline.policies.action_spaces.space import ActionSpace
 
 
@@ -29,6 +30,7 @@ class RelativeJoints(ActionSpace):
     def __init__(self, *, contract: Contract) -> None:
         super().__init__()
         self.dim = len(contract.action)
+        self.openings = gripper_places(contract)
         for dimension in contract.action:
             if dimension.kind not in ("joint", "gripper") or dimension.mode != "absolute":
                 raise ValueError(

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.loading.gripper_commands import gripper_places
+from stringline.datasets.loading.statistics import KeyStatistics
 from stringline.datasets.loading.window_arrays import window_starts
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.precision import without_autocast
@@ -23,12 +25,17 @@ class ActionSpace(nn.Module, ABC):
     Attributes:
         name: Name in the keys of statistics.
         reads: Keys of the observation that it needs.
+        reads_commands: Whether the grippers' numbers in its training data are commands, see
+            `datasets/loading/gripper_commands.py`, in place of the recorded openings.
         dim: Generated numbers per action, D.
+        openings: Places of the openings of grippers among these numbers.
     """
 
     name: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("joints/position",)
+    reads_commands: ClassVar[bool] = False
     dim: int
+    openings: Sequence[int]
 
     @abstractmethod
     def targets(self, action: Tensor) -> Tensor:
@@ -71,9 +78,17 @@ class ActionSpace(nn.Module, ABC):
         observation = {
             key: torch.from_numpy(np.array(episode.arrays[key][starts])) for key in self.reads
         }
-        targets = self.targets(torch.from_numpy(np.array(episode.arrays["action"])))
+        targets = self.targets(torch.from_numpy(self._actions(episode)))
         rows = self.relative(targets[torch.from_numpy(np.where(inside, ahead, 0))], observation)
         return rows[torch.from_numpy(inside)].numpy()
+
+    def ranges(self, measured: KeyStatistics) -> KeyStatistics:
+        """Returns the statistics that normalise the numbers, given those of `window_rows`."""
+        return measured
+
+    def _actions(self, episode: StoredEpisode) -> NDArray[Any]:
+        """Returns the actions (T, A) of an episode as training windows have them."""
+        return np.array(episode.arrays["action"])
 
 
 class ContractActions(ActionSpace):
@@ -85,6 +100,7 @@ class ContractActions(ActionSpace):
     def __init__(self, *, contract: Contract) -> None:
         super().__init__()
         self.dim = len(contract.action)
+        self.openings = gripper_places(contract)
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns the actions unchanged."""

@@ -60,7 +60,7 @@ class ChunkPolicy(nn.Module, ABC):
         )
         self.contract = contract.with_cameras(*self.observation_encoder.cameras)
         self.chunk = settings.chunk
-        self.action_space = settings.action_space(contract=contract)
+        self.action_space = settings.space(contract)
         key = self.action_space.statistics_key(self.chunk)
         if key not in statistics:
             raise ValueError(

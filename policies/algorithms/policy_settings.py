@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from stringline.datasets.contract.argument_checks import COUNT
-from stringline.policies.action_spaces.space import ActionSpaceFactory, ContractActions
+from stringline.datasets.contract.contract import Contract
+from stringline.policies.action_spaces.space import (
+    ActionSpace,
+    ActionSpaceFactory,
+    ContractActions,
+)
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, TransformerDenoiser
 from stringline.policies.observation.interfaces import ObservationEncoderFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
@@ -24,15 +29,25 @@ class PolicySettings:
         chunk: Actions per chunk, T.
         normalisation: Factory of the normaliser of actions.
         action_space: Factory of the action space; see `policies/action_spaces`.
+        gripper_space: Factory of the meaning of the grippers' numbers, such as `OpenClose`, given
+            the action space `arms`; None: openings.
     """
 
     observation_encoder: ObservationEncoderFactory
     chunk: int = 48
     normalisation: NormaliserFactory = MinMaxNormaliser
     action_space: ActionSpaceFactory = ContractActions
+    gripper_space: ActionSpaceFactory | None = None
 
     def __post_init__(self) -> None:
         COUNT.check(chunk=self.chunk)
+
+    def space(self, contract: Contract) -> ActionSpace:
+        """Builds the action space, grippers included."""
+        arms = self.action_space(contract=contract)
+        return (
+            arms if self.gripper_space is None else self.gripper_space(contract=contract, arms=arms)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

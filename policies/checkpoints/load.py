@@ -95,7 +95,7 @@ def add_action_statistics(
     contract. `model` is the resolved configuration; the episodes are read twice.
     """
     settings: PolicySettings = build_settings(model, nn.Module)
-    space = settings.action_space(contract=contract)
+    space = settings.space(contract)
     key = space.statistics_key(settings.chunk)
     if key in statistics:
         return statistics
@@ -104,7 +104,8 @@ def add_action_statistics(
     found = statistics_of(
         lambda: (space.window_rows(cameras, settings.chunk, episode) for episode in episodes)
     )
-    return Statistics({**statistics, key: found}, instructions=statistics.instructions)
+    by_key = {**statistics, key: space.ranges(found)}
+    return Statistics(by_key, instructions=statistics.instructions)
 
 
 def save_policy(

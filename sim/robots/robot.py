@@ -54,6 +54,7 @@ class Robot(composer.Entity):
         self._hinge_v = model.jnt_dofadr[hinges]
         self._finger_v = model.jnt_dofadr[fingers]
         self._controls = np.array(physics.bind(self._actuators).element_id)
+        self._effort_limits = model.actuator_forcerange[self._controls].copy()
 
     def positions(self, physics: mjcf.Physics) -> Vector:
         """Returns the measured joints (J,): rad, and openings of the grippers."""
@@ -68,6 +69,14 @@ class Robot(composer.Entity):
     def efforts(self, physics: mjcf.Physics) -> Vector:
         """Returns the efforts of the drives (J,): Nm, and N of the grippers."""
         return np.array(physics.data.actuator_force[self._controls])
+
+    def limit_efforts(self, physics: mjcf.Physics, largest: Vector) -> None:
+        """Limits the efforts of the drives (J,), Nm and N of the grippers, below their own limits.
+
+        The force of a gripper is the sum of those of its two pads.
+        """
+        limits = np.clip(self._effort_limits, -largest[:, None], largest[:, None])
+        physics.model.actuator_forcerange[self._controls] = limits
 
     def put(self, physics: mjcf.Physics, q: Vector) -> None:
         """Sets joints (J,) and their targets at once."""

@@ -103,6 +103,7 @@ class TrainingData:
             "cameras": [camera.name for camera in policy.contract.cameras],
             "past": () if history is None else history.steps(policy.contract.control_hz),
             "past_images": history is not None and history.images,
+            "gripper_commands": policy.action_space.reads_commands,
         }
         if not self._mixed:
             return Windows(self._stores[0], names=names[0], **inputs)

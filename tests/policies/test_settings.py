@@ -31,6 +31,8 @@ from stringline.encoders.training.settings import TrainerSettings
 from stringline.encoders.vision.depth_inputs import SurfaceNormals
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
+from stringline.policies.action_spaces.open_close import OpenClose
+from stringline.policies.action_spaces.space import ContractActions
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
@@ -111,6 +113,7 @@ OTHERS = (
         for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)
     ),
     partial(GripperPoses, contract=CONTRACT),
+    partial(OpenClose, contract=CONTRACT, arms=ContractActions(contract=CONTRACT)),
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
 from stringline.real_robot.driver_interface.driver import ArmState, BusListener, RobotNotReadyError
 from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
@@ -20,6 +21,11 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 
 log = logging.getLogger(__name__)
 
+# A count of Goal Current is 0.12 N; at the Current Limit the force is that of the embodiment.
+_FULL_FORCE_N = ALOHA.joints[-1].effort
+_FULL_CURRENT = VIPERX[-1].current_limit or 1
+_FORCES_N = Range(least=1, most=_FULL_FORCE_N)
+
 
 class AlohaDriver:
     """Reads all eighteen servos and moves the fourteen that do not follow a master.
@@ -29,6 +35,8 @@ class AlohaDriver:
         gripper: Relation between the gripper's servo angle and its opening.
         bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
         answer_timeout_s: Longest wait for the answers of one cycle.
+        gripper_force_n: Limit of each gripper's force, the sum of both pads, as the Goal Current of
+            its servo; None: the present Goal Current, which after power-on is the Current Limit.
         read_only: Whether torque stays as it is and commands are discarded. The ports then refuse
             all packets but reads.
     """
@@ -43,6 +51,7 @@ class AlohaDriver:
         gripper: GripperServo = FOLLOWER,
         bus_watchdog_s: float = 0.1,
         answer_timeout_s: float = 0.006,
+        gripper_force_n: float | None = None,
         read_only: bool = False,
     ) -> None:
         check_ports(ports)
@@ -51,6 +60,7 @@ class AlohaDriver:
                 f"bus_watchdog_s is {bus_watchdog_s}; allowed: 0 to {127 * table.WATCHDOG_UNIT_S} "
                 f"s."
             )
+        self._goal_current = None if gripper_force_n is None else _goal_current(gripper_force_n)
         line = ReadOnlyBus if read_only else Bus
         self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
         self._pair = ArmPair(self._arms, answer_timeout_s)
@@ -102,6 +112,7 @@ class AlohaDriver:
                 arm.bus.send(arm.present_as_goal())
             patience_s = self._pair.patience_s
             self._check([found for arm in self._arms for found in arm.stale_goals(patience_s)])
+            self._limit_grippers()
             self._write_all(table.TORQUE_ENABLE, 1)
             self._pair.refresh(torque_expected=True)
             self._check(self._pair.faults())
@@ -118,6 +129,13 @@ class AlohaDriver:
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Reads both arms at once and returns the last known state; `clock` stamps the end."""
         return self._pair.read(clock, torque_expected=self._torque)
+
+    def _limit_grippers(self) -> None:
+        if self._goal_current is None:
+            return
+        for arm in self._arms:
+            gripper = arm.masters[-1].ident
+            arm.bus.write_register(gripper, table.GOAL_CURRENT, self._goal_current)
 
     def write(self, command: SafeCommand) -> None:
         """Sends targets to each arm whose port is open, unless the driver only reads."""
@@ -174,8 +192,6 @@ class AlohaDriver:
 
 def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
     joints = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == name]
-    force = ALOHA.joints[joints[-1]].effort
-    current = (VIPERX[-1].current_limit or 1) * table.CURRENT_UNIT_A
     return DynamixelArm(
         name,
         bus,
@@ -183,5 +199,15 @@ def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
         gripper,
         lower=ALOHA.lower[joints],
         upper=ALOHA.upper[joints],
-        gripper_newton_per_ampere=force / current,
+        gripper_newton_per_ampere=_FULL_FORCE_N / (_FULL_CURRENT * table.CURRENT_UNIT_A),
     )
+
+
+def _goal_current(force_n: float) -> int:
+    """Returns the register's value for a force in N, rounded down.
+
+    Raises:
+        ValueError: The force is out of range.
+    """
+    _FORCES_N.check(gripper_force_n=force_n)
+    return int(force_n / _FULL_FORCE_N * _FULL_CURRENT + 1e-6)

@@ -57,6 +57,7 @@ class EmulatedArms:
         A joint without torque, or a blocked one, stays.
         """
         position = self._plant.measure()[0]
+        self._plant.limit_efforts(self._largest())
         self._plant.advance(np.where(self._blocked(), position, self._goals(position)))
         self.sense()
         for line in self.lines.values():
@@ -66,7 +67,9 @@ class EmulatedArms:
         """Passes the state of the joints to the servos. Two servos of one joint share its load."""
         position, velocity, effort = self._plant.measure()
         if (blocked := self._blocked()).any():
-            effort = np.where(blocked, _STIFFNESS * (self._goals(position) - position), effort)
+            pushing = _STIFFNESS * (self._goals(position) - position)
+            largest = self._largest()
+            effort = np.where(blocked, np.clip(pushing, -largest, largest), effort)
         for arm, line in self.lines.items():
             joints = {
                 joint.name: index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm
@@ -97,6 +100,16 @@ class EmulatedArms:
                 is_gripper = ALOHA.joints[index].kind == "gripper"
                 goals[index] = float(self._gripper.opening(goal)) if is_gripper else goal
         return goals
+
+    def _largest(self) -> Vector:
+        """Returns the limits of the joints' efforts (J,), which grippers alone have."""
+        shares = zip(ALOHA.joints, self._masters(), strict=True)
+        return np.array(
+            [
+                joint.effort * servo.current_share if joint.kind == "gripper" else np.inf
+                for joint, servo in shares
+            ]
+        )
 
     def _blocked(self) -> NDArray[np.bool_]:
         """Returns which joints (J,) are blocked."""

@@ -66,6 +66,7 @@ class EmulatedServo:
             table.MAX_POSITION: kind.upper_tick,
             table.MIN_POSITION: kind.lower_tick,
             table.SHUTDOWN: 52,
+            table.GOAL_CURRENT: kind.current_limit or 2047,
             table.STATUS_RETURN_LEVEL: 2,
             table.INPUT_VOLTAGE: 120,
             table.TEMPERATURE: 35,
@@ -126,6 +127,14 @@ class EmulatedServo:
         ticks = self.get(table.GOAL_POSITION) - self.get(table.HOMING_OFFSET)
         return self._direction() * table.angle_of_ticks(ticks)
 
+    @property
+    def current_share(self) -> float:
+        """Largest current as a share of the current limit: below 1 by a goal current in mode 5."""
+        limit = self.get(table.CURRENT_LIMIT)
+        if self.get(table.OPERATING_MODE) != OperatingMode.CURRENT_BASED_POSITION or not limit:
+            return 1.0
+        return min(abs(self.get(table.GOAL_CURRENT)) / limit, 1.0)
+
     def stay(self) -> None:
         """Sets the goal to the present position."""
         self.set(table.GOAL_POSITION, self.get(table.PRESENT_POSITION))
@@ -140,6 +149,7 @@ class EmulatedServo:
         """Clears latched errors, and torque."""
         for register in (table.HARDWARE_ERROR, table.TORQUE_ENABLE, table.BUS_WATCHDOG):
             self.set(register, 0)
+        self.set(table.GOAL_CURRENT, self.get(table.CURRENT_LIMIT))
         self._silence_s = 0.0
 
     def feed_watchdog(self) -> None:

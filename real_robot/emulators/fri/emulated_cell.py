@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
@@ -90,10 +92,14 @@ class EmulatedCell:
     def advance(self) -> None:
         """Advances the plant by one period, towards the controllers' targets."""
         target = self.plant.measure()[0].copy()
+        largest = np.full_like(target, np.inf)
         for arm, controller in self.controllers.items():
             target[self._embodiment.hinges[arm]] = controller.target
             if arm in self._embodiment.grippers:
                 target[self._embodiment.grippers[arm]] = self._target_opening(arm, controller)
+        for arm, gripper in ({} if self.gripper_rig is None else self.gripper_rig.grippers).items():
+            largest[self._embodiment.grippers[arm]] = gripper.largest_force
+        self.plant.limit_efforts(largest)
         self.plant.advance(target)
         self.sense()
 

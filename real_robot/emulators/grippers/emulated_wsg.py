@@ -5,7 +5,8 @@ After RobotLocomotion/drake-schunk-driver, d07fcfc (2024): `schunk_driver.cc` an
 commanded force is its absolute value. A command is passed on to the gripper only if its force
 differs by more than 5 N from the measured one, or if it reverses the motion. A target is limited
 from above only, and NaN is passed on. The last command holds for ever; before the first, nothing
-moves. Here the force of the fingers is fixed: the commanded force only decides what is passed on.
+moves. A command that is passed on limits the force of the fingers, which is the sum of both; the
+gripper's own command to grasp is not used by that program.
 """
 
 import math
@@ -36,6 +37,7 @@ class EmulatedWsg:
     Attributes:
         out: Channel of its status.
         wrong: Number of impossible commands by their error.
+        largest_force: Limit of the fingers' force, N.
     """
 
     def __init__(self, *, period_s: float) -> None:
@@ -57,6 +59,7 @@ class EmulatedWsg:
         self._executing_mm = 0.0
         self._target_mm = math.nan
         self._homing = 0
+        self.largest_force = _STRONGEST_N
         self.sense(1.0, 0.0, 0.0)
 
     @property
@@ -117,6 +120,7 @@ class EmulatedWsg:
         )
         if abs(force - self._force) > DEAD_BAND_N or turned:
             self._executing_mm = self._target_mm = position_mm
+            self.largest_force = self.largest_force if math.isnan(force) else force
 
     def _status(self) -> bytes:
         self._nans -= self._nans > 0

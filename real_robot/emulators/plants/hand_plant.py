@@ -59,6 +59,9 @@ class HandPlant:
         self._begun = True
         self._steps = 0
 
+    def limit_efforts(self, largest: Vector) -> None:
+        """Does nothing: the hand is stronger than the servos."""
+
     def advance(self, target: Vector) -> None:
         """Advances by one period; the hand is stronger than the servos, so targets do not count."""
         self._steps += self._begun

@@ -35,6 +35,10 @@ class Plant(Protocol):
         """Begins an episode."""
         ...
 
+    def limit_efforts(self, largest: Vector) -> None:
+        """Limits the efforts of the joints from now on; infinite: only their own limits hold."""
+        ...
+
     def advance(self, target: Vector) -> None:
         """Drives the joints towards the targets for one period."""
         ...
@@ -87,6 +91,9 @@ class FirstOrderPlant:
         self._position = self._home.copy()
         self._velocity = np.zeros_like(self._home)
         self._steps = 0
+
+    def limit_efforts(self, largest: Vector) -> None:
+        """Does nothing: without contact and gravity, joints need no effort."""
 
     def advance(self, target: Vector) -> None:
         """Covers a fixed share of the way to the targets."""

@@ -67,6 +67,10 @@ class TaskPlant:
         else:
             self._draw()
 
+    def limit_efforts(self, largest: Vector) -> None:
+        """Limits the efforts of the joints (J,), Nm and N, until they are limited again."""
+        self._world.task.robot.limit_efforts(self._world.physics, largest)
+
     def advance(self, target: Vector) -> None:
         """Drives the joints towards the targets for one period, and draws if an image is due."""
         result = self._world.advance(target)
