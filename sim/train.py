@@ -35,6 +35,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.localisation import LocalisationProbe
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
+from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
 from stringline.sim.training.run_directory import (
     END,
     RunCheckpoints,
@@ -88,6 +89,8 @@ def train_policy(
         record["episodes"],
         sum(parameter.numel() for parameter in policy.parameters()) / 1e6,
     )
+    if is_main_process():
+        report_placed_tokens(policy, windows)
     batches = WindowBatches(
         windows,
         trainer.batch_size,
@@ -203,14 +206,14 @@ def main() -> None:
 
 
 def _train(config: DictConfig) -> None:
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    settings = {str(key): value for key, value in plain.items()}
-    check_overrides(HydraConfig.get().overrides.task)
-    dataset = dict(settings["dataset"])
-    output = Path(str(settings["output"]))
+    overrides = HydraConfig.get().overrides.task
+    check_overrides(overrides)
+    dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
+    coordinates = choose_coordinates(config, TrainingData(store, 0).contract, overrides)
+    settings = _plain(config)
+    output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
@@ -225,7 +228,7 @@ def _train(config: DictConfig) -> None:
             execution,
         ),
         execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
-        recipe=command_recipe(),
+        recipe=_recipe(coordinates),
         log=build(settings.get("logger")),
         **dataset,
     )
@@ -238,6 +241,21 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     _report_checkpoint(output)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """Returns a configuration as plain values."""
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _recipe(coordinates: str | None) -> dict[str, Any]:
+    """Returns the recipe of the command, with the coordinates that the data chose."""
+    recipe = command_recipe()
+    if coordinates is not None:
+        recipe["choices"]["coordinates"] = coordinates
+    return recipe
 
 
 def _report_checkpoint(output: Path) -> None:

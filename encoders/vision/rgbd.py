@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.ray_places import patches_with_spread
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
@@ -22,12 +23,15 @@ class Tokens:
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         has_position: (B, N) bool, False for tokens without a position.
         present: (B, N) bool, False for tokens of cameras that an example lacks; None: all exist.
+        spread: (B, N, axes), standard deviation of the places as a vector, in the same unit; None:
+            all places are exact.
     """
 
     features: Tensor
     coordinates: Tensor
     has_position: Tensor
     present: Tensor | None = None
+    spread: Tensor | None = None
 
     def __add__(self, other: "Tokens") -> "Tokens":
         """Returns the tokens of both, these first."""
@@ -36,6 +40,7 @@ class Tokens:
             torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
             torch.cat((self.has_position, other.has_position), dim=1),
             joined_presence([(part.has_position, part.present) for part in (self, other)]),
+            joined_spread([(part.coordinates, part.spread) for part in (self, other)]),
         )
 
 
@@ -52,6 +57,17 @@ def joined_presence(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | N
         else present
         for tokens, present in parts
     ]
+    return torch.cat(known, dim=1)
+
+
+def joined_spread(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+    """Returns the spread of the places of concatenated parts, (B, N, axes); None: zero.
+
+    Each part is the coordinates (B, n, axes) of tokens and their spread (None: zero).
+    """
+    if all(spread is None for _, spread in parts):
+        return None
+    known = [torch.zeros_like(here) if spread is None else spread for here, spread in parts]
     return torch.cat(known, dim=1)
 
 
@@ -82,7 +98,7 @@ class RgbdTokens(nn.Module):
         self.depth = ColourOnly() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
         for camera in self.cameras:
-            check_camera(camera, self.embedding.patch)
+            check_camera(camera, self.embedding.patch, coordinates.reads)
         self.camera_mark = nn.Parameter(
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )
@@ -99,11 +115,11 @@ class RgbdTokens(nn.Module):
         Args:
             observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`,
                 `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis.
-                Only `rgb` is read of cameras without depth in the contract, and if neither
-                coordinates nor network use depth. Images may have another size than in the
-                contract, if depth and intrinsics have the same size. `present/<camera>` (B,) bool
-                marks the examples that have a camera; without that key all have it. The images of
-                others have no effect.
+                Only `rgb` is read of cameras without depth in the contract (with `RayPlaces` also
+                geometry), and if neither coordinates nor network use depth. Images may have another
+                size than in the contract, if depth and intrinsics have the same size.
+                `present/<camera>` (B,) bool marks the examples that have a camera; without that key
+                all have it. The images of others have no effect.
 
         Returns:
             The tokens of all cameras, camera by camera; with several streams those of the first
@@ -116,11 +132,13 @@ class RgbdTokens(nn.Module):
         features = torch.cat([each.features for each in parts], dim=2)
         streams = len(features)
         present = joined_presence([(each.has_position, each.present) for each in parts])
+        spread = joined_spread([(each.coordinates, each.spread) for each in parts])
         return Tokens(
             self._marked(features).transpose(0, 1).flatten(1, 2),
             torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
             torch.cat([each.has_position for each in parts], dim=1).repeat(1, streams),
             None if present is None else present.repeat(1, streams),
+            None if spread is None else spread.repeat(1, streams, 1),
         )
 
     def no_weight_decay(self) -> set[str]:
@@ -134,11 +152,12 @@ class RgbdTokens(nn.Module):
         colours = images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
         seen: tuple[Tensor, ...] = self.depth(colours, view)
         features = self.embedding(torch.cat(seen)) + mark  # All streams share the weights.
-        coordinates, has_position = self.coordinates.patches(
-            view, self.embedding.patch, len(images), images.device
+        coordinates, has_position, spread = patches_with_spread(
+            self.coordinates, view, self.embedding.patch, len(images), images.device
         )
         has_position, present = presence(observation, camera, has_position)
-        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, has_position, present)
+        features = features.unflatten(0, (len(seen), -1))
+        return Tokens(features, coordinates, has_position, present, spread)
 
     def _marked(self, features: Tensor) -> Tensor:
         """Adds the learned marks to the streams after the first of (streams, B, N, dim)."""

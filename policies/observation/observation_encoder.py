@@ -140,7 +140,11 @@ class ObservationEncoder(nn.Module):
         others = [*past_arms, *self._instruction_tokens(observation, arms), arms]
         tokens = reduce(add, [images, *past_images, *others])
         encoded = self.blocks(
-            tokens.features, tokens.coordinates, tokens.has_position, tokens.present
+            tokens.features,
+            tokens.coordinates,
+            tokens.has_position,
+            tokens.present,
+            spread=tokens.spread,
         )
         return self._fused(encoded, tokens.present, sum(part.features.shape[1] for part in others))
 
@@ -202,9 +206,9 @@ class ObservationEncoder(nn.Module):
         if tokens.present is not None:
             present = present & tokens.present.reshape(batch, -1)
         coordinates = tokens.coordinates.reshape(batch, present.shape[1], -1)
-        joined = Tokens(
-            features.flatten(1, 2), coordinates, tokens.has_position.reshape(batch, -1), present
-        )
+        spread = None if tokens.spread is None else tokens.spread.reshape(coordinates.shape)
+        has_position = tokens.has_position.reshape(batch, -1)
+        joined = Tokens(features.flatten(1, 2), coordinates, has_position, present, spread)
         return self._timed(joined, ago.repeat_interleave(count, dim=1))
 
     def _timed(self, tokens: Tokens, seconds: Tensor | None = None) -> Tokens:
@@ -217,7 +221,8 @@ class ObservationEncoder(nn.Module):
             if seconds is None
             else seconds[..., None].to(place.dtype)
         )
-        return replace(tokens, coordinates=torch.cat((place, time), dim=-1))
+        spread = None if tokens.spread is None else nn.functional.pad(tokens.spread, (0, 1))
+        return replace(tokens, coordinates=torch.cat((place, time), dim=-1), spread=spread)
 
     def _instruction_tokens(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
         """Returns the token of the instruction, without a position and of now."""
