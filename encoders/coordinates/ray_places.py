@@ -36,8 +36,8 @@ class RayPlaces(nn.Module):
         self,
         *,
         plane_m: float | None = 0.0,
-        range_m: Sequence[float] = (0.1, 2.0),
-        spread: float = 0.15,
+        range_m: Sequence[float] = (0.1, 1.5),
+        spread: float = 0.2,
         edges: bool = False,
         perturbation: float = 0.0,
     ) -> None:

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates
-from stringline.encoders.coordinates.ray_places import patches_with_spread
+from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.ray_places import RayPlaces, patches_with_spread
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
+from stringline.encoders.vision.learned_places import LearnedPlaces
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
 
 
@@ -82,6 +84,7 @@ class RgbdTokens(nn.Module):
         *,
         depth: DepthInput | None = None,
         embedding: EmbeddingFactory = ConvolutionalStem,
+        learned_places: bool = False,
     ) -> None:
         """Builds the embedding.
 
@@ -91,6 +94,11 @@ class RgbdTokens(nn.Module):
             dim: Channels of the tokens.
             depth: Depth as an input of the network; None: `ColourOnly()`.
             embedding: Factory of the patch embedding, the same for all cameras.
+            learned_places: Whether patches are at a learned mean of their cells, see
+                `LearnedPlaces`.
+
+        Raises:
+            ValueError: A camera does not fit, or learned places lack cells or metric coordinates.
         """
         super().__init__()
         self.cameras = tuple(cameras)
@@ -102,6 +110,7 @@ class RgbdTokens(nn.Module):
         self.camera_mark = nn.Parameter(
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )
+        self.learned = self._learned_places() if learned_places else None
         self.fusion = StreamFusion(dim, self.depth.streams)
         if self.depth.streams > 1:  # Tokens of the first stream have no mark.
             marks = torch.randn(
@@ -143,7 +152,18 @@ class RgbdTokens(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
-        return {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
+        own = {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
+        return own if self.learned is None else own | {"learned.height"}
+
+    def _learned_places(self) -> LearnedPlaces:
+        """Builds the choice of places within patches."""
+        places = self.coordinates
+        if self.embedding.cell is None or not isinstance(places, MetricPlaces | RayPlaces):
+            raise ValueError(
+                f"learned_places got {type(self.embedding).__name__} and {type(places).__name__}; "
+                f"allowed: ConvolutionalStem, and MetricPlaces or RayPlaces."
+            )
+        return LearnedPlaces(self.embedding.cell_channels, axes=places.axes)
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
         """Returns the tokens of a camera, with features (streams, B, N, dim)."""
@@ -151,13 +171,23 @@ class RgbdTokens(nn.Module):
         # Eight bits: exact in bfloat16.
         colours = images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
         seen: tuple[Tensor, ...] = self.depth(colours, view)
-        features = self.embedding(torch.cat(seen)) + mark  # All streams share the weights.
-        coordinates, has_position, spread = patches_with_spread(
-            self.coordinates, view, self.embedding.patch, len(images), images.device
-        )
+        # All streams share the weights.
+        features, coordinates, has_position, spread = self._placed(torch.cat(seen), view)
+        features = (features + mark).reshape(len(seen), -1, *features.shape[1:])
         has_position, present = presence(observation, camera, has_position)
-        features = features.unflatten(0, (len(seen), -1))
         return Tokens(features, coordinates, has_position, present, spread)
+
+    def _placed(self, seen: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Returns features of the images of all streams, and places, existence and spread."""
+        patch = self.embedding.patch
+        batch = len(seen) // self.depth.streams
+        if self.learned is None or self.embedding.cell is None:
+            found = patches_with_spread(self.coordinates, view, patch, batch, seen.device)
+            return self.embedding(seen), *found
+        features, cells = self.embedding.with_cells(seen)
+        size = self.embedding.cell
+        of_cells = patches_with_spread(self.coordinates, view, size, batch, seen.device)
+        return features, *self.learned(cells[:batch], *of_cells, patch // size)
 
     def _marked(self, features: Tensor) -> Tensor:
         """Adds the learned marks to the streams after the first of (streams, B, N, dim)."""

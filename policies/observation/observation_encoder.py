@@ -58,10 +58,14 @@ class ObservationEncoder(nn.Module):
         self.arms = contract.arms
         self.dim = dim = settings.dim
         self.joint_range = settings.normalisation(statistics["joints/position"])
-        coordinates = settings.coordinates
-        depth = settings.depth_input
-        embedding = settings.embedding
-        self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth, embedding=embedding)
+        self.tokenise = RgbdTokens(
+            self.cameras,
+            settings.coordinates,
+            dim,
+            depth=settings.depth_input,
+            embedding=settings.embedding,
+            learned_places=settings.learned_places,
+        )
         self.joint_dropout = settings.joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
