@@ -83,9 +83,8 @@ class RayPlaces(nn.Module):
         """Returns coordinates and existence of the positions of a view's patches, and their spread.
 
         The spread (batch, N, 3) is a vector along the ray, metres; None without `spread` and
-        `edges`, for encodings that support none. Only with a focal length of at
-        most one pixel, as mixtures of stores fill in for a camera without calibration, patches have
-        no position.
+        `edges`, for encodings that support none. Only with a focal length of at most one pixel, as
+        mixtures of stores fill in for a camera without calibration, patches have no position.
 
         Raises:
             ValueError: The view lacks intrinsics or `T_base_camera`.

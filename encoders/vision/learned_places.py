@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.positions.precision import without_autocast
 
 STARTING_HEIGHT_M = 0.02
-_CONTRAST_M = 0.1
+_OFFSET_M = 0.1
 
 
 class LearnedPlaces(nn.Module):
@@ -32,7 +32,8 @@ class LearnedPlaces(nn.Module):
         self.features = nn.Linear(channels, hidden)
         self.offset = nn.Linear(axes, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)  # A bias would cancel in the softmax.
-        self.height = nn.Parameter(torch.tensor(1 / STARTING_HEIGHT_M))
+        # In units of the starting height: steps of an optimiser do not follow large parameters.
+        self.height = nn.Parameter(torch.tensor(1.0))
         nn.init.zeros_(self.score.weight)
 
     def forward(
@@ -68,11 +69,9 @@ class LearnedPlaces(nn.Module):
         """Returns the scores (B, N, cells, 1) of cells with offsets (B, N, cells, axes), metres."""
         kind = self.score.weight.dtype
         near = offsets.to(kind)
-        hidden = self.features(at_least_float32(features).to(kind)) + self.offset(
-            near / _CONTRAST_M
-        )
-        scores: Tensor = self.score(nn.functional.gelu(hidden)) + self.height * near[..., -1:]
-        return scores
+        seen = self.features(features.to(kind))
+        scores: Tensor = self.score(nn.functional.gelu(seen + self.offset(near / _OFFSET_M)))
+        return scores + self.height * near[..., -1:] / STARTING_HEIGHT_M
 
 
 def _by_patch(cells: Tensor, size: torch.Size, side: int) -> Tensor:
