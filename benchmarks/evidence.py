@@ -33,7 +33,7 @@ from pathlib import Path
 
 import evidence_looks_page
 import evidence_page
-from evidence_cells import cells, first_cells, third_party_cells
+from evidence_cells import cells, colour_cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
 from measurement import FOLDER, parser_of
@@ -44,6 +44,7 @@ RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
 LARGEST_CHECKPOINT = 16 * 2**20
 COMMANDS = {
     "collect": "stringline.sim.collect",
+    "data": "stringline.datasets.data",
     "train": "stringline.sim.train",
     "eval": "stringline.sim.evaluate",
 }
@@ -57,6 +58,7 @@ def questions() -> list[Question]:
         *cells("small"),
         *look_cells("small", 1),
         *look_cells("small", 2),
+        *colour_cells(),
     ]
     return list(
         dict.fromkeys([*small, *third_party_cells(), *cells("large"), *look_cells("large")])

@@ -31,6 +31,8 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
+# Trained on the colours of the demonstrations alone.
+WITHOUT_DEPTH = "rays"
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
 # ten now.
 SCALES = {
@@ -80,7 +82,7 @@ class Cell:
         """Settings of collection, training and evaluation, plain data."""
         trained = [*self.kind, *EARLY]
         return asdict(SCALES[self.scale]) | {
-            "collect": COLLECTED,
+            "collect": [*COLLECTED, *self.dropped],
             "train": trained,
             "eval": EVALUATED,
         }
@@ -95,6 +97,11 @@ class Cell:
         )
         return [*POLICIES[self.policy].split(), *pinned, *arithmetic(self.scale)]
 
+    @property
+    def dropped(self) -> list[str]:
+        """Options of the training copy without depth."""
+        return ["depth_method=none"] if self.coordinates == WITHOUT_DEPTH else []
+
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell with their arguments."""
         scale, store = SCALES[self.scale], demonstrations(self.task, self.scale)
@@ -102,6 +109,10 @@ class Cell:
             "collect",
             [f"task={self.task}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED],
         )
+        if self.dropped:
+            colours = store.with_name(f"{store.name}_colours")
+            yield "data", ["cache", f"store={store}", f"output={colours}", *self.dropped]
+            store = colours
         yield (
             "train",
             [
@@ -147,6 +158,11 @@ def first_cells() -> list[Cell]:
         + kinds
         + [Cell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
     )
+
+
+def colour_cells() -> list[Cell]:
+    """Returns the cell of calibrated cameras without depth; without calibration `grid` is equal."""
+    return [Cell(TASKS[0], COMPARED[0], WITHOUT_DEPTH, 0, "small")]
 
 
 def cells(scale: str) -> list[Cell]:

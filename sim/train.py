@@ -38,6 +38,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
+from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
 from stringline.sim.training.run_directory import (
     END,
     RunCheckpoints,
@@ -92,6 +93,8 @@ def train_policy(
         record["episodes"],
         sum(parameter.numel() for parameter in policy.parameters()) / 1e6,
     )
+    if is_main_process():
+        report_placed_tokens(policy, windows)
     batches = WindowBatches(
         windows,
         trainer.batch_size,
@@ -213,14 +216,14 @@ def main() -> None:
 
 
 def _train(config: DictConfig) -> None:
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    settings = {str(key): value for key, value in plain.items()}
-    check_overrides(HydraConfig.get().overrides.task)
-    dataset = dict(settings["dataset"])
-    output = Path(str(settings["output"]))
+    overrides = HydraConfig.get().overrides.task
+    check_overrides(overrides)
+    dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
+    coordinates = choose_coordinates(config, TrainingData(store, 0).contract, overrides)
+    settings = _plain(config)
+    output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
@@ -236,7 +239,7 @@ def _train(config: DictConfig) -> None:
             suite=_suite(settings),
         ),
         execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
-        recipe=command_recipe(),
+        recipe=_recipe(coordinates),
         log=build(settings.get("logger")),
         **dataset,
     )
@@ -254,6 +257,21 @@ def _train(config: DictConfig) -> None:
 def _suite(settings: Mapping[str, Any]) -> Suite | None:
     """Returns the suite of the evaluations during training; None for a single task or none."""
     return chosen_suite({**settings, **settings["evaluation"]}, HydraConfig.get().overrides.task)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """Returns a configuration as plain values."""
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _recipe(coordinates: str | None) -> dict[str, Any]:
+    """Returns the recipe of the command, with the coordinates that the data chose."""
+    recipe = command_recipe()
+    if coordinates is not None:
+        recipe["choices"]["coordinates"] = coordinates
+    return recipe
 
 
 def _report_checkpoint(output: Path) -> None:

@@ -89,6 +89,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.coordinates.canonical": ("CylindricalPlaces", "SphericalPlaces"),
         "encoders.coordinates.coordinates": ("GridPlaces", "MetricPlaces", "PatchDepthPlaces"),
         "encoders.coordinates.geometry": ("View",),
+        "encoders.coordinates.ray_places": ("RayPlaces",),
         "encoders.pretrained.monocular_depth": ("MonocularDepth",),
         "encoders.pretrained.resnet": ("ResNet",),
         "encoders.pretrained.vision_transformer": ("PretrainedVisionTransformer",),

@@ -44,6 +44,7 @@ from stringline.encoders.coordinates.coordinates import GridPlaces as GridPlaces
 from stringline.encoders.coordinates.coordinates import MetricPlaces as MetricPlaces
 from stringline.encoders.coordinates.coordinates import PatchDepthPlaces as PatchDepthPlaces
 from stringline.encoders.coordinates.geometry import View as View
+from stringline.encoders.coordinates.ray_places import RayPlaces as RayPlaces
 from stringline.encoders.positions.absolute import LearnedEncoding as LearnedEncoding
 from stringline.encoders.positions.absolute import SinusoidalEncoding as SinusoidalEncoding
 from stringline.encoders.positions.bases import ButterflyGivens as ButterflyGivens

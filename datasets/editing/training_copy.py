@@ -7,6 +7,7 @@ that a copy can be completed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
@@ -29,20 +30,24 @@ _OF_CAMERA = ("rgb", "depth", "frame", "time", "intrinsics", "T_base_camera")
 
 @dataclass(frozen=True)
 class Resolution:
-    """Rows and columns of a training copy, its cameras (None: all), and the method for depth."""
+    """Rows and columns of a training copy, its cameras (None: all), and the method for depth.
+
+    With depth `none` the copy has colours only.
+    """
 
     height: int
     width: int
     cameras: Sequence[str] | None = None
-    depth: DepthResampling = "valid_mean"
+    depth: DepthResampling | Literal["none"] = "valid_mean"
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise ValueError(
                 f"The training resolution is {self.height}x{self.width}; allowed: positive numbers."
             )
-        if self.depth not in ("valid_mean", "nearest"):
-            raise unknown_name("way to resample depth", self.depth, ("valid_mean", "nearest"))
+        ways = ("valid_mean", "nearest", "none")
+        if self.depth not in ways:
+            raise unknown_name("way to resample depth", self.depth, ways)
 
     def contract(self, contract: Contract) -> Contract:
         """Returns the contract of the copy."""
@@ -58,14 +63,15 @@ class Resolution:
                 f"than a training copy at {self.height}x{self.width}. Choose at most the recorded "
                 "size."
             )
-        return replace(camera, height=self.height, width=self.width)
+        source = None if self.depth == "none" else camera.depth
+        return replace(camera, height=self.height, width=self.width, depth=source)
 
     def arrays(self, episode: StoredEpisode) -> dict[str, Array]:
         """Returns the arrays of the copy of an episode."""
         old = episode.attributes.contract
         new = self.contract(episode.attributes.contract)
         dropped = {camera.name for camera in old.cameras} - {camera.name for camera in new.cameras}
-        kept = (key for key in episode.arrays if not _belongs(key, dropped))
+        kept = (key for key in episode.arrays if self._keeps(key, dropped))
         return {key: self._array(key, episode.arrays, old) for key in kept}
 
     def _array(self, key: str, arrays: EpisodeArrays, old: Contract) -> Array:
@@ -75,7 +81,7 @@ class Resolution:
             return arrays[key]
         if kind == "rgb":
             return resample_colour(arrays[key], self.height, self.width)
-        if kind == "depth":
+        if kind == "depth" and self.depth != "none":
             return resample_depth(arrays[key], self.height, self.width, self.depth)
         if kind == "intrinsics":
             return resample_intrinsics(
@@ -92,7 +98,7 @@ class Resolution:
         total = 0
         for key, entry in episode.entries.items():
             kind, _, name = key.partition("/")
-            if _belongs(key, sizes.keys() - kept):
+            if not self._keeps(key, sizes.keys() - kept):
                 continue
             image = kind in _IMAGES and name in kept
             total += (
@@ -100,11 +106,12 @@ class Resolution:
             )
         return total
 
-
-def _belongs(key: str, cameras: set[str]) -> bool:
-    """Returns whether an array belongs to one of the cameras."""
-    kind, _, name = key.partition("/")
-    return kind in _OF_CAMERA and name in cameras
+    def _keeps(self, key: str, dropped: set[str]) -> bool:
+        """Returns whether the copy has an array; the cameras `dropped` have none."""
+        kind, _, name = key.partition("/")
+        if kind == "depth" and self.depth == "none":
+            return False
+        return kind not in _OF_CAMERA or name not in dropped
 
 
 def cache(

@@ -16,7 +16,7 @@ def cache_store(config: DictConfig) -> None:
     """Creates or completes the training copy of a store."""
     store = EpisodeStore.open(config.store)
     cameras = None if config.cameras is None else list(config.cameras)
-    resolution = Resolution(config.height, config.width, cameras, config.depth)
+    resolution = Resolution(config.height, config.width, cameras, config.depth_method)
     expected = sum(resolution.size(episode) for episode in store.episodes())
     whole = format_size(store_size(store))
     sys.stdout.write(

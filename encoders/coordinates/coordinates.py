@@ -11,6 +11,8 @@ from stringline.encoders.coordinates.geometry import View, patch_depth, patch_pl
 from stringline.encoders.coordinates.perturbation import PatchCentres
 from stringline.encoders.positions.precision import values_are_hidden
 
+RAYS = "rays"
+
 
 class Coordinates(Protocol):
     """A choice of coordinates for patches of images and for points such as the grippers.
@@ -18,7 +20,7 @@ class Coordinates(Protocol):
     Attributes:
         axes: Coordinates per place.
         reads: Kinds of keys of the contract that patches need: of `depth`, `intrinsics` and
-            `T_base_camera`.
+            `T_base_camera`; with `RAYS` the last two also of cameras without depth.
     """
 
     axes: int

@@ -121,6 +121,23 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     return patches.sum(dim=(2, 4)).flatten(1) * depth_unit_m / known.clamp(min=1), known > 0
 
 
+def patch_spread(depth: Tensor, depth_unit_m: float, patch: int) -> Tensor:
+    """Returns the standard deviation of the depth of each patch, (B, N) metres.
+
+    It is that of the pixels with depth, zero without any. Arguments and type as for `patch_depth`,
+    which checks them.
+    """
+    mean, _ = patch_depth(depth, depth_unit_m, patch)
+    metres = returned(depth) * depth_unit_m
+    batch, height, width = metres.shape
+    pixels = metres.reshape(batch, height // patch, patch, width // patch, patch).transpose(2, 3)
+    pixels = pixels.flatten(3).flatten(1, 2)
+    seen = pixels > 0
+    # Differences to the mean: in float32 the difference of two squares would lose the spread.
+    squares = torch.where(seen, pixels - mean.unsqueeze(-1), 0.0).square()
+    return (squares.sum(dim=-1) / seen.sum(dim=-1).clamp(min=1)).sqrt()
+
+
 def patch_centres(
     height: int, width: int, patch: int, device: torch.device | None = None
 ) -> Tensor:
@@ -141,6 +158,19 @@ def rays(pixels: Tensor, intrinsics: Tensor) -> tuple[Tensor, Tensor]:
     return (u - K[:, 0, 2, None] - K[:, 0, 1, None] * y) / K[:, 0, 0, None], y
 
 
+def base_rays(pixels: Tensor, intrinsics: Tensor, T_base_camera: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the rays of pixels in the base frame: a point at depth z is z direction + origin.
+
+    Pixels and intrinsics are as for `rays`, T_base_camera (B, 4, 4) of the same type. Directions
+    are (B, N, 3), of length 1 along the optical axis; origins (B, 1, 3), metres.
+    """
+    x, y = rays(pixels, intrinsics)
+    # Products and sums instead of a matmul, which TF32 or autocast would round.
+    axes = T_base_camera[:, None, :3, :3]
+    directions = x[..., None] * axes[..., 0] + y[..., None] * axes[..., 1] + axes[..., 2]
+    return directions, T_base_camera[:, None, :3, 3]
+
+
 def patch_places(
     depth: Tensor,
     depth_unit_m: float,
@@ -158,14 +188,10 @@ def patch_places(
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
-    T = T_base_camera.to(z.dtype)
     pixels = (
         patch_centres(depth.shape[1], depth.shape[2], patch, depth.device)
         if centres is None
         else centres
     )
-    x, y = rays(pixels, intrinsics.to(z.dtype))
-    # Products and sums instead of a matmul, which TF32 or autocast would round.
-    axes = T[:, None, :3, :3]
-    points = x[..., None] * axes[..., 0] + y[..., None] * axes[..., 1] + axes[..., 2]
-    return points * z.unsqueeze(-1) + T[:, None, :3, 3], known
+    points, origin = base_rays(pixels, intrinsics.to(z.dtype), T_base_camera.to(z.dtype))
+    return points * z.unsqueeze(-1) + origin, known

@@ -49,6 +49,14 @@ class PositionEncoding(nn.Module, ABC):
     def _places(self, coordinates: Tensor) -> Places:
         """Returns the places of tokens at coordinates (B, N, axes) in float32 or float64."""
 
+    def _expected_places(self, coordinates: Tensor, spread: Tensor) -> Places:
+        """Returns the expected places of tokens with a spread (B, N, axes)."""
+        raise ValueError(
+            f"{type(self).__name__} got a spread of places, which needs rotations of planes; "
+            f"allowed: encodings by frequencies, such as CayleyString, CirculantString, RopeMixed "
+            f"or Rope, NoEncoding, and exact places (coordinates.places.spread=0)."
+        )
+
     def basis(self) -> Tensor | None:
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         return None
@@ -87,10 +95,20 @@ class PositionEncoding(nn.Module, ABC):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         fallback_position: Tensor | None = None,
+        *,
+        spread: Tensor | None = None,
     ) -> Places:
         """Computes the places of tokens, once per forward pass for all layers with this encoding.
 
         Nothing is cached between calls, so places always match the parameters.
+
+        With a spread, a token's place is uncertain: normal around its coordinates, along the
+        vector `spread`, whose length is the standard deviation. Its rotation is then the expected
+        one: the plane with frequency w is damped by exp(-(w spread)^2 / 2), the characteristic
+        function of the normal distribution (Barron et al., mip-NeRF, 2021, arXiv 2103.13415,
+        section 3.1, for features; here for rotations). Damped rotations are not orthogonal:
+        relative values return by the transpose, so that between two tokens the rotation is the
+        expected one of two independent places.
 
         Args:
             coordinates: (B, N, axes), floating point, in the unit of the wavelengths;
@@ -100,12 +118,15 @@ class PositionEncoding(nn.Module, ABC):
             fallback_position: (B, axes), used for examples in which no token has a position; None:
                 zero. In cross-attention pass the `centroid` of the other tokens; otherwise a common
                 shift has an effect there.
+            spread: (B, N, axes), in the unit of the coordinates; ignored for tokens without a
+                position. None: all places are exact.
 
         Raises:
-            ValueError: The shapes do not fit, or a coordinate is not finite although its token has
-                a position (not checked during compilation, export and graph capture).
+            ValueError: The shapes do not fit, the encoding does not rotate planes but there is a
+                spread, or a coordinate or a spread is not finite although its token has a position
+                (not checked during compilation, export and graph capture).
         """
-        self._check(coordinates, has_position)
+        self._check(coordinates, has_position, spread)
         with without_autocast(coordinates):
             complete_coordinates = complete(
                 at_least_float32(coordinates), has_position, fallback_position
@@ -115,7 +136,13 @@ class PositionEncoding(nn.Module, ABC):
                     "A token has a coordinate that is NaN or infinite; set has_position=False for "
                     "such tokens."
                 )
-            return self._places(complete_coordinates)
+            if spread is None:
+                return self._places(complete_coordinates)
+            if has_position is not None:
+                spread = torch.where(has_position.unsqueeze(-1), spread, 0.0)
+            if not values_are_hidden(spread) and not spread.isfinite().all():
+                raise ValueError("A token has a spread that is NaN or infinite; allowed: finite.")
+            return self._expected_places(complete_coordinates, at_least_float32(spread))
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         """Rotates queries, keys or values x (B, heads, N, head_dim) by the positions of tokens.
@@ -125,7 +152,10 @@ class PositionEncoding(nn.Module, ABC):
         return places.rotate(self._of_heads(x))
 
     def rotate_inverse(self, y: Tensor, places: Places) -> Tensor:
-        """Undoes `rotate`: for relative values, rotates outputs (B, heads, N, head_dim) back."""
+        """Undoes `rotate`: for relative values, rotates outputs (B, heads, N, head_dim) back.
+
+        Places with a spread multiply by the transpose of their damped rotation instead.
+        """
         return places.rotate_inverse(self._of_heads(y))
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
@@ -176,7 +206,9 @@ class PositionEncoding(nn.Module, ABC):
         """Returns this encoding without a basis that has no parameters, sharing the others."""
         return self
 
-    def _check(self, coordinates: Tensor, has_position: Tensor | None) -> None:
+    def _check(
+        self, coordinates: Tensor, has_position: Tensor | None, spread: Tensor | None = None
+    ) -> None:
         if (
             coordinates.ndim != 3
             or coordinates.shape[-1] != self.axes
@@ -190,6 +222,13 @@ class PositionEncoding(nn.Module, ABC):
             got = f"{tuple(has_position.shape)} {has_position.dtype}"
             raise ValueError(
                 f"has_position is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool."
+            )
+        if spread is not None and (
+            spread.shape != coordinates.shape or not spread.is_floating_point()
+        ):
+            got = f"{tuple(spread.shape)} {spread.dtype}"
+            raise ValueError(
+                f"spread is {got}; allowed: {tuple(coordinates.shape)} floating point."
             )
 
     def _of_heads(self, x: Tensor) -> Tensor:

@@ -61,6 +61,9 @@ class Places:
 class RotaryPlaces(Places):
     """Places as rotation angles of the planes (n, n + head_dim / 2), n = 0 ... head_dim / 2 - 1.
 
+    Those of an uncertain place are damped: cos^2 + sin^2 is below 1, and the inverse rotation is
+    the transpose.
+
     Attributes:
         cos: (B, heads | 1, N, head_dim / 2), float32 also under autocast, float64 for float64
             coordinates.

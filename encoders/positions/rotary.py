@@ -35,6 +35,9 @@ class NoEncoding(PositionEncoding):
     def _places(self, coordinates: Tensor) -> Places:
         return Places()
 
+    def _expected_places(self, coordinates: Tensor, spread: Tensor) -> Places:
+        return Places()
+
 
 class Rotary(PositionEncoding):
     """The base of all encodings by frequencies and a basis."""
@@ -92,6 +95,16 @@ class Rotary(PositionEncoding):
         return RotaryPlaces(
             cos=computed_once(phase.cos()),
             sin=computed_once(phase.sin()),
+            basis_blocks=self.basis_blocks(),
+        )
+
+    def _expected_places(self, coordinates: Tensor, spread: Tensor) -> RotaryPlaces:
+        omega = self.frequencies()
+        phase = phases(coordinates, omega)
+        damping = torch.exp(-0.5 * phases(spread.to(coordinates.dtype), omega).square())
+        return RotaryPlaces(
+            cos=computed_once(phase.cos() * damping),
+            sin=computed_once(phase.sin() * damping),
             basis_blocks=self.basis_blocks(),
         )
 

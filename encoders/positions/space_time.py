@@ -64,9 +64,11 @@ class SpaceTime(Rotary):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         fallback_position: Tensor | None = None,
+        *,
+        spread: Tensor | None = None,
     ) -> Places:
         """Computes places; see `PositionEncoding.prepare`. All tokens keep their time."""
-        self._check(coordinates, has_position)
+        self._check(coordinates, has_position, spread)
         if has_position is not None:
             known = at_least_float32(coordinates)
             here = complete(
@@ -75,7 +77,9 @@ class SpaceTime(Rotary):
                 None if fallback_position is None else fallback_position[..., :-1],
             )
             coordinates = torch.cat((here, known[..., -1:]), dim=-1)
-        return super().prepare(coordinates)
+            if spread is not None:
+                spread = torch.where(has_position.unsqueeze(-1), spread, 0.0)
+        return super().prepare(coordinates, spread=spread)
 
     # As `FixedRotary` it would move tokens without a position to the mean time.
     def folded(self) -> "SpaceTime":  # type: ignore[override]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.ray_places import patches_with_spread
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.rgbd import Tokens
@@ -34,11 +35,11 @@ class PretrainedTokens(nn.Module):
             coordinates: Coordinates of the tokens; None: those of the network.
         """
         super().__init__()
+        self.coordinates = encode.coordinates if coordinates is None else coordinates
         for camera in cameras:
-            check_camera(camera, encode.patch)
+            check_camera(camera, encode.patch, self.coordinates.reads | encode.coordinates.reads)
         self.cameras = tuple(cameras)
         self.encode = encode
-        self.coordinates = encode.coordinates if coordinates is None else coordinates
         self.project = nn.Identity() if dim is None else nn.Linear(encode.dim, dim)
         self.camera_mark = nn.Parameter(
             torch.zeros(len(self.cameras), encode.dim if dim is None else dim)
@@ -67,11 +68,15 @@ class PretrainedTokens(nn.Module):
         tokens: Tokens = self.encode(images, view)
         coordinates = tokens.coordinates
         has_position = tokens.has_position
+        spread = tokens.spread
         if self.coordinates is not self.encode.coordinates:
-            coordinates, has_position = self.coordinates.patches(
-                view, self.encode.patch, len(images), images.device
+            coordinates, has_position, spread = patches_with_spread(
+                self.coordinates, view, self.encode.patch, len(images), images.device
             )
             coordinates = nn.functional.pad(coordinates, (0, 0, self.encode.prefix, 0))
+            if spread is not None:
+                spread = nn.functional.pad(spread, (0, 0, self.encode.prefix, 0))
             has_position = nn.functional.pad(has_position, (self.encode.prefix, 0), value=False)
         has_position, present = presence(observation, camera, has_position)
-        return Tokens(self.project(tokens.features) + mark, coordinates, has_position, present)
+        features = self.project(tokens.features) + mark
+        return Tokens(features, coordinates, has_position, present, spread)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.ray_places import patches_with_spread
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.folding import check_foldable
 from stringline.encoders.pretrained.blocks import PretrainedBlock
@@ -112,18 +113,23 @@ class PretrainedVisionTransformer(nn.Module):
         """
         view = View(height=images.shape[1], width=images.shape[2]) if view is None else view
         self._check(images, view)
-        coordinates, has_position = self.coordinates.patches(
-            view, self.patch, len(images), images.device
+        coordinates, has_position, spread = patches_with_spread(
+            self.coordinates, view, self.patch, len(images), images.device
         )
+        if spread is not None:
+            spread = nn.functional.pad(spread, (0, 0, self.prefix, 0))
         coordinates = nn.functional.pad(coordinates, (0, 0, self.prefix, 0))
         has_position = nn.functional.pad(has_position, (self.prefix, 0), value=False)
         x = self._embedded(images)
         x = x + torch.where(has_position.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
-        places = [encoding.prepare(coordinates, has_position) for encoding in self.encodings]
+        places = [
+            encoding.prepare(coordinates, has_position, spread=spread)
+            for encoding in self.encodings
+        ]
         x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)])
-        return Tokens(self.rest.norm(x), coordinates, has_position)
+        return Tokens(self.rest.norm(x), coordinates, has_position, spread=spread)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay, encodings included."""

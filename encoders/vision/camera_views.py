@@ -6,14 +6,21 @@ from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
+from stringline.encoders.coordinates.coordinates import RAYS
 from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.ray_places import without_rays
 
 
-def check_camera(camera: Camera, patch: int) -> None:
-    """Raises a ValueError unless patches tile the images and the images are undistorted."""
+def check_camera(camera: Camera, patch: int, reads: Collection[str] = ()) -> None:
+    """Raises a ValueError unless patches tile the images and the images are undistorted.
+
+    With `RAYS` in `reads`, the camera must be calibrated.
+    """
     if camera.height % patch or camera.width % patch:
         got = f"{camera.height}x{camera.width}"
         raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}.")
+    if RAYS in reads and not camera.has_geometry:
+        raise ValueError(without_rays(f"Camera {camera.name!r}"))
     if camera.has_geometry and camera.distortion_model != "none":
         got = f"{camera.distortion_model!r} distortion"
         raise ValueError(f"Camera {camera.name!r} has {got}; undistort its images first.")
@@ -25,7 +32,7 @@ def camera_view(
     """Returns the images (B, H, W, 3) of a camera in a batch of observations, and their view.
 
     `reads` are the needed kinds of keys: of `depth`, `intrinsics` and `T_base_camera`. Without
-    depth in the contract, neither depth nor geometry is read.
+    depth in the contract, neither depth nor, except with `RAYS`, geometry is read.
     """
     images = read_key(observation, f"rgb/{camera.name}")
     if images.ndim != 4 or images.shape[-1] != 3:
@@ -33,7 +40,7 @@ def camera_view(
             f"rgb/{camera.name} has shape {tuple(images.shape)}; allowed: (B, H, W, 3)."
         )
     promised = {"depth"} if camera.depth is not None else set()
-    if promised and camera.has_geometry:
+    if (promised or RAYS in reads) and camera.has_geometry:
         promised |= {"intrinsics", "T_base_camera"}
     known = {
         kind: read_key(observation, f"{kind}/{camera.name}")

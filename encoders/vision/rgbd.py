@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.ray_places import RayPlaces, patches_with_spread
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
+from stringline.encoders.vision.learned_places import LearnedPlaces
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
 
 
@@ -22,12 +25,15 @@ class Tokens:
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         has_position: (B, N) bool, False for tokens without a position.
         present: (B, N) bool, False for tokens of cameras that an example lacks; None: all exist.
+        spread: (B, N, axes), standard deviation of the places as a vector, in the same unit; None:
+            all places are exact.
     """
 
     features: Tensor
     coordinates: Tensor
     has_position: Tensor
     present: Tensor | None = None
+    spread: Tensor | None = None
 
     def __add__(self, other: "Tokens") -> "Tokens":
         """Returns the tokens of both, these first."""
@@ -36,6 +42,7 @@ class Tokens:
             torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
             torch.cat((self.has_position, other.has_position), dim=1),
             joined_presence([(part.has_position, part.present) for part in (self, other)]),
+            joined_spread([(part.coordinates, part.spread) for part in (self, other)]),
         )
 
 
@@ -55,6 +62,17 @@ def joined_presence(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | N
     return torch.cat(known, dim=1)
 
 
+def joined_spread(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+    """Returns the spread of the places of concatenated parts, (B, N, axes); None: zero.
+
+    Each part is the coordinates (B, n, axes) of tokens and their spread (None: zero).
+    """
+    if all(spread is None for _, spread in parts):
+        return None
+    known = [torch.zeros_like(here) if spread is None else spread for here, spread in parts]
+    return torch.cat(known, dim=1)
+
+
 class RgbdTokens(nn.Module):
     """Converts the cameras of an observation into tokens with positions."""
 
@@ -66,6 +84,7 @@ class RgbdTokens(nn.Module):
         *,
         depth: DepthInput | None = None,
         embedding: EmbeddingFactory = ConvolutionalStem,
+        learned_places: bool = False,
     ) -> None:
         """Builds the embedding.
 
@@ -75,6 +94,11 @@ class RgbdTokens(nn.Module):
             dim: Channels of the tokens.
             depth: Depth as an input of the network; None: `ColourOnly()`.
             embedding: Factory of the patch embedding, the same for all cameras.
+            learned_places: Whether patches are at a learned mean of their cells, see
+                `LearnedPlaces`.
+
+        Raises:
+            ValueError: A camera does not fit, or learned places lack cells or metric coordinates.
         """
         super().__init__()
         self.cameras = tuple(cameras)
@@ -82,10 +106,11 @@ class RgbdTokens(nn.Module):
         self.depth = ColourOnly() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
         for camera in self.cameras:
-            check_camera(camera, self.embedding.patch)
+            check_camera(camera, self.embedding.patch, coordinates.reads)
         self.camera_mark = nn.Parameter(
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )
+        self.learned = self._learned_places() if learned_places else None
         self.fusion = StreamFusion(dim, self.depth.streams)
         if self.depth.streams > 1:  # Tokens of the first stream have no mark.
             marks = torch.randn(
@@ -99,11 +124,11 @@ class RgbdTokens(nn.Module):
         Args:
             observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`,
                 `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis.
-                Only `rgb` is read of cameras without depth in the contract, and if neither
-                coordinates nor network use depth. Images may have another size than in the
-                contract, if depth and intrinsics have the same size. `present/<camera>` (B,) bool
-                marks the examples that have a camera; without that key all have it. The images of
-                others have no effect.
+                Only `rgb` is read of cameras without depth in the contract (with `RayPlaces` also
+                geometry), and if neither coordinates nor network use depth. Images may have another
+                size than in the contract, if depth and intrinsics have the same size.
+                `present/<camera>` (B,) bool marks the examples that have a camera; without that key
+                all have it. The images of others have no effect.
 
         Returns:
             The tokens of all cameras, camera by camera; with several streams those of the first
@@ -116,16 +141,29 @@ class RgbdTokens(nn.Module):
         features = torch.cat([each.features for each in parts], dim=2)
         streams = len(features)
         present = joined_presence([(each.has_position, each.present) for each in parts])
+        spread = joined_spread([(each.coordinates, each.spread) for each in parts])
         return Tokens(
             self._marked(features).transpose(0, 1).flatten(1, 2),
             torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
             torch.cat([each.has_position for each in parts], dim=1).repeat(1, streams),
             None if present is None else present.repeat(1, streams),
+            None if spread is None else spread.repeat(1, streams, 1),
         )
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
-        return {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
+        own = {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
+        return own if self.learned is None else own | {"learned.height"}
+
+    def _learned_places(self) -> LearnedPlaces:
+        """Builds the choice of places within patches."""
+        places = self.coordinates
+        if self.embedding.cell is None or not isinstance(places, MetricPlaces | RayPlaces):
+            raise ValueError(
+                f"learned_places got {type(self.embedding).__name__} and {type(places).__name__}; "
+                f"allowed: ConvolutionalStem, and MetricPlaces or RayPlaces."
+            )
+        return LearnedPlaces(self.embedding.cell_channels, axes=places.axes)
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
         """Returns the tokens of a camera, with features (streams, B, N, dim)."""
@@ -133,12 +171,23 @@ class RgbdTokens(nn.Module):
         # Eight bits: exact in bfloat16.
         colours = images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
         seen: tuple[Tensor, ...] = self.depth(colours, view)
-        features = self.embedding(torch.cat(seen)) + mark  # All streams share the weights.
-        coordinates, has_position = self.coordinates.patches(
-            view, self.embedding.patch, len(images), images.device
-        )
+        # All streams share the weights.
+        features, coordinates, has_position, spread = self._placed(torch.cat(seen), view)
+        features = (features + mark).reshape(len(seen), -1, *features.shape[1:])
         has_position, present = presence(observation, camera, has_position)
-        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, has_position, present)
+        return Tokens(features, coordinates, has_position, present, spread)
+
+    def _placed(self, seen: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Returns features of the images of all streams, and places, existence and spread."""
+        patch = self.embedding.patch
+        batch = len(seen) // self.depth.streams
+        if self.learned is None or self.embedding.cell is None:
+            found = patches_with_spread(self.coordinates, view, patch, batch, seen.device)
+            return self.embedding(seen), *found
+        features, cells = self.embedding.with_cells(seen)
+        size = self.embedding.cell
+        of_cells = patches_with_spread(self.coordinates, view, size, batch, seen.device)
+        return features, *self.learned(cells[:batch], *of_cells, patch // size)
 
     def _marked(self, features: Tensor) -> Tensor:
         """Adds the learned marks to the streams after the first of (streams, B, N, dim)."""

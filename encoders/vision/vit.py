@@ -145,6 +145,8 @@ class VisionTransformer(nn.Module):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         present: Tensor | None = None,
+        *,
+        spread: Tensor | None = None,
     ) -> Tensor:
         """Returns encoded tokens (B, N, dim), normalised.
 
@@ -155,8 +157,10 @@ class VisionTransformer(nn.Module):
             present: (B, N) bool, False for tokens that do not exist, such as those of a camera that
                 an example lacks; None: all exist. They have no effect on the others, and their
                 output has no meaning. Each example needs an existing token.
+            spread: (B, N, axes), the standard deviation of uncertain places, see
+                `PositionEncoding.prepare`; None: all are exact.
         """
-        return self.encode(x, coordinates, has_position, present)[1]
+        return self.encode(x, coordinates, has_position, present, spread=spread)[1]
 
     def encode(
         self,
@@ -164,6 +168,8 @@ class VisionTransformer(nn.Module):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         present: Tensor | None = None,
+        *,
+        spread: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns registers (B, registers, dim) and tokens (B, N, dim); see `forward`."""
         count = 0
@@ -175,9 +181,14 @@ class VisionTransformer(nn.Module):
                 None if present is None else nn.functional.pad(present, (count, 0), value=True)
             )
             x, coordinates, has_position = self._with_registers(x, coordinates, has_position)
+            if spread is not None:
+                spread = nn.functional.pad(spread, (0, 0, count, 0))
         if has_position is not None:
             x = x + torch.where(has_position.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
-        places = [encoding.prepare(coordinates, has_position) for encoding in self.encodings]
+        places = [
+            encoding.prepare(coordinates, has_position, spread=spread)
+            for encoding in self.encodings
+        ]
         x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)], present)

@@ -58,10 +58,14 @@ class ObservationEncoder(nn.Module):
         self.arms = contract.arms
         self.dim = dim = settings.dim
         self.joint_range = settings.normalisation(statistics["joints/position"])
-        coordinates = settings.coordinates
-        depth = settings.depth_input
-        embedding = settings.embedding
-        self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth, embedding=embedding)
+        self.tokenise = RgbdTokens(
+            self.cameras,
+            settings.coordinates,
+            dim,
+            depth=settings.depth_input,
+            embedding=settings.embedding,
+            learned_places=settings.learned_places,
+        )
         self.joint_dropout = settings.joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
@@ -140,7 +144,11 @@ class ObservationEncoder(nn.Module):
         others = [*past_arms, *self._instruction_tokens(observation, arms), arms]
         tokens = reduce(add, [images, *past_images, *others])
         encoded = self.blocks(
-            tokens.features, tokens.coordinates, tokens.has_position, tokens.present
+            tokens.features,
+            tokens.coordinates,
+            tokens.has_position,
+            tokens.present,
+            spread=tokens.spread,
         )
         return self._fused(encoded, tokens.present, sum(part.features.shape[1] for part in others))
 
@@ -202,9 +210,9 @@ class ObservationEncoder(nn.Module):
         if tokens.present is not None:
             present = present & tokens.present.reshape(batch, -1)
         coordinates = tokens.coordinates.reshape(batch, present.shape[1], -1)
-        joined = Tokens(
-            features.flatten(1, 2), coordinates, tokens.has_position.reshape(batch, -1), present
-        )
+        spread = None if tokens.spread is None else tokens.spread.reshape(coordinates.shape)
+        has_position = tokens.has_position.reshape(batch, -1)
+        joined = Tokens(features.flatten(1, 2), coordinates, has_position, present, spread)
         return self._timed(joined, ago.repeat_interleave(count, dim=1))
 
     def _timed(self, tokens: Tokens, seconds: Tensor | None = None) -> Tokens:
@@ -217,7 +225,8 @@ class ObservationEncoder(nn.Module):
             if seconds is None
             else seconds[..., None].to(place.dtype)
         )
-        return replace(tokens, coordinates=torch.cat((place, time), dim=-1))
+        spread = None if tokens.spread is None else nn.functional.pad(tokens.spread, (0, 1))
+        return replace(tokens, coordinates=torch.cat((place, time), dim=-1), spread=spread)
 
     def _instruction_tokens(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
         """Returns the token of the instruction, without a position and of now."""

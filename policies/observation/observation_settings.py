@@ -46,6 +46,8 @@ class ObservationSettings(EncoderSettings):
         coordinates: Coordinates of tokens.
         depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
         embedding: Factory of the patch embedding.
+        learned_places: Whether a patch is at a learned mean of the places of its cells, instead of
+            its centre; see `LearnedPlaces`.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens.
         depth: Number of blocks.
@@ -63,6 +65,7 @@ class ObservationSettings(EncoderSettings):
     coordinates: Coordinates
     depth_input: DepthInput | None = None
     embedding: EmbeddingFactory = ConvolutionalStem
+    learned_places: bool = False
     values: bool = True
     dim: int = 128
     depth: int = 4

@@ -103,6 +103,8 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         *modules["evidence_cells"].first_cells(),
         *modules["evidence_cells"].cells("small"),
     ]
+    colour = dict(modules["evidence_cells"].colour_cells()[0].commands())
+    assert colour["data"][2] == colour["train"][0].replace("dataset.path", "output")
     telling = {
         (cell.encoding, cell.policy): cell for cell in everything if cell.coordinates == "metric"
     }
@@ -120,6 +122,9 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         given = dict(everything[0].commands())
         for verb in ("collect", "eval"):
             compose(verb, overrides=given[verb])
+        compose("data/cache", overrides=colour["data"][1:])
+        rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
+        assert rays["_target_"] == "stringline.RayPlaces"
     assert kinds["act"].chunk == 100
     assert kinds["act"].kl_weight == 10
     assert {kind: found["_target_"].rpartition(".")[2] for kind, found in kinds.items()} == {

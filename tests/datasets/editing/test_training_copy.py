@@ -155,6 +155,17 @@ def test_chosen_cameras_only(store: EpisodeStore, tmp_path: Path) -> None:
     assert resolution.size(store.episode(episode.name)) == episode.nbytes
 
 
+def test_a_copy_of_colours_only(store: EpisodeStore, tmp_path: Path) -> None:
+    resolution = Resolution(3, 4, depth="none")
+    copy = cache(store, tmp_path / "copy", resolution)
+    assert verify_store(copy) == {}
+    old, episode = (each.episode(copy.names()[0]) for each in (store, copy))
+    assert not any(camera.depth for camera in episode.attributes.contract.cameras)
+    assert "depth/front" in old.arrays
+    assert set(episode.arrays) == {key for key in old.arrays if not key.startswith("depth/")}
+    assert resolution.size(old) == episode.nbytes
+
+
 def test_a_copy_is_completed_not_repeated(store: EpisodeStore, tmp_path: Path) -> None:
     copy = cache(store, tmp_path / "copy", Resolution(3, 4))
     first, *others = copy.names()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.coordinates import RAYS, Coordinates, MetricPlaces
 from stringline.encoders.vision.depth_inputs import DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem
 from stringline.encoders.vision.rgbd import RgbdTokens
@@ -56,13 +56,15 @@ def observation() -> dict[str, Tensor]:
 
 @pytest.fixture
 def make_tokens() -> Callable[..., RgbdTokens]:
-    """Makes the embedding of all cameras in 32 channels, always with the same weights."""
+    """Makes the embedding in 32 channels of all cameras that fit, always with the same weights."""
 
     def make(
         coordinates: Coordinates | None = None, *, depth: DepthInput | None = None
     ) -> RgbdTokens:
         torch.manual_seed(0)
         stem = partial(ConvolutionalStem, width=8)
-        return RgbdTokens(CAMERAS, coordinates or MetricPlaces(), 32, depth=depth, embedding=stem)
+        places = MetricPlaces() if coordinates is None else coordinates
+        cameras = [each for each in CAMERAS if each.has_geometry or RAYS not in places.reads]
+        return RgbdTokens(cameras, places, 32, depth=depth, embedding=stem)
 
     return make

@@ -91,6 +91,18 @@ def test_linear_attention_compiles_and_exports(draw: Draw) -> None:
     torch.testing.assert_close(torch.export.export(network, inputs).module()(*inputs), expected)
 
 
+def test_a_network_with_uncertain_places_compiles_and_exports(draw: Draw) -> None:
+    encoding = make("cayley")
+    network, inputs = _network(encoding), _inputs(encoding, draw)
+    spread = {"spread": 0.1 * inputs[1].roll(1, dims=1)}
+    expected = network(*inputs, **spread)
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs, **spread), expected, rtol=1e-4, atol=1e-4)
+    exported = torch.export.export(network, inputs, spread).module()
+    torch.testing.assert_close(exported(*inputs, **spread), expected, rtol=1e-4, atol=1e-4)
+    assert (network(*inputs) - expected).abs().max() > 1e-3
+
+
 def test_a_folded_network_exports_without_its_basis(draw: Draw) -> None:
     encoding = make("cayley")
     network, inputs = _network(encoding), _inputs(encoding, draw)

@@ -1,0 +1,113 @@
+"""Which image tokens of a training have a position, and the coordinates that give them one."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+
+import stringline
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.loading.mixture import MixedWindows
+from stringline.datasets.loading.windows import Windows
+from stringline.encoders.coordinates.ray_places import RayPlaces
+from stringline.encoders.vision.camera_views import camera_view, presence
+from stringline.encoders.vision.rgbd import RgbdTokens
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline.sim.training.training_data import tensors
+
+logger = logging.getLogger(__name__)
+
+GROUP = "coordinates"
+LEAST = 0.5
+_COUNTED = 16
+
+
+def choose_coordinates(
+    config: DictConfig, contract: Contract, overrides: Sequence[str]
+) -> str | None:
+    """Replaces the default coordinates in a configuration where they suit less than half of images.
+
+    Metric places need depth and calibration; without depth `rays` and without calibration `grid`
+    take their place, and one line of the log says so. Coordinates of the command line are kept.
+
+    Args:
+        config: The configuration of `stringline-train`; changed in place.
+        contract: Contract of the data.
+        overrides: The command line, `key=value`.
+
+    Returns:
+        The chosen coordinates; None: those of the configuration are kept.
+    """
+    given = any(GROUP in override.partition("=")[0] for override in overrides)
+    encoder = config.policy.get("observation_encoder") or {}
+    if given or GROUP not in encoder:
+        return None
+    names = encoder.get("cameras")
+    cameras = contract.cameras if names is None else [contract.camera(name) for name in names]
+    measured = [each for each in cameras if each.depth is not None and each.has_geometry]
+    if _pixels(measured) >= LEAST * _pixels(cameras):
+        return None
+    chosen = _suitable(cameras)
+    file = Path(stringline.__file__).parent / "configs" / GROUP / f"{chosen}.yaml"
+    with open_dict(config):
+        config[GROUP] = OmegaConf.load(file)
+    logger.info(
+        "%s of %s have depth and calibration, so coordinates=%s was chosen.",
+        f"Only {', '.join(each.name for each in measured)}" if measured else "None",
+        ", ".join(each.name for each in cameras),
+        chosen,
+    )
+    return chosen
+
+
+def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -> None:
+    """Logs a warning, with the remedy, if less than half of the image tokens have a position.
+
+    The tokens of windows over the whole training are counted, without any effect on random numbers.
+    """
+    encoder = policy.observation_encoder
+    if not isinstance(encoder, ObservationEncoder):
+        return
+    chosen = np.linspace(0, len(windows) - 1, min(_COUNTED, len(windows))).round()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        counts = _placed(encoder.tokenise, tensors(windows, chosen.astype(np.int64)))
+    placed = sum(each for each, _ in counts.values())
+    total = sum(each for _, each in counts.values())
+    if placed >= LEAST * total:
+        return
+    rays = isinstance(encoder.tokenise.coordinates, RayPlaces)
+    logger.warning(
+        "%.0f %% of the image tokens have a position (%s); coordinates=%s places them.",
+        100 * placed / total,
+        ", ".join(
+            f"{name} {100 * one / max(all_, 1):.0f} %" for name, (one, all_) in counts.items()
+        ),
+        "grid" if rays else _suitable(encoder.cameras),
+    )
+
+
+def _placed(tokenise: RgbdTokens, batch: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Returns the numbers of placed and of all tokens of each camera in a batch."""
+    found = {}
+    places = tokenise.coordinates
+    for camera in tokenise.cameras:
+        images, view = camera_view(batch, camera, places.reads)
+        known = places.patches(view, tokenise.embedding.patch, len(images), images.device)[1]
+        known, present = presence(batch, camera, known)
+        everything = known.numel() if present is None else int(present.sum())
+        found[camera.name] = (int(known.sum()), everything)
+    return found
+
+
+def _suitable(cameras: Sequence[Camera]) -> str:
+    """Returns coordinates in which every patch of the cameras has a position."""
+    return "rays" if all(camera.has_geometry for camera in cameras) else "grid"
+
+
+def _pixels(cameras: Sequence[Camera]) -> int:
+    return sum(camera.height * camera.width for camera in cameras)

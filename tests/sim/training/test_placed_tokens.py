@@ -1,0 +1,115 @@
+"""The share of image tokens with a position, and the coordinates for data without depth."""
+
+import logging
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.sim.points import CAMERA, CONTRACT, MODEL, fill
+from tests.sim.test_train_command import SMALL
+
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training.trainer import Trainer
+from stringline.sim.train import main, train_policy
+from stringline.sim.training.training_settings import TrainingSettings
+
+COLOUR = replace(CAMERA, depth=None)
+UNCALIBRATED = replace(COLOUR, has_geometry=False)
+GEOMETRY = ("intrinsics/", "T_base_camera/")
+
+
+def _store(path: Path, camera: Camera, *, hole: bool = False) -> EpisodeStore:
+    """Returns two episodes of a camera; with a hole, only a quarter of the image has depth."""
+    full, store = EpisodeStore.create(path / "full"), EpisodeStore.create(path / "store")
+    fill(full, range(2))
+    for episode in full.episodes():
+        arrays = {key: value.copy() for key, value in episode.arrays.items()}
+        if hole:
+            arrays["depth/overhead"][:, 16:] = 0
+            arrays["depth/overhead"][:, :, 16:] = 0
+        if camera.depth is None:
+            del arrays["depth/overhead"]
+        kept = {
+            key: value
+            for key, value in arrays.items()
+            if camera.has_geometry or not key.startswith(GEOMETRY)
+        }
+        contract = CONTRACT.with_cameras(camera)
+        attributes = EpisodeAttributes(contract, "point", episode.attributes.seed, success=True)
+        store.write(kept, attributes)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("camera", "hole", "line"),
+    [
+        (COLOUR, False, "0 % of the image tokens have a position (overhead 0 %); coordinates=rays"),
+        (UNCALIBRATED, False, "have a position (overhead 0 %); coordinates=grid places them."),
+        (
+            CAMERA,
+            True,
+            "25 % of the image tokens have a position (overhead 25 %); coordinates=rays",
+        ),
+    ],
+)
+def test_a_training_says_that_most_tokens_have_no_position(
+    camera: Camera, hole: bool, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = _store(tmp_path, camera, hole=hole)
+    trainer = Trainer(steps=1, batch_size=2, warmup_steps=1, precision="no")
+    with caplog.at_level(logging.WARNING, "stringline"):
+        train_policy(MODEL, store, trainer, tmp_path / "run", TrainingSettings(held_out=0))
+    found = [each for each in caplog.messages if "image tokens" in each]
+    assert len(found) == 1
+    assert line in found[0]
+
+
+def _trained(
+    store: EpisodeStore, output: Path, options: Iterable[str], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, object]:
+    """Trains one step by the command and returns the description of the checkpoint."""
+    line = [f"dataset.path={store.path}", f"output={output}", *SMALL, "logger=null", *options]
+    monkeypatch.setattr(sys, "argv", ["stringline-train", *line, "trainer.steps=1"])
+    main()
+    description = yaml.safe_load((output / "checkpoint" / "checkpoint.yaml").read_text())
+    assert isinstance(description, dict)
+    return description
+
+
+@pytest.mark.parametrize(
+    ("camera", "options", "expected"),
+    [
+        (
+            COLOUR,
+            (),
+            ("RayPlaces", "None of overhead have depth and calibration, so coordinates=r"),
+        ),
+        (UNCALIBRATED, (), ("GridPlaces", "so coordinates=grid was chosen")),
+        (COLOUR, ("coordinates=metric",), ("MetricPlaces", "coordinates=rays places them")),
+        (CAMERA, (), ("MetricPlaces", "")),
+    ],
+    ids=["colour", "uncalibrated", "chosen", "depth"],
+)
+def test_the_default_coordinates_fit_the_data(
+    camera: Camera,
+    options: Iterable[str],
+    expected: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target, line = expected
+    store = _store(tmp_path, camera)
+    found = _trained(store, tmp_path / "run", options, monkeypatch)
+    said = [each for each in capsys.readouterr().err.splitlines() if "coordinates=" in each]
+    assert len(said) == bool(line)
+    assert line in "".join(said)
+    assert f"stringline.{target}" in str(found["model"])
+    choice = {"RayPlaces": "rays", "GridPlaces": "grid", "MetricPlaces": "metric"}[target]
+    assert f"'coordinates': '{choice}'" in str(found["training"])
+    assert ("[2.0, 64.0]" in str(found["model"])) == (choice == "grid")  # Its wavelengths.
