@@ -20,6 +20,7 @@ from stringline.real_robot.device.device_state import (
     state_layout,
 )
 from stringline.real_robot.device.device_worker import EPISODE, OK, TIME, DeviceSetup, run_device
+from stringline.real_robot.device.scheduling import Priority
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
@@ -56,6 +57,7 @@ class DeviceProcess:
         lock_step: Whether cycles run on request instead of by the clock.
         log: Where incident logs are written; None: no ring and no logs.
         cameras: Monitored cameras; the arms hold without fresh images of all of them.
+        priority: Need of real-time priority; None: that of real arms, see `Priority.of`.
 
     Attributes:
         incidents: Handle on the incident recorder, None without a log.
@@ -72,6 +74,7 @@ class DeviceProcess:
         lock_step: bool = False,
         log: LogPlan | None = None,
         cameras: CameraLiveness | None = None,
+        priority: Priority | None = None,
     ) -> None:
         self.servos = driver.servos
         self.arms = driver.arms
@@ -96,6 +99,7 @@ class DeviceProcess:
             log=None if self.incidents is None else self.incidents.memory,
             heartbeat=heartbeat,
             cameras=cameras,
+            priority=priority or Priority.of(period_s),
         )
         self._chunks = Mailbox(self._setup.chunks, chunks)
         self._states = Mailbox(self._setup.states, states)
