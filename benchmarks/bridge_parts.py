@@ -1,8 +1,12 @@
 """Shared parts of the bridge benchmarks: codecs side by side, and response times."""
 
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +16,7 @@ from measurement import Row, parser_of, row, write_rows
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.scheduling import Priority
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.safety.limits import SafetyLimits
 
@@ -60,6 +65,9 @@ def measure_answers(
     period_ms: int,
     seconds: float,
     report: Callable[[], Mapping[str, Report]],
+    *,
+    priority: Priority = Priority.PREFERRED,
+    core: int | None = None,
 ) -> Row:
     """Returns the share of periods that a device process answered in time while the arms moved.
 
@@ -70,11 +78,16 @@ def measure_answers(
         period_ms: Period of the device process.
         seconds: Duration.
         report: Returns the counts of the emulator by arm.
+        priority: Need of real-time priority.
+        core: Core on which the device process runs; None: any.
     """
+    limits = SafetyLimits.of(embodiment, margin_rad=0.02)
     with DeviceProcess(
-        driver, embodiment, SafetyLimits.of(embodiment, margin_rad=0.02), period_s=1e-3 * period_ms
+        driver, embodiment, limits, period_s=1e-3 * period_ms, priority=priority
     ) as device:
         device.connect()
+        if core is not None and device.pid is not None:
+            os.sched_setaffinity(device.pid, {core})
         device.arm()
         device.begin()
         before, end = report(), time.monotonic() + seconds
@@ -90,11 +103,31 @@ def measure_answers(
     return row(name, 100.0 * answered / periods, "%")
 
 
+@contextmanager
+def busy_core() -> Iterator[int]:
+    """Keeps the last core busy, and this process and those that it starts on the other cores.
+
+    Yields:
+        The busy core.
+    """
+    cores = os.sched_getaffinity(0)
+    busy = max(cores)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
+        os.sched_setaffinity(program.pid, {busy})
+        os.sched_setaffinity(0, cores - {busy} or cores)
+        try:
+            yield busy
+        finally:
+            os.sched_setaffinity(0, cores)
+            program.kill()
+
+
 def run(
     description: str,
     jobs: Callable[[], Mapping[str, Callable[[], object]]],
     peer: str,
     answers: Callable[[str, int, float], Row],
+    more: Callable[[float], list[Row]] = lambda _: [],
 ) -> None:
     """Runs the benchmark of one bridge to KUKA arms from the command line.
 
@@ -104,6 +137,7 @@ def run(
         peer: The reference for `measure_codec`.
         answers: Returns the share of answers in time of `one` or `two` arms, given a period in ms
             and a duration in seconds.
+        more: Returns further results, given a duration in seconds.
     """
     parser = parser_of(description)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each codec")
@@ -114,7 +148,7 @@ def run(
     entries += [
         answers(arms, period_ms, given.seconds) for arms in ("one", "two") for period_ms in (10, 5)
     ]
-    show(entries, given.json)
+    show(entries + more(given.seconds), given.json)
 
 
 def show(entries: Sequence[Row], file: Path | None) -> None:

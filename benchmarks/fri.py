@@ -13,6 +13,10 @@ Names:
         Share of messages of all arms that the device process answered before the next one, counted
         by the emulator over loopback while the arms move; peer `none`. The emulator is a Python
         process too, and itself late on a busy machine.
+    answered/fri/one/5ms/busy/<priority|none>
+        The same with a program that keeps the core of the device process busy, with real-time
+        priority and without. The emulator runs on the other cores. Needs the permission to take
+        real-time priority (docs/real-time.md).
 
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
@@ -20,11 +24,12 @@ Rounds of both codecs are interleaved in one run; the median over rounds counts.
 from collections.abc import Callable
 from typing import Any
 
-from bridge_parts import measure_answers, run
+from bridge_parts import busy_core, measure_answers, run
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from measurement import Row
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.device.scheduling import Priority
 from stringline.real_robot.drivers.fri import enums
 from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
@@ -145,16 +150,43 @@ def jobs() -> dict[str, Callable[[], object]]:
     return found | {"encode/fri/ours": encode_ours, "encode/fri/protobuf": encode_google}
 
 
-def answers(arms: str, period_ms: int, seconds: float) -> Row:
-    """Returns the share of messages that were answered in time."""
+def answers(
+    arms: str,
+    period_ms: int,
+    seconds: float,
+    *,
+    priority: Priority = Priority.PREFERRED,
+    core: int | None = None,
+) -> Row:
+    """Returns the share of messages that were answered in time; see `measure_answers`."""
     embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     with FriEmulator(
         arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
     ) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/fri/{arms}/{period_ms}ms"
-        return measure_answers(name, driver, embodiment, period_ms, seconds, emulator.report)
+        if core is not None:
+            name += f"/busy/{'none' if priority is Priority.NONE else 'priority'}"
+        return measure_answers(
+            name,
+            driver,
+            embodiment,
+            period_ms,
+            seconds,
+            emulator.report,
+            priority=priority,
+            core=core,
+        )
+
+
+def answers_beside_busy(seconds: float) -> list[Row]:
+    """Returns the shares at 5 ms on a busy core, with and without real-time priority."""
+    with busy_core() as core:
+        return [
+            answers("one", 5, seconds, priority=priority, core=core)
+            for priority in (Priority.REQUIRED, Priority.NONE)
+        ]
 
 
 if __name__ == "__main__":
-    run(__doc__ or "", jobs, "protobuf", answers)
+    run(__doc__ or "", jobs, "protobuf", answers, answers_beside_busy)
