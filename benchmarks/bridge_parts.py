@@ -16,9 +16,13 @@ from measurement import Row, parser_of, row, write_rows
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.device.scheduling import Priority
+from stringline.real_robot.device.scheduling import GRANT, Priority, request_priority
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.safety.limits import SafetyLimits
+
+
+# Ends with its parent, also if that is killed.
+_BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
 
 
 class Report(Protocol):
@@ -79,17 +83,17 @@ def measure_answers(
         seconds: Duration.
         report: Returns the counts of the emulator by arm.
         priority: Need of real-time priority.
-        core: Core on which the device process runs; None: any.
+        core: Core on which the device process runs once the arms are armed; None: any.
     """
     limits = SafetyLimits.of(embodiment, margin_rad=0.02)
     with DeviceProcess(
         driver, embodiment, limits, period_s=1e-3 * period_ms, priority=priority
     ) as device:
         device.connect()
-        if core is not None and device.pid is not None:
-            os.sched_setaffinity(device.pid, {core})
         device.arm()
         device.begin()
+        if core is not None and device.pid is not None:
+            os.sched_setaffinity(device.pid, {core})
         before, end = report(), time.monotonic() + seconds
         while time.monotonic() < end:
             due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
@@ -112,7 +116,7 @@ def busy_core() -> Iterator[int]:
     """
     cores = os.sched_getaffinity(0)
     busy = max(cores)
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
+    with subprocess.Popen([sys.executable, "-c", _BUSY]) as program:
         os.sched_setaffinity(program.pid, {busy})
         os.sched_setaffinity(0, cores - {busy} or cores)
         try:
@@ -120,6 +124,18 @@ def busy_core() -> Iterator[int]:
         finally:
             os.sched_setaffinity(0, cores)
             program.kill()
+
+
+@contextmanager
+def child_priority() -> Iterator[None]:
+    """Starts child processes with real-time priority, which they inherit."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    if refusal := request_priority():
+        raise SystemExit(f"The system refuses real-time priority ({refusal}). {GRANT}")
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
 
 
 def run(

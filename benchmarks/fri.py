@@ -15,16 +15,17 @@ Names:
         process too, and itself late on a busy machine.
     answered/fri/one/5ms/busy/<priority|none>
         The same with a program that keeps the core of the device process busy, with real-time
-        priority and without. The emulator runs on the other cores. Needs the permission to take
-        real-time priority (docs/real-time.md).
+        priority and without. The emulator has real-time priority on the other cores, since a real
+        controller is punctual. Needs the permission for that (docs/real-time.md).
 
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
-from bridge_parts import busy_core, measure_answers, run
+from bridge_parts import busy_core, child_priority, measure_answers, run
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from measurement import Row
 
@@ -160,9 +161,11 @@ def answers(
 ) -> Row:
     """Returns the share of messages that were answered in time; see `measure_answers`."""
     embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    with FriEmulator(
-        arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
-    ) as emulator:
+    with ExitStack() as stack:
+        with nullcontext() if core is None else child_priority():
+            emulator = stack.enter_context(
+                FriEmulator(arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0)
+            )
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/fri/{arms}/{period_ms}ms"
         if core is not None:

@@ -8,6 +8,7 @@ joints with a lag. They use the network interface of the multicast route, with a
 """
 
 import contextlib
+import importlib
 import os
 import socket
 import subprocess
@@ -105,55 +106,47 @@ def multicast_interface() -> str:
         return str(probe.getsockname()[0])
 
 
+def drakes_link(builder: Any) -> tuple[Any, Any]:
+    """Adds drake's LCM to a diagram; returns the output with commands and the input for states."""
+    types = importlib.import_module("drake")
+    systems = importlib.import_module("pydrake.systems.lcm")
+    url = f"udpm://{GROUP}:{PORT}?ttl=0"
+    lcm = builder.AddSystem(
+        systems.LcmInterfaceSystem(importlib.import_module("pydrake.lcm").DrakeLcm(url))
+    )
+    options = {"lcm": lcm, "use_cpp_serializer": True}
+    commands = systems.LcmSubscriberSystem.Make("IIWA_COMMAND", types.lcmt_iiwa_command, **options)
+    states = systems.LcmPublisherSystem.Make(
+        "IIWA_STATUS", types.lcmt_iiwa_status, publish_period=PERIOD_S, **options
+    )
+    builder.AddSystem(commands)
+    builder.AddSystem(states)
+    return commands.get_output_port(), states.get_input_port()
+
+
 def run_arm(file: Path) -> None:
     """Runs the arm in drake's environment, and writes the commanded positions."""
-    from drake import lcmt_iiwa_command, lcmt_iiwa_status
-    from pydrake.lcm import DrakeLcm
-    from pydrake.manipulation import IiwaCommandReceiver, IiwaStatusSender
-    from pydrake.systems.analysis import Simulator
-    from pydrake.systems.framework import DiagramBuilder
-    from pydrake.systems.lcm import (
-        LcmInterfaceSystem,
-        LcmPublisherSystem,
-        LcmSubscriberSystem,
-    )
-    from pydrake.systems.primitives import (
-        ConstantVectorSource,
-        FirstOrderLowPassFilter,
-        LogVectorOutput,
-    )
-
-    builder = DiagramBuilder()
-    lcm = builder.AddSystem(LcmInterfaceSystem(DrakeLcm(f"udpm://{GROUP}:{PORT}?ttl=0")))
-    commands = builder.AddSystem(
-        LcmSubscriberSystem.Make(
-            "IIWA_COMMAND", lcmt_iiwa_command, lcm=lcm, use_cpp_serializer=True
-        )
-    )
-    states = builder.AddSystem(
-        LcmPublisherSystem.Make(
-            "IIWA_STATUS",
-            lcmt_iiwa_status,
-            lcm=lcm,
-            publish_period=PERIOD_S,
-            use_cpp_serializer=True,
-        )
-    )
-    receiver = builder.AddSystem(IiwaCommandReceiver())
-    sender = builder.AddSystem(IiwaStatusSender())
-    joints = builder.AddSystem(FirstOrderLowPassFilter(LAG_S, 7))
-    torque = builder.AddSystem(ConstantVectorSource(np.zeros(7)))
+    iiwa = importlib.import_module("pydrake.manipulation")
+    blocks = importlib.import_module("pydrake.systems.primitives")
+    builder = importlib.import_module("pydrake.systems.framework").DiagramBuilder()
+    commands, states = drakes_link(builder)
+    receiver = builder.AddSystem(iiwa.IiwaCommandReceiver())
+    sender = builder.AddSystem(iiwa.IiwaStatusSender())
+    joints = builder.AddSystem(blocks.FirstOrderLowPassFilter(LAG_S, 7))
+    torque = builder.AddSystem(blocks.ConstantVectorSource(np.zeros(7)))
     commanded = receiver.get_commanded_position_output_port()
-    builder.Connect(commands.get_output_port(), receiver.get_message_input_port())
-    builder.Connect(joints.get_output_port(), receiver.get_position_measured_input_port())
-    builder.Connect(commanded, joints.get_input_port())
-    builder.Connect(commanded, sender.get_position_commanded_input_port())
-    builder.Connect(joints.get_output_port(), sender.get_position_measured_input_port())
-    builder.Connect(torque.get_output_port(), sender.get_torque_commanded_input_port())
-    builder.Connect(sender.get_output_port(), states.get_input_port())
-    log = LogVectorOutput(commanded, builder, publish_period=PERIOD_S)
-    diagram = builder.Build()
-    simulator = Simulator(diagram)
+    for output, target in (
+        (commands, receiver.get_message_input_port()),
+        (joints.get_output_port(), receiver.get_position_measured_input_port()),
+        (commanded, joints.get_input_port()),
+        (commanded, sender.get_position_commanded_input_port()),
+        (joints.get_output_port(), sender.get_position_measured_input_port()),
+        (torque.get_output_port(), sender.get_torque_commanded_input_port()),
+        (sender.get_output_port(), states),
+    ):
+        builder.Connect(output, target)
+    log = blocks.LogVectorOutput(commanded, builder, publish_period=PERIOD_S)
+    simulator = importlib.import_module("pydrake.systems.analysis").Simulator(builder.Build())
     context = simulator.get_mutable_context()
     joints.set_initial_output_value(joints.GetMyMutableContextFromRoot(context), HOME)
     simulator.set_target_realtime_rate(1.0)
