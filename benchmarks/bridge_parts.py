@@ -20,7 +20,6 @@ from stringline.real_robot.device.scheduling import GRANT, Priority, request_pri
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.safety.limits import SafetyLimits
 
-
 # Ends with its parent, also if that is killed.
 _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
 

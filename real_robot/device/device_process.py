@@ -64,6 +64,8 @@ class DeviceProcess:
         acknowledged: Fault reasons known to the operator; the next `begin` resets no others.
     """
 
+    _session = 0
+
     def __init__(
         self,
         driver: ArmDriver,
@@ -80,9 +82,8 @@ class DeviceProcess:
         self.arms = driver.arms
         self.limits = limits
         self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
-        joints = len(embodiment.joints)
-        chunks = chunk_layout(joints)
-        states = state_layout(joints, len(self.servos), len(self.arms))
+        chunks = chunk_layout(len(embodiment.joints))
+        states = state_layout(len(embodiment.joints), len(self.servos), len(self.arms))
         about = describe_log(states, embodiment, limits, driver, self.cameras)
         self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
         heartbeat = heartbeat_memory()
@@ -104,7 +105,6 @@ class DeviceProcess:
         self._chunks = Mailbox(self._setup.chunks, chunks)
         self._states = Mailbox(self._setup.states, states)
         self._child = _child(self._setup)
-        self._session = 0
         self.acknowledged = Reason(0)
 
     def __enter__(self) -> Self:

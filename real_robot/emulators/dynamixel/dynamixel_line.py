@@ -2,7 +2,7 @@
 
 import operator
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.dynamixel import control_table as table
@@ -34,7 +34,7 @@ _RANGE = struct.Struct("<HH")  # Address and size.
 _BULK = struct.Struct("<BHH")  # Id, address and size.
 _FAST = (Instruction.FAST_SYNC_READ, Instruction.FAST_BULK_READ)
 # Lowest Status Return Level at which an instruction is answered; others: `ANSWERS_ALL`.
-_LEVELS = {Instruction.PING: 0, Instruction.READ: table.ANSWERS_READS}
+_LEVELS: Mapping[int, int] = {Instruction.PING: 0, Instruction.READ: table.ANSWERS_READS}
 
 
 class EmulatedLine:
