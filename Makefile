@@ -5,7 +5,8 @@
 #   make docs     the documentation with the API reference, in site/index.html
 #   make stress   the long tests
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
-#   make interop  whether lerobot reads what we write and we read what it writes; makes .venv-interop
+#   make interop  whether lerobot reads what we write and we read what it writes, and whether we move the arm of drake's
+#                 classes; makes .venv-interop
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
 
@@ -40,8 +41,9 @@ stress: $(DEV)
 mutate: $(DEV)
 	$(BIN)/python -m tests.real_robot.mutate
 
-interop: $(DEV) $(INTEROP)/.installed
+interop: $(DEV) $(INTEROP)/.installed $(INTEROP)/.installed-drake
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python
+	PYTHONPATH=.src $(BIN)/python tests/real_robot/drivers/lcm/check_drake.py $(INTEROP)/bin/python
 
 # lerobot 0.4.4, the last one for Python 3.11, asks for older versions of PyTorch, NumPy and others than we test with; what its
 # data sets need of it runs with those as well. So it comes without its dependencies, and they by name.
@@ -53,6 +55,11 @@ $(INTEROP)/.installed:
 	  'huggingface-hub>=0.34.2,<0.36' 'imageio[ffmpeg]<3' jsonlines 'opencv-python-headless<4.13' 'packaging<26' pandas \
 	  'termcolor<4'
 	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check --no-deps lerobot==0.4.4
+	@touch $@
+
+# Of what drake depends on, its receiver, sender and LCM need NumPy only.
+$(INTEROP)/.installed-drake: $(INTEROP)/.installed
+	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check --no-deps drake==1.51.1
 	@touch $@
 
 # Each part is a target of its own, so that `make -k check` goes through all of them.

@@ -1,8 +1,12 @@
 """Shared parts of the bridge benchmarks: codecs side by side, and response times."""
 
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +16,12 @@ from measurement import Row, parser_of, row, write_rows
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.scheduling import Priority, request_priority
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.safety.limits import SafetyLimits
+
+# Ends with its parent, also if that is killed.
+_BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
 
 
 class Report(Protocol):
@@ -60,6 +68,9 @@ def measure_answers(
     period_ms: int,
     seconds: float,
     report: Callable[[], Mapping[str, Report]],
+    *,
+    priority: Priority = Priority.PREFERRED,
+    core: int | None = None,
 ) -> Row:
     """Returns the share of periods that a device process answered in time while the arms moved.
 
@@ -70,13 +81,18 @@ def measure_answers(
         period_ms: Period of the device process.
         seconds: Duration.
         report: Returns the counts of the emulator by arm.
+        priority: Need of real-time priority.
+        core: Core on which the device process runs once the arms are armed; None: any.
     """
+    limits = SafetyLimits.of(embodiment, margin_rad=0.02)
     with DeviceProcess(
-        driver, embodiment, SafetyLimits.of(embodiment, margin_rad=0.02), period_s=1e-3 * period_ms
+        driver, embodiment, limits, period_s=1e-3 * period_ms, priority=priority
     ) as device:
         device.connect()
         device.arm()
         device.begin()
+        if core is not None and device.pid is not None:
+            os.sched_setaffinity(device.pid, {core})
         before, end = report(), time.monotonic() + seconds
         while time.monotonic() < end:
             due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
@@ -90,11 +106,42 @@ def measure_answers(
     return row(name, 100.0 * answered / periods, "%")
 
 
+@contextmanager
+def busy_core() -> Iterator[int]:
+    """Keeps the last core busy, and this process and those that it starts on the other cores.
+
+    Yields:
+        The busy core.
+    """
+    cores = os.sched_getaffinity(0)
+    busy = max(cores)
+    with subprocess.Popen([sys.executable, "-c", _BUSY]) as program:
+        os.sched_setaffinity(program.pid, {busy})
+        os.sched_setaffinity(0, cores - {busy} or cores)
+        try:
+            yield busy
+        finally:
+            os.sched_setaffinity(0, cores)
+            program.kill()
+
+
+@contextmanager
+def child_priority() -> Iterator[None]:
+    """Starts child processes with real-time priority, which they inherit; see `check_priority`."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    request_priority()
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
+
+
 def run(
     description: str,
     jobs: Callable[[], Mapping[str, Callable[[], object]]],
     peer: str,
     answers: Callable[[str, int, float], Row],
+    more: Callable[[float], list[Row]] = lambda _: [],
 ) -> None:
     """Runs the benchmark of one bridge to KUKA arms from the command line.
 
@@ -104,6 +151,7 @@ def run(
         peer: The reference for `measure_codec`.
         answers: Returns the share of answers in time of `one` or `two` arms, given a period in ms
             and a duration in seconds.
+        more: Returns further results, given a duration in seconds.
     """
     parser = parser_of(description)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each codec")
@@ -114,7 +162,7 @@ def run(
     entries += [
         answers(arms, period_ms, given.seconds) for arms in ("one", "two") for period_ms in (10, 5)
     ]
-    show(entries, given.json)
+    show(entries + more(given.seconds), given.json)
 
 
 def show(entries: Sequence[Row], file: Path | None) -> None:

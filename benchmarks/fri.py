@@ -13,18 +13,25 @@ Names:
         Share of messages of all arms that the device process answered before the next one, counted
         by the emulator over loopback while the arms move; peer `none`. The emulator is a Python
         process too, and itself late on a busy machine.
+    answered/fri/one/5ms/busy/<priority|none>
+        The same with a program that keeps the core of the device process busy, with real-time
+        priority and without. The emulator has real-time priority on the other cores, since a real
+        controller is punctual. Left out without the permission for that (docs/real-time.md).
 
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
-from bridge_parts import measure_answers, run
+from bridge_parts import busy_core, child_priority, measure_answers, run
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from measurement import Row
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.device.scheduling import Priority, check_priority
 from stringline.real_robot.drivers.fri import enums
 from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
@@ -145,16 +152,50 @@ def jobs() -> dict[str, Callable[[], object]]:
     return found | {"encode/fri/ours": encode_ours, "encode/fri/protobuf": encode_google}
 
 
-def answers(arms: str, period_ms: int, seconds: float) -> Row:
-    """Returns the share of messages that were answered in time."""
+def answers(
+    arms: str,
+    period_ms: int,
+    seconds: float,
+    *,
+    priority: Priority = Priority.PREFERRED,
+    core: int | None = None,
+) -> Row:
+    """Returns the share of messages that were answered in time; see `measure_answers`."""
     embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    with FriEmulator(
-        arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
-    ) as emulator:
+    with ExitStack() as stack:
+        with nullcontext() if core is None else child_priority():
+            emulator = stack.enter_context(
+                FriEmulator(arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0)
+            )
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/fri/{arms}/{period_ms}ms"
-        return measure_answers(name, driver, embodiment, period_ms, seconds, emulator.report)
+        if core is not None:
+            name += f"/busy/{'none' if priority is Priority.NONE else 'priority'}"
+        return measure_answers(
+            name,
+            driver,
+            embodiment,
+            period_ms,
+            seconds,
+            emulator.report,
+            priority=priority,
+            core=core,
+        )
+
+
+def answers_beside_busy(seconds: float) -> list[Row]:
+    """Returns the shares at 5 ms on a busy core, with and without real-time priority."""
+    try:
+        check_priority(0.005)
+    except ValueError as error:
+        print(f"Left out: {error}", file=sys.stderr)
+        return []
+    with busy_core() as core:
+        return [
+            answers("one", 5, seconds, priority=priority, core=core)
+            for priority in (Priority.REQUIRED, Priority.NONE)
+        ]
 
 
 if __name__ == "__main__":
-    run(__doc__ or "", jobs, "protobuf", answers)
+    run(__doc__ or "", jobs, "protobuf", answers, answers_beside_busy)

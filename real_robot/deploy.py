@@ -1,4 +1,4 @@
-"""`stringline-deploy`: moves arms by a checkpoint or by leader arms, or calibrates cameras."""
+"""`stringline-deploy`: moves arms, calibrates cameras, or checks the timing of this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,8 @@ def _deploy(config: DictConfig) -> None:
     assert isinstance(plain, dict)
     end_as_by_ctrl_c()
     done = _run({str(key): value for key, value in plain.items()})
-    if plain["mode"] != "dry_run" and plain["record"] and Path(plain["record"]).is_dir():
+    records = plain["mode"] not in ("dry_run", "check") and plain["record"]
+    if records and Path(plain["record"]).is_dir():
         report_next("stringline-view", {"store": plain["record"]})
     if not done:
         raise SystemExit(NOT_DONE)
@@ -47,6 +48,10 @@ def _run(plain: dict[str, object]) -> bool:
     )
 
     settings = DeploymentSettings.of(plain)
+    if settings.mode is DeploymentMode.CHECK:
+        from stringline.real_robot.deployment.latency_check import LatencyCheck
+
+        return LatencyCheck(settings).run()
     if settings.mode is DeploymentMode.CALIBRATE:
         from stringline.real_robot.calibration.calibration_session import CalibrationSession
         from stringline.real_robot.calibration.calibration_settings import CalibrationSettings

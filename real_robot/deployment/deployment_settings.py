@@ -22,6 +22,7 @@ class DeploymentMode(StrEnum):
     SHADOW = "shadow"  # A policy moves the arms and an emulated twin.
     TELEOP = "teleop"  # A person moves the arms with leader arms.
     CALIBRATE = "calibrate"  # The arms visit poses at which cameras take images of a board.
+    CHECK = "check"  # Nothing moves; the lateness of a loop on this machine is measured.
 
     @classmethod
     def named(cls, name: str) -> "DeploymentMode":
@@ -50,6 +51,7 @@ class DeploymentSettings:
         view: Target of the live view, see `LiveView`; None: no view.
         record: Episode store for recordings; None: no recording.
         log: Settings of the incident logs; None: no log.
+        check_seconds: Duration of the measurement in `mode=check`.
     """
 
     mode: DeploymentMode
@@ -67,11 +69,12 @@ class DeploymentSettings:
     output: Path = Path("runs/deploy")
     record: Path | None = None
     log: LogPlan | None = None
+    check_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
         WHOLE.check(seed=self.seed)
-        POSITIVE.check(seconds=self.seconds)
+        POSITIVE.check(seconds=self.seconds, check_seconds=self.check_seconds)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:

@@ -13,20 +13,27 @@ _POLL_S = 0.02
 class InterruptibleSession:
     """Brakes the arms at once if the operator stops them while the policy plans.
 
-    A thread polls `stop` during a plan, and nothing else does; it has ended when the plan is
-    returned. The caller drops a plan that was interrupted.
+    A thread calls these functions during a plan, and nothing else does; it has ended when the plan
+    is returned. The caller drops a plan that was interrupted.
 
     Args:
         stop: Returns whether the operator stops the arms; called many times a second.
         brake: Brakes the arms; called at most once in a plan.
+        watch: Shows the state of the arms, which may change during a long plan; called many times a
+            second.
     """
 
     def __init__(
-        self, session: Session, stop: Callable[[], bool], brake: Callable[[], None]
+        self,
+        session: Session,
+        stop: Callable[[], bool],
+        brake: Callable[[], None],
+        watch: Callable[[], None],
     ) -> None:
         self._session = session
         self._stop = stop
         self._brake = brake
+        self._watch = watch
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Returns the plan for an observation."""
@@ -41,7 +48,9 @@ class InterruptibleSession:
         return chunk
 
     def _poll(self, planned: Event) -> None:
+        stopped = False
         while not planned.wait(_POLL_S):
-            if self._stop():
+            if not stopped and self._stop():
+                stopped = True
                 self._brake()
-                return
+            self._watch()

@@ -157,6 +157,8 @@ def _check_settings(settings: DeploymentSettings) -> None:
         raise ValueError("mode=teleop has no policy; see TeleopDeployment.")
     if settings.mode is DeploymentMode.CALIBRATE:
         raise ValueError("mode=calibrate has no policy; see CalibrationSession.")
+    if settings.mode is DeploymentMode.CHECK:
+        raise ValueError("mode=check has no policy; see LatencyCheck.")
     if settings.view is not None:
         check_view(settings.view)
     if settings.robot.lock_step and settings.execution.delay_s == MEASURED:

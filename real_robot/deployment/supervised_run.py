@@ -1,5 +1,6 @@
 """The run of a policy in real time under an operator, who holds, ends and takes over by keys."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -113,12 +114,18 @@ class SupervisedRun:
         before = self.total.seconds
         self._pressed = None
         device = self.supervision.device
-        session = InterruptibleSession(self.session(), self._key, lambda: brake(device))
+        start = time.monotonic()
 
         def show(state: DeviceState, now: float) -> None:
             report(state, before + now)
             self._watch(state)
 
+        session = InterruptibleSession(
+            self.session(),
+            self._key,
+            lambda: brake(device),
+            lambda: show(device.latest(), time.monotonic() - start),
+        )
         return self.robot.run(
             session,
             max(seconds - before, 0.0),

@@ -20,6 +20,7 @@ from stringline.real_robot.device.device_state import (
     state_layout,
 )
 from stringline.real_robot.device.device_worker import EPISODE, OK, TIME, DeviceSetup, run_device
+from stringline.real_robot.device.scheduling import Priority
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
@@ -56,11 +57,14 @@ class DeviceProcess:
         lock_step: Whether cycles run on request instead of by the clock.
         log: Where incident logs are written; None: no ring and no logs.
         cameras: Monitored cameras; the arms hold without fresh images of all of them.
+        priority: Need of real-time priority; None: that of real arms, see `Priority.of`.
 
     Attributes:
         incidents: Handle on the incident recorder, None without a log.
         acknowledged: Fault reasons known to the operator; the next `begin` resets no others.
     """
+
+    _session = 0
 
     def __init__(
         self,
@@ -72,14 +76,14 @@ class DeviceProcess:
         lock_step: bool = False,
         log: LogPlan | None = None,
         cameras: CameraLiveness | None = None,
+        priority: Priority | None = None,
     ) -> None:
         self.servos = driver.servos
         self.arms = driver.arms
         self.limits = limits
         self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
-        joints = len(embodiment.joints)
-        chunks = chunk_layout(joints)
-        states = state_layout(joints, len(self.servos), len(self.arms))
+        chunks = chunk_layout(len(embodiment.joints))
+        states = state_layout(len(embodiment.joints), len(self.servos), len(self.arms))
         about = describe_log(states, embodiment, limits, driver, self.cameras)
         self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
         heartbeat = heartbeat_memory()
@@ -96,11 +100,11 @@ class DeviceProcess:
             log=None if self.incidents is None else self.incidents.memory,
             heartbeat=heartbeat,
             cameras=cameras,
+            priority=priority or Priority.of(period_s),
         )
         self._chunks = Mailbox(self._setup.chunks, chunks)
         self._states = Mailbox(self._setup.states, states)
         self._child = _child(self._setup)
-        self._session = 0
         self.acknowledged = Reason(0)
 
     def __enter__(self) -> Self:

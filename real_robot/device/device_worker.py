@@ -11,7 +11,6 @@ import gc
 import json
 import logging
 import math
-import os
 import struct
 import sys
 import time
@@ -26,6 +25,7 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout
+from stringline.real_robot.device.scheduling import Priority, check_priority, prefer_priority
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
@@ -63,6 +63,7 @@ class DeviceSetup:
         pulse: Heartbeat of this process while it runs cycles by the clock.
         hold: Whether the owner requests a hold, which ends with the next `begin`.
         cameras: Capture times of the monitored cameras; ignored in lock-step.
+        priority: Need of real-time priority; ignored in lock-step.
     """
 
     driver: ArmDriver
@@ -78,6 +79,7 @@ class DeviceSetup:
     pulse: c_double = field(default_factory=lambda: heartbeat_memory(NEVER_SILENT))
     hold: c_bool = field(default_factory=hold_memory)
     cameras: CameraLiveness | None = None
+    priority: Priority = Priority.REQUIRED
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
@@ -97,6 +99,8 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
         incidents = IncidentLog(setup.log, setup.state_layout, len(setup.embodiment.joints))
         setup.driver.listen([incidents.tap(source) for source in range(len(setup.driver.arms))])
     try:
+        if setup.priority is Priority.REQUIRED and not setup.lock_step:
+            check_priority(setup.period_s)
         setup.driver.connect()
     except ValueError as error:
         if incidents is not None:
@@ -144,8 +148,8 @@ class _Worker:
         gc.collect()
         gc.freeze()
         gc.disable()
-        if not self._setup.lock_step:
-            _request_priority()
+        if self._setup.priority is not Priority.NONE and not self._setup.lock_step:
+            prefer_priority(self._setup.period_s)
         due = time.monotonic()
         while not self._stopped:
             timeout_s = None
@@ -248,13 +252,3 @@ class _Worker:
 
 def _image_ages_s(cameras: CameraLiveness) -> tuple[float, ...]:
     return cameras.ages_s(time.monotonic())
-
-
-def _request_priority() -> None:
-    """Requests real-time priority; without permission the process runs at normal priority."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    except OSError as error:
-        log.info(
-            "No real-time priority (%s): cycles may be late on a busy machine.", error.strerror
-        )

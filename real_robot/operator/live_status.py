@@ -22,8 +22,11 @@ LAGS = (
 )
 
 
+_COLOURS = {Mode.RUN: "green", Mode.HOLD: "yellow", Mode.FAULT: "red"}
+
+
 class LiveStatus:
-    """A status line in the terminal.
+    """A status line in the terminal: green while the arms move, yellow in a hold, red in a fault.
 
     Args:
         also: Receives every state that is shown.
@@ -34,6 +37,7 @@ class LiveStatus:
     ) -> None:
         self._seconds = seconds
         self._also = also
+        self._mode: Mode | None = None
         self._bar = tqdm(
             total=seconds,
             unit="s",
@@ -49,12 +53,17 @@ class LiveStatus:
 
     def show(self, state: DeviceState, seconds: float) -> None:
         """Shows the newest state."""
+        mode = Mode(state.mode)
+        if self._bar.fp.isatty():
+            self._bar.colour = _COLOURS[mode]
         acting = [reason.name or "" for reason in Reason if reason & state.reasons]
-        self._bar.set_description_str(
-            f"{Mode(state.mode).name} {' '.join(acting)}"[:34], refresh=False
-        )
+        self._bar.set_description_str(f"{mode.name} {' '.join(acting)}"[:34], refresh=False)
         self._bar.n = min(seconds, self._seconds)
-        self._bar.update(0)
+        if mode is self._mode:
+            self._bar.update(0)  # At most ten times a second.
+        else:
+            self._bar.refresh()
+        self._mode = mode
         self._also(state)
 
 
@@ -92,7 +101,9 @@ def describe_following(following: FollowingError, cycles: int) -> str:
 
 
 def report_fault(fault: Sequence[str]) -> None:
-    """Prints the reasons of a fault."""
+    """Prints the reasons of a fault, and rings the bell of the terminal."""
+    if fault and sys.stdout.isatty():
+        sys.stdout.write("\a")
     for sentence in fault:
         print_line(
             f"FAULT: {sentence} The arms hold until an operator has removed the cause and resets "

@@ -11,6 +11,7 @@ from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.emulated_camera import emulated_serial
 from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.scheduling import Priority, check_priority
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.program.emulator_client import Emulator
@@ -126,13 +127,18 @@ class RobotFactory:
             lock_step=self.settings.lock_step,
             log=log,
             cameras=None if cameras is None else cameras.liveness,
+            priority=self._priority(moving=not read_only),
         )
 
     def twin(self, emulator: Emulator) -> DeviceProcess:
         """Builds the device process of a twin, with the same limits."""
         driver = self.backend.twin_driver(emulator.ports, period_s=self._period_s)
         return DeviceProcess(
-            driver, self.backend.embodiment, self.limits(), period_s=self._period_s
+            driver,
+            self.backend.embodiment,
+            self.limits(),
+            period_s=self._period_s,
+            priority=Priority.NONE,  # The arms come first.
         )
 
     def leaders(self, emulator: Emulator | None) -> AlohaLeaders:
@@ -153,6 +159,9 @@ class RobotFactory:
         if self.settings.calibration_file is not None or not self.settings.emulated:
             with checklist.check("calibration file") as note:
                 note(self._read_calibration(self.settings.calibration_file))
+        if self._priority(moving=moving) is Priority.REQUIRED:
+            with checklist.check("real-time priority"):
+                check_priority(self._period_s)
         others = (self.settings.transport, self.settings.backend)
         if self.settings.emulated or any(name is not None for name in others):
             return  # Without serial adapters.
@@ -160,6 +169,12 @@ class RobotFactory:
         ports = [*self.settings.ports.values(), *(leaders.ports.values() if leaders else ())]
         with checklist.check("latency timers of the adapters") as note:
             note(_check_latency_timers(ports))
+
+    def _priority(self, *, moving: bool) -> Priority:
+        """Returns the need of real-time priority, which only real arms that move have."""
+        if self.settings.emulated or not moving:
+            return Priority.PREFERRED
+        return Priority.of(self._period_s)
 
     def _check_limits(self, *, moving: bool) -> str:
         file = self.settings.limits_file

@@ -12,7 +12,7 @@ _SOFT_START_SHARE = 0.1
 # A cycle is in time if it begins less than half a period late. A read may wait in vain for one and
 # a half periods; the device process has not stopped then.
 _IN_TIME_PERIODS = 1.5
-_STOPPED_PERIODS = 2.5
+STOPPED_PERIODS = 2.5
 
 
 class RestAfterGap(StatelessStage):
@@ -67,7 +67,7 @@ class RestAfterGap(StatelessStage):
         gap_s = cycle.now - before + suspended_s
         if gap_s > self.limits.longest_gap_s:
             cycle.fault(Reason.GAP, gap_s)
-        elif gap_s > _STOPPED_PERIODS * self.period_s:
+        elif gap_s > STOPPED_PERIODS * self.period_s:
             cycle.hold(Reason.GAP, gap_s)
 
 

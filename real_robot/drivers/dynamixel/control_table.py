@@ -14,7 +14,9 @@ VELOCITY_UNIT_RAD_S = 0.229 * 2 * math.pi / 60
 WATCHDOG_UNIT_S = 0.02
 EEPROM_END = 64  # Registers below are locked while torque is on.
 NO_SECONDARY_ID = 255
-ANSWERS_ALL = 2  # Value of `STATUS_RETURN_LEVEL`: reads, writes and pings.
+ANSWERS_ALL = 2  # Value of `STATUS_RETURN_LEVEL`: all instructions.
+ANSWERS_READS = 1  # Pings and reads; 0: pings only.
+TIME_BASED_PROFILE = 4  # Bit of `DRIVE_MODE`.
 FACTORY_SHUTDOWN = 52  # Torque goes off at overload, electrical shock and overheating.
 # In units of 2 us; the factory setting of 250 is half a millisecond for each of nine servos.
 LONGEST_RETURN_DELAY = 10
@@ -64,6 +66,8 @@ GOAL_POSITION = Register("Goal Position", 116, 4, signed=True)
 PRESENT_CURRENT = Register("Present Current", 126, 2, signed=True)
 PRESENT_VELOCITY = Register("Present Velocity", 128, 4, signed=True)
 PRESENT_POSITION = Register("Present Position", 132, 4, signed=True)
+VELOCITY_TRAJECTORY = Register("Velocity Trajectory", 136, 4, signed=True)
+POSITION_TRAJECTORY = Register("Position Trajectory", 140, 4, signed=True)
 INPUT_VOLTAGE = Register("Present Input Voltage", 144, 2)
 TEMPERATURE = Register("Present Temperature", 146)
 INDIRECT_ADDRESS = Register("Indirect Address 1", 168, 2)

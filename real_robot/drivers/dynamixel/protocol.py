@@ -27,6 +27,9 @@ class Instruction(IntEnum):
     STATUS = 0x55
     SYNC_READ = 0x82
     SYNC_WRITE = 0x83
+    FAST_SYNC_READ = 0x8A
+    BULK_READ = 0x92
+    FAST_BULK_READ = 0x9A
 
 
 class StatusError(IntEnum):

@@ -52,10 +52,12 @@ class EmulatedArms:
             line.goal_writes = 0
 
     def advance(self) -> None:
-        """Advances the plant by one period, towards the servos' goals.
+        """Advances the plant by one period, towards the servos' targets.
 
         A joint without torque, or a blocked one, stays.
         """
+        for line in self.lines.values():
+            line.follow_profiles(self._plant.period_s)
         position = self._plant.measure()[0]
         self._plant.limit_efforts(self._largest())
         self._plant.advance(np.where(self._blocked(), position, self._goals(position)))

@@ -2,7 +2,7 @@
 
 import operator
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.dynamixel import control_table as table
@@ -31,6 +31,10 @@ FAULTS = (
     "collide",
 )
 _RANGE = struct.Struct("<HH")  # Address and size.
+_BULK = struct.Struct("<BHH")  # Id, address and size.
+_FAST = (Instruction.FAST_SYNC_READ, Instruction.FAST_BULK_READ)
+# Lowest Status Return Level at which an instruction is answered; others: `ANSWERS_ALL`.
+_LEVELS: Mapping[int, int] = {Instruction.PING: 0, Instruction.READ: table.ANSWERS_READS}
 
 
 class EmulatedLine:
@@ -97,6 +101,11 @@ class EmulatedLine:
         answers = b"".join(self._execute(packet) for packet in self._parser.feed(data))
         return b"" if self.hanging else answers
 
+    def follow_profiles(self, seconds: float) -> None:
+        """Advances the targets of the servos towards their goals."""
+        for servo in self.servos.values():
+            servo.follow_profile(seconds)
+
     def pass_time(self, seconds: float) -> None:
         """Lets the servos' watchdogs run."""
         for servo in self.servos.values():
@@ -107,9 +116,15 @@ class EmulatedLine:
             servo.feed_watchdog()
         parameters = packet.parameters
         match packet.instruction:
-            case Instruction.SYNC_READ if len(parameters) >= 4:
+            case Instruction.SYNC_READ | Instruction.FAST_SYNC_READ if len(parameters) >= 4:
                 address, size = _RANGE.unpack_from(parameters)
-                return b"".join(self._answer_read(ident, address, size) for ident in parameters[4:])
+                requests = [(ident, address, size) for ident in parameters[4:]]
+                return self._answer_reads(packet.instruction, requests)
+            case Instruction.BULK_READ | Instruction.FAST_BULK_READ:
+                whole = len(parameters) // _BULK.size * _BULK.size
+                return self._answer_reads(
+                    packet.instruction, list(_BULK.iter_unpack(parameters[:whole]))
+                )
             case Instruction.SYNC_WRITE if len(parameters) >= 4:
                 self._sync_write(parameters)
                 return b""
@@ -132,15 +147,21 @@ class EmulatedLine:
         return bytes(map(operator.and_, answer, second)) if self._collide else answer + second
 
     def _of_one(self, ident: int, packet: Packet) -> bytes:
+        """Returns the answer of a servo, if its Status Return Level allows one."""
+        # A write that changes the level is answered by the level before it.
+        level = self.servos[ident].get(table.STATUS_RETURN_LEVEL)
+        answer = self._obey(ident, packet.instruction, packet.parameters)
+        return answer if level >= _LEVELS.get(packet.instruction, table.ANSWERS_ALL) else b""
+
+    def _obey(self, ident: int, instruction: int, parameters: bytes) -> bytes:
         servo = self.servos[ident]
-        parameters = packet.parameters
-        match packet.instruction:
+        match instruction:
             case Instruction.PING:
                 known = (table.MODEL_NUMBER, table.FIRMWARE)
                 data = b"".join(register.pack(servo.get(register)) for register in known)
                 return self._answer(ident, StatusError.NONE, data)
             case Instruction.READ if len(parameters) == 4:
-                return self._answer_read(ident, *_RANGE.unpack(parameters))
+                return self._answer(ident, *self._read(ident, *_RANGE.unpack(parameters)))
             case Instruction.WRITE if len(parameters) > 2:
                 address = int.from_bytes(parameters[:2], "little")
                 return self._answer(ident, self._write(ident, address, parameters[2:]))
@@ -150,20 +171,59 @@ class EmulatedLine:
             case _:
                 return self._answer(ident, StatusError.INSTRUCTION)
 
-    def _answer_read(self, ident: int, address: int, size: int) -> bytes:
-        if ident not in self.servos:
-            return b""
+    def _read(self, ident: int, address: int, size: int) -> tuple[StatusError, bytes]:
         data = self.servos[ident].read(address, size)
-        if data is None:
-            return self._answer(ident, StatusError.DATA_RANGE)
-        return self._answer(ident, StatusError.NONE, data)
+        return (StatusError.DATA_RANGE, b"") if data is None else (StatusError.NONE, data)
+
+    def _reads(self, ident: int) -> bool:
+        """Returns whether a servo answers a read of several servos."""
+        servo = self.servos.get(ident)
+        return (
+            servo is not None
+            and ident not in self._mute
+            and servo.get(table.STATUS_RETURN_LEVEL) >= table.ANSWERS_READS
+        )
+
+    def _answer_reads(self, instruction: int, requests: Sequence[tuple[int, int, int]]) -> bytes:
+        """Returns the answers to reads of id, address and size, in the order of the list."""
+        if instruction in _FAST:
+            return self._answer_fast(requests)
+        return b"".join(
+            self._answer(ident, *self._read(ident, address, size))
+            for ident, address, size in requests
+            if self._reads(ident)
+        )
+
+    def _answer_fast(self, requests: Sequence[tuple[int, int, int]]) -> bytes:
+        """Returns one packet in which each servo has a part: error, id, data and a checksum.
+
+        Each checksum covers the packet so far, so the last one is that of the packet. Nothing is
+        stuffed. After a silent servo the packet ends: each waits for the part before its own.
+        """
+        length = 1 + sum(size + 4 for _, _, size in requests)
+        if length > protocol.LONGEST_LEN:
+            return b""
+        head = bytes([protocol.BROADCAST, *length.to_bytes(2, "little"), Instruction.STATUS])
+        packet = protocol.HEADER + head
+        for place, (ident, address, size) in enumerate(requests):
+            if not self._reads(ident):
+                return packet if place else b""
+            error, data = self._read(ident, address, size)
+            packet += bytes([self._error(ident, error), ident]) + (data or bytes(size))
+            packet = self._damaged(ident, packet + protocol.crc16(packet).to_bytes(2, "little"))
+        return packet
+
+    def _error(self, ident: int, error: StatusError) -> int:
+        return error | (protocol.ALERT if self.servos[ident].alert else 0)
+
+    def _damaged(self, ident: int, packet: bytes) -> bytes:
+        """Returns the packet, with a wrong checksum at its end if the servo has that fault."""
+        return packet[:-1] + bytes([packet[-1] ^ 0x55]) if ident in self._corrupt else packet
 
     def _answer(self, ident: int, error: StatusError, data: bytes = b"") -> bytes:
         if ident in self._mute:
             return b""
-        servo = self.servos[ident]
-        packet = protocol.status(ident, error | (protocol.ALERT if servo.alert else 0), data)
-        return packet[:-1] + bytes([packet[-1] ^ 0x55]) if ident in self._corrupt else packet
+        return self._damaged(ident, protocol.status(ident, self._error(ident, error), data))
 
     def _write(self, ident: int, address: int, data: bytes) -> StatusError:
         """Writes to a servo and, in RAM, to those whose secondary id is its id."""

@@ -12,6 +12,7 @@ from stringline.real_robot.drivers.dynamixel.control_table import (
 )
 from stringline.real_robot.drivers.dynamixel.protocol import StatusError
 from stringline.real_robot.drivers.dynamixel.viperx import REVERSED, Servo
+from stringline.real_robot.emulators.dynamixel.position_profile import PositionProfile
 
 _MEMORY = 252
 _MODES = frozenset(int(mode) for mode in OperatingMode)
@@ -53,6 +54,7 @@ class EmulatedServo:
         self._mounting = -1 if kind.drive_mode & REVERSED else 1
         self._memory = bytearray(_MEMORY)
         self._silence_s = 0.0
+        self._profile = PositionProfile()
         for register, value in {
             table.MODEL_NUMBER: kind.model.number,
             table.FIRMWARE: 45,
@@ -76,6 +78,7 @@ class EmulatedServo:
         # The arm was moved by hand since its last goal: a driver that turns torque on first makes
         # it jump.
         self.set(table.GOAL_POSITION, self._ticks(angle + 0.3))
+        self._aim()
 
     def twin(self) -> "EmulatedServo":
         """Returns a servo with equal settings, a tenth of a radian away."""
@@ -121,10 +124,10 @@ class EmulatedServo:
         )
 
     def goal_angle(self) -> float | None:
-        """Returns the goal of the joint in rad, or None without torque."""
+        """Returns the target of the joint in rad, or None without torque."""
         if not self.torque:
             return None
-        ticks = self.get(table.GOAL_POSITION) - self.get(table.HOMING_OFFSET)
+        ticks = self._profile.position - self.get(table.HOMING_OFFSET)
         return self._direction() * table.angle_of_ticks(ticks)
 
     @property
@@ -138,6 +141,33 @@ class EmulatedServo:
     def stay(self) -> None:
         """Sets the goal to the present position."""
         self.set(table.GOAL_POSITION, self.get(table.PRESENT_POSITION))
+        self._profile.rest(self.get(table.PRESENT_POSITION))
+        self._aim()
+
+    def _aim(self) -> None:
+        """Begins the motion to the goal; later changes of the profile wait for the next goal."""
+        self._profile.aim(
+            self.get(table.GOAL_POSITION),
+            self.get(table.PROFILE_VELOCITY),
+            self.get(table.PROFILE_ACCELERATION),
+            timed=bool(self.get(table.DRIVE_MODE) & table.TIME_BASED_PROFILE),
+        )
+        self._show_profile()
+
+    def follow_profile(self, seconds: float) -> None:
+        """Advances the target towards the goal."""
+        if not self._profile.used:
+            return
+        if self.torque:
+            self._profile.advance(seconds)
+        else:
+            self._profile.rest(self.get(table.PRESENT_POSITION))
+        self._show_profile()
+
+    def _show_profile(self) -> None:
+        speed = self._profile.velocity * table.TICK_RAD / table.VELOCITY_UNIT_RAD_S
+        self.set(table.VELOCITY_TRAJECTORY, round(speed))
+        self.set(table.POSITION_TRAJECTORY, round(self._profile.position))
 
     def fail(self, error: HardwareError) -> None:
         """Latches a hardware error, and turns torque off if the shutdown mask contains it."""
@@ -199,6 +229,8 @@ class EmulatedServo:
                 return error
         for register, value in changes.items():
             self.set(register, value)
+        if table.GOAL_POSITION in changes:
+            self._aim()
         return StatusError.NONE
 
     def _refusal(self, register: Register, value: int) -> StatusError:

@@ -1,5 +1,6 @@
 """The vendor's SDK as a reference: it works with our emulator, and makes the same packets."""
 
+import time
 from collections.abc import Iterator
 
 import dynamixel_sdk
@@ -66,6 +67,54 @@ def test_the_vendors_sync_read_agrees_with_ours(
     assert {
         ident: table.PRESENT_POSITION.unpack(packet.data) for ident, packet in answers.items()
     } == theirs
+
+
+@pytest.mark.parametrize("read", ["txRxPacket", "fastBulkRead"])
+def test_the_vendors_bulk_reads_find_different_registers_of_each_servo(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler, read: str
+) -> None:
+    group = dynamixel_sdk.GroupBulkRead(port, vendor)
+    for ident, register in ((1, table.PRESENT_POSITION), (9, table.MODEL_NUMBER), (3, table.ID)):
+        assert group.addParam(ident, register.address, register.size)
+    assert getattr(group, read)() == 0
+    position, _, _ = vendor.read4ByteTxRx(port, 1, table.PRESENT_POSITION.address)
+    assert group.getData(1, table.PRESENT_POSITION.address, 4) == position > 0
+    assert group.getData(9, table.MODEL_NUMBER.address, 2) == 1020
+    assert group.getData(3, table.ID.address, 1) == 3
+
+
+def test_the_vendors_fast_sync_read_agrees_with_its_sync_read(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
+) -> None:
+    group = dynamixel_sdk.GroupSyncRead(port, vendor, table.MODEL_NUMBER.address, 8)
+    for ident in range(1, 10):
+        assert group.addParam(ident)
+    found = []
+    for read in (group.txRxPacket, group.fastSyncRead):
+        assert read() == 0
+        found.append([group.getData(ident, table.ID.address, 1) for ident in range(1, 10)])
+    assert found == [list(range(1, 10))] * 2
+
+
+def test_a_profile_that_the_vendor_sets_limits_the_motion(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
+) -> None:
+    start, _, _ = vendor.read4ByteTxRx(port, 1, table.PRESENT_POSITION.address)
+    for register, value in ((table.PROFILE_ACCELERATION, 10), (table.PROFILE_VELOCITY, 60)):
+        assert vendor.write4ByteTxRx(port, 1, register.address, value) == (0, 0)
+    assert vendor.write1ByteTxRx(port, 1, table.TORQUE_ENABLE.address, 1) == (0, 0)
+    begun = time.monotonic()
+    assert vendor.write4ByteTxRx(port, 1, table.GOAL_POSITION.address, start + 1000) == (0, 0)
+    speeds = []
+    position = start
+    while position != start + 1000:
+        assert time.monotonic() < begun + 20.0
+        position, _, _ = vendor.read4ByteTxRx(port, 1, table.POSITION_TRAJECTORY.address)
+        speeds.append(vendor.read4ByteTxRx(port, 1, table.VELOCITY_TRAJECTORY.address)[0])
+    # 60 * 0.229 rpm is 938 ticks/s, and the ramp of 10 * 214.577 rpm^2 takes 0.384 s. The emulator
+    # makes up for a late quarter of a second.
+    assert time.monotonic() - begun > 1000 / 938 + 0.384 - 0.25
+    assert 55 <= max(speeds) <= 60
 
 
 def test_the_vendors_sync_write_moves_our_servos(

@@ -136,6 +136,88 @@ def test_a_servos_alert_is_in_every_answer(line: EmulatedLine) -> None:
     assert errors == {ident: (protocol.ALERT if ident == 4 else 0) for ident in range(1, 10)}
 
 
+@pytest.mark.parametrize(("level", "answers"), [(0, 1), (1, 4), (2, 6)])
+def test_the_status_return_level_selects_the_answers(
+    line: EmulatedLine, level: int, answers: int
+) -> None:
+    """0: pings; 1: reads as well; 2: all. The instruction acts at every level."""
+    line.servos[1].set(table.STATUS_RETURN_LEVEL, level)
+    bulk = b"".join(bytes([1, address, 0, 1, 0]) for address in (7, 10))
+    packets = (
+        protocol.ping(1),
+        protocol.read(1, table.ID.address, 1),
+        protocol.sync_read(table.ID.address, 1, [1]),
+        protocol.encode(protocol.BROADCAST, Instruction.BULK_READ, bulk[:5]),
+        protocol.write(1, table.GOAL_POSITION.address, table.GOAL_POSITION.pack(2222)),
+        protocol.encode(1, Instruction.REBOOT),
+    )
+    assert sum(bool(Parser().feed(line.receive(packet))) for packet in packets) == answers
+    assert line.servos[1].get(table.GOAL_POSITION) == 2222
+
+
+def test_a_write_of_the_status_return_level_is_answered_by_the_level_before(
+    line: EmulatedLine,
+) -> None:
+    address = table.STATUS_RETURN_LEVEL.address
+    assert Parser().feed(line.receive(protocol.write(1, address, b"\x01")))
+    assert not Parser().feed(line.receive(protocol.write(1, address, b"\x02")))
+    assert Parser().feed(line.receive(protocol.write(1, address, b"\x02")))
+
+
+def test_a_bulk_read_is_answered_in_the_order_of_its_list(line: EmulatedLine) -> None:
+    line.fault("mute", 3)
+    requests = ((4, table.PRESENT_POSITION), (3, table.ID), (200, table.ID), (1, table.FIRMWARE))
+    parameters = b"".join(
+        bytes([ident]) + register.address.to_bytes(2, "little") + bytes([register.size, 0])
+        for ident, register in requests
+    )
+    request = protocol.encode(protocol.BROADCAST, Instruction.BULK_READ, parameters)
+    answers = Parser().feed(line.receive(request))
+    assert [packet.ident for packet in answers] == [4, 1]
+    assert [len(packet.data) for packet in answers] == [4, 1]
+    assert answers[1].data == bytes([line.servos[1].get(table.FIRMWARE)])
+
+
+def test_a_fast_read_ends_before_a_silent_servo(line: EmulatedLine) -> None:
+    parameters = bytes([table.ID.address, 0, 1, 0, 1, 2, 3])
+    request = protocol.encode(protocol.BROADCAST, Instruction.FAST_SYNC_READ, parameters)
+    whole = line.receive(request)
+    assert whole[:8] == protocol.HEADER + bytes([protocol.BROADCAST, 16, 0, Instruction.STATUS])
+    assert [whole[8 + 5 * place : 11 + 5 * place] for place in range(3)] == [
+        bytes([0, ident, ident]) for ident in (1, 2, 3)
+    ]
+    for end in (13, 18, 23):  # Each checksum covers the packet before it.
+        assert protocol.crc16(whole[: end - 2]) == int.from_bytes(whole[end - 2 : end], "little")
+    line.fault("mute", 2)
+    assert line.receive(request) == whole[:13]
+    line.fault("mute", 1)
+    assert line.receive(request) == b""
+
+
+def test_a_profile_limits_the_target_and_begins_with_the_next_goal(
+    shoulder: EmulatedServo,
+) -> None:
+    write(shoulder, table.TORQUE_ENABLE, 1)
+    shoulder.stay()
+    start = shoulder.get(table.PRESENT_POSITION)
+    write(shoulder, table.PROFILE_VELOCITY, 100)  # 1563 ticks/s.
+    assert write(shoulder, table.GOAL_POSITION, start - 400) is StatusError.NONE
+    write(shoulder, table.PROFILE_VELOCITY, 0)
+    shoulder.follow_profile(0.1)
+    assert shoulder.get(table.POSITION_TRAJECTORY) == start - 156
+    assert shoulder.get(table.VELOCITY_TRAJECTORY) == -100
+    write(shoulder, table.GOAL_POSITION, start - 400)
+    assert shoulder.get(table.POSITION_TRAJECTORY) == start - 400  # Without a profile, at once.
+
+
+def test_with_a_profile_torque_starts_at_the_present_position(shoulder: EmulatedServo) -> None:
+    write(shoulder, table.PROFILE_VELOCITY, 10)
+    write(shoulder, table.GOAL_POSITION, 1000)
+    shoulder.follow_profile(0.01)
+    write(shoulder, table.TORQUE_ENABLE, 1)
+    assert shoulder.goal_angle() == pytest.approx(0.2, abs=table.TICK_RAD)
+
+
 def test_an_unknown_fault_is_named_with_the_nearest(line: EmulatedLine) -> None:
     with pytest.raises(ValueError, match=r"no fault 'mutee'. Did you mean 'mute'"):
         line.fault("mutee", 4)
