@@ -118,6 +118,10 @@ class CollisionModel:
         spec.option.ccd_tolerance = _CCD_TOLERANCE
         self._model = spec.compile()
         self._data = mujoco.MjData(self._model)
+        # Views, whose creation takes as long as the motion of an arm.
+        self._qpos = self._data.qpos
+        self._xpos = self._data.geom_xpos
+        self._xmat = self._data.geom_xmat
         self._index_geoms(embodiment.arms, mounts)
         number = {self._model.geom(i).name: i for i in range(self._model.ngeom)}
         hulls = [(number[one], number[other]) for one, other in pairs if other in meshes]
@@ -134,9 +138,9 @@ class CollisionModel:
         self._geoms, self._places = np.array(places, dtype=np.int64).reshape(-1, 2).T
         self._place_of = np.full(self._model.ngeom, -1)
         self._place_of[self._geoms] = self._places
-        arms = self._place_of // self._shape[1]
-        self._kind_of = np.where(arms[:, None] == arms, SAME_ARM, OTHER_ARM)
-        self._kind_of[(arms < 0)[:, None] | (arms < 0)] = OBSTACLE
+        owner = self._place_of // self._shape[1]
+        self._kind_of = np.where(owner[:, None] == owner, SAME_ARM, OTHER_ARM)
+        self._kind_of[(owner < 0)[:, None] | (owner < 0)] = OBSTACLE
         capsules = self._model.geom_type[self._geoms] == mjtGeom.mjGEOM_CAPSULE
         self._halves = np.where(capsules, self._model.geom_size[self._geoms, 1], 0.0)[:, None]
 
@@ -163,15 +167,15 @@ class CollisionModel:
         """Returns the capsules at joint vectors (N, J), and their distances."""
         count, data = len(q), self._data
         positions = q[:, self._entries] * self._scales
-        middles = np.empty((count, *data.geom_xpos.shape))
-        turns = np.empty((count, *data.geom_xmat.shape))
+        middles = np.empty((count, *self._xpos.shape))
+        turns = np.empty((count, *self._xmat.shape))
         geoms, distances = [], []
         for number in range(count):
-            data.qpos = positions[number]
+            self._qpos[:] = positions[number]
             mujoco.mj_kinematics(self._model, data)
             mujoco.mj_collision(self._model, data)
-            middles[number] = data.geom_xpos
-            turns[number] = data.geom_xmat
+            middles[number] = self._xpos
+            turns[number] = self._xmat
             near = data.contact  # In memory that the next pose overwrites.
             geoms.append(near.geom.copy())
             distances.append(near.dist.copy())
