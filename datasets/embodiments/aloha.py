@@ -176,8 +176,8 @@ def _enclosing_capsules() -> tuple[CapsuleMount, ...]:
             CapsuleMount.of(5, start, end, radius, (0.0, side * travel, 0.0))
             for side in (1, -1)
             for start, end, radius in (
-                ((0.09, 0.0155 * side, -0.012), (0.09, 0.0155 * side, 0.012), 0.0195),
-                ((0.1385, 0.0035 * side, -0.0045), (0.1385, 0.0035 * side, -0.0045), 0.0095),
+                ((0.09, 0.0155 * side, -0.014), (0.09, 0.0155 * side, 0.014), 0.022),
+                ((0.1385, 0.0035 * side, -0.0035), (0.1385, 0.0035 * side, -0.0035), 0.0102),
             )
         ),
     )

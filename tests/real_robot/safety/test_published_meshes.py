@@ -33,7 +33,7 @@ ALOHA_LINKS = {
 }
 FINGERS = {"gripper_base": 0.0, "left_finger_link": -0.0078, "right_finger_link": 0.0078}
 IIWA_LINKS = {"base": -1, **{f"link{number}": number - 1 for number in range(1, 8)}}
-POSES = 20
+POSES = 10
 ROUNDING_M = 2e-4
 
 
