@@ -53,6 +53,19 @@ def targets(count: int) -> list[Vector]:
     return found
 
 
+def calm(now: float, position: Vector) -> ArmState:
+    """Returns the state of arms at a pose, without effort, errors or missed answers."""
+    return ArmState(
+        now,
+        position,
+        0 * position,
+        0 * position,
+        np.zeros(2, np.uint8),
+        np.zeros(2, np.int32),
+        np.zeros(2, np.bool_),
+    )
+
+
 def measure_run(wanted: list[Vector]) -> list[float]:
     """Returns the times (ms) of all cycles; the arms follow every command."""
     limits = SafetyLimits.of(
@@ -65,11 +78,10 @@ def measure_run(wanted: list[Vector]) -> list[float]:
     )
     safety = SafetyFilter(ARMS, limits, PERIOD_S)
     position = ARMS.home
-    calm = (0 * position, 0 * position, *(np.zeros(14, kind) for kind in (np.uint8, np.int32)))
-    safety.start(ArmState(0.0, position, *calm, np.zeros(2, np.bool_)), 0)
+    safety.start(calm(0.0, position), 0)
     took = []
     for cycle in range(CYCLES_PER_TARGET * len(wanted)):
-        state = ArmState(cycle * PERIOD_S, position, *calm, np.zeros(2, np.bool_))
+        state = calm(cycle * PERIOD_S, position)
         before = time.perf_counter()
         position = safety.step(wanted[cycle // CYCLES_PER_TARGET], state, state.time).position
         took.append(1e3 * (time.perf_counter() - before))
