@@ -157,6 +157,32 @@ def _capsules() -> tuple[CapsuleMount, ...]:
     )
 
 
+def _enclosing_capsules() -> tuple[CapsuleMount, ...]:
+    """Returns capsules around the parts of Menagerie's meshes that `_capsules` do not contain."""
+    travel = FINGER_OPEN - FINGER_CLOSED
+    return (
+        CapsuleMount.of(-1, (-0.15, 0.07, 0.025), (0.045, 0.07, 0.025), 0.045),
+        CapsuleMount.of(-1, (-0.15, -0.07, 0.025), (0.045, -0.07, 0.025), 0.045),
+        CapsuleMount.of(-1, (-0.155, -0.015, 0.03), (-0.155, 0.015, 0.03), 0.056),
+        CapsuleMount.of(-1, (0.06, -0.035, 0.03), (0.06, 0.035, 0.03), 0.055),
+        CapsuleMount.of(0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.05), 0.0625),
+        CapsuleMount.of(1, (0.034, 0.018, 0.2955), (0.034, -0.018, 0.2955), 0.0525),
+        CapsuleMount.of(2, (0.017, 0.051, 0.0), (0.017, -0.051, 0.0), 0.0245),
+        CapsuleMount.of(3, (0.003, 0.043, 0.0), (0.049, 0.043, 0.0), 0.021),
+        CapsuleMount.of(4, (0.0495, 0.029, 0.0285), (0.0495, -0.029, 0.0285), 0.011),
+        CapsuleMount.of(5, (0.045, -0.055, 0.002), (0.045, 0.055, 0.002), 0.041),
+        CapsuleMount.of(5, (0.005, 0.0, 0.065), (0.012, 0.0, 0.1), 0.0265),
+        *(
+            CapsuleMount.of(5, start, end, radius, (0.0, side * travel, 0.0))
+            for side in (1, -1)
+            for start, end, radius in (
+                ((0.09, 0.0155 * side, -0.014), (0.09, 0.0155 * side, 0.014), 0.022),
+                ((0.1385, 0.0035 * side, -0.0035), (0.1385, 0.0035 * side, -0.0035), 0.0102),
+            )
+        ),
+    )
+
+
 START_POSE: Vector = np.tile([0.0, -0.96, 1.16, 0.0, -0.3, 0.0, 0.0], 2)
 START_POSE.setflags(write=False)
 
@@ -174,6 +200,7 @@ ALOHA = Embodiment(
         CameraMount("table", "world", _looking((0.0, -0.358167, 0.0317), -5.455), 58.0),
     ),
     capsule_mounts=_capsules(),
+    enclosing_mounts=_enclosing_capsules(),
     home=START_POSE,
 )
 """ALOHA 2: two ViperX 300 arms on a table, with four cameras."""

@@ -157,6 +157,8 @@ class Embodiment:
         cameras: Mounts of all cameras.
         capsule_mounts: Capsules that enclose the links of each arm.
         home: Initial joint vector (J,).
+        enclosing_mounts: Further capsules of each arm, for the safety filter only: with
+            `capsule_mounts` they contain the published meshes.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Embodiment:
     cameras: tuple[CameraMount, ...]
     capsule_mounts: tuple[CapsuleMount, ...]
     home: Vector
+    enclosing_mounts: tuple[CapsuleMount, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -119,6 +119,13 @@ CAPSULES: tuple[CapsuleMount, ...] = (
         6, (0.0, -0.0135, 0.13), (0.0, -0.0135, 0.198), 0.0145, (0.0, -FINGERS.opened, 0.0)
     ),
 )
+# Around the parts of Menagerie's meshes that those do not contain.
+ENCLOSING_CAPSULES: tuple[CapsuleMount, ...] = (
+    CapsuleMount.of(-1, (-0.0465, 0.0, 0.0674), (0.001, 0.0, -0.0124), 0.1265),
+    CapsuleMount.of(0, (-0.031, -0.066, 0.189), (0.031, -0.066, 0.189), 0.066),
+    CapsuleMount.of(3, (-0.034, -0.0448, 0.0508), (0.034, -0.0448, 0.0508), 0.027),
+    CapsuleMount.of(5, (-0.003, 0.0145, 0.001), (-0.003, -0.0193, 0.0183), 0.071),
+)
 
 
 def _embodiment(
@@ -131,6 +138,7 @@ def _embodiment(
         chains=tuple(_chain(arm, root) for arm, root in roots.items()),
         cameras=cameras,
         capsule_mounts=CAPSULES,
+        enclosing_mounts=ENCLOSING_CAPSULES,
         home=np.tile(START_POSE, len(roots)),
     )
 

@@ -221,9 +221,7 @@ def _check_clear(
     points: int = _PATH_POINTS,
 ) -> None:
     """Checks the straight path to a pose, without its start."""
-    clearance = Clearance(
-        embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance
-    )
+    clearance = Clearance.of(embodiment, limits)
     for share in np.linspace(1.0, 0.0, points, endpoint=False)[::-1]:
         room = clearance.measure(start + share * (pose - start))
         where = f"pose {number}" if share == 1.0 else f"the way to pose {number}"
@@ -231,6 +229,8 @@ def _check_clear(
             (room.heights, limits.table_clearance, "over the table"),
             (room.walls, 0.0, "from a wall"),
             (room.between, limits.arm_clearance, "from the other arm"),
+            (room.own, limits.self_clearance, "from itself"),
+            (room.obstacles, limits.cell_clearance, "from an obstacle of the cell"),
         ):
             if (have_m := float(have.min())) < needed_m:
                 raise ValueError(

@@ -37,6 +37,7 @@ from stringline.real_robot.ipc.heartbeat import (
     silence_s,
 )
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
+from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -48,8 +49,9 @@ EPISODE = struct.Struct("<qq")
 _PUNCTUAL = 0.1  # Share of a period.
 _BRAKING_CYCLES = 12  # Lower bound; slow limits take more.
 _BRAKING_PATIENCE = 3  # Factor for arms that do not accept a command in every cycle.
-# Modules whose threads and memory would disturb a loop of milliseconds.
-_FOREIGN = ("torch", "mujoco")
+# Modules whose threads and memory would disturb a loop of milliseconds. MuJoCo itself computes in
+# the thread of its caller.
+_FOREIGN = ("torch", "dm_control")
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +224,14 @@ class _Worker:
         """Begins an episode; in lock-step, where the world is replaced, all faults are reset."""
         self._loop.begin(session, self._clock, None if self._setup.lock_step else acknowledged)
 
+    def _check_cell(self) -> None:
+        """Checks, before torque, that no arm stands in an obstacle of its cell."""
+        limits = self._setup.limits
+        if limits.cell.obstacles:
+            measured = self._setup.driver.read(self._clock).position
+            if problems := Clearance.of(self._setup.embodiment, limits).overlaps(measured):
+                raise RobotNotReadyError(problems)
+
     def _handle(self, request: bytes) -> Sequence[str]:
         """Executes a request and returns remarks for the operator."""
         if request.startswith(b"observe"):
@@ -237,6 +247,7 @@ class _Worker:
             self._begin(session, Reason(acknowledged))
         elif request == b"arm":
             self._setup.pulse.value = NEVER_SILENT  # Arming takes seconds, without cycles.
+            self._check_cell()
             self._setup.driver.arm()
             self._begin(0, ~Reason(0))
             self._armed = True

@@ -9,7 +9,8 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,9 +129,7 @@ def describe_log(
     cameras: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the part of the header that describes the device process, as plain JSON."""
-    held = {
-        field.name: np.asarray(getattr(limits, field.name)).tolist() for field in fields(limits)
-    }
+    held = _plain(limits)
     return {
         "layout": plain_layout(cycle_layout(state, len(embodiment.joints))),
         "buses": list(driver.arms),
@@ -141,6 +140,17 @@ def describe_log(
         "limits": held,
         "limits_hash": hashlib.sha256(json.dumps(held).encode()).hexdigest()[:16],
     }
+
+
+def _plain(value: object) -> Any:
+    """Returns a value of limits as plain JSON."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else np.asarray(value).tolist()
 
 
 def pack_chunk(chunk: ActionChunk, session: int, number: int) -> bytes:

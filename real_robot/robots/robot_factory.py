@@ -185,8 +185,10 @@ class RobotFactory:
                 "real arms need one, with the measured height of the table: "
                 f"robot.limits_file=limits.yaml. See docs/{page}.md."
             )
-        self.limits()
-        return "none" if file is None else str(file)
+        limits = self.limits()
+        if file is None:
+            return "none"
+        return f"{file}: table at {1e3 * limits.table_height:.0f} mm, {limits.cell}"
 
     def _read_calibration(self, file: Path | None) -> str:
         """Reads the measured camera poses and describes them."""

@@ -1,36 +1,57 @@
-"""Distances of the arms from the table, from walls and from each other, by capsules."""
+"""Distances of the arms from the table, from walls, obstacles, each other and themselves."""
 
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
+from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell
+from stringline.real_robot.safety.collision_model import (
+    OBSTACLE,
+    OTHER_ARM,
+    SAME_ARM,
+    CollisionModel,
+    Measured,
+    Pair,
+)
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.slopes import ArmSlopes
 
 Vector = NDArray[np.float64]
 
 # The base and the first link are mounted on the table.
 _FIRST_MOVING_LINK = 1
-# Beyond this distance above the smallest allowed one, arms need no exact distance.
+# Beyond this distance above the smallest allowed one, capsules need no exact distance.
 _FAR_M = 0.1
+# An axis within this angle of the line to the next hinge turns the next link and does not bend the
+# arm (sine).
+_ROLLING = 0.1
 
 
 class Room(NamedTuple):
     """Distances around each of C capsules of A arms, metres; negative in an overlap.
 
+    The last three are lower bounds where they are large. Capsules that an arm does not have, and
+    those for which a distance has no meaning, have infinite ones.
+
     Attributes:
         heights: (..., A, C) height of the lowest point above the table; infinite for links that
             are mounted on the table.
-        between: (..., A, C) distance from the nearest other arm, or a lower bound of a large one;
-            infinite for a single arm.
         walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and
             for links that never move.
+        between: (..., A, C) distance from the nearest other arm.
+        own: (..., A, C) distance from the nearest capsule of the same arm, among `own_pairs`.
+        obstacles: (..., A, C) distance from the nearest obstacle of the cell.
     """
 
     heights: Vector
-    between: Vector
     walls: Vector
+    between: Vector
+    own: Vector
+    obstacles: Vector
 
 
 class Clearance:
@@ -40,7 +61,15 @@ class Clearance:
         table_height: Height of the table top in the base frame, metres.
         box: (2, 3) lowest and highest corner of the space within walls, base frame, metres; None:
             no walls.
-        exact_up_to: Distances between arms are exact up to 10 cm above this one, metres.
+        cell: Tools, cameras and obstacles.
+        exact_up_to: Distances are exact up to 10 cm above this one, metres.
+
+    Attributes:
+        mounts: Capsules of each arm: its links, then its wrist cameras, then its tool.
+        own_pairs: Pairs of capsules of an arm whose distance is measured, for each arm. Between
+            them are two hinges that bend the arm, or, if the arm carries one of the capsules, one
+            that bends it and another one. Capsules with fewer hinges between them overlap in usual
+            poses, where the limits of the joints keep the links themselves apart.
     """
 
     def __init__(
@@ -48,97 +77,127 @@ class Clearance:
         embodiment: Embodiment,
         table_height: float = 0.0,
         box: Vector | None = None,
+        cell: Cell = NO_OBSTACLES,
         *,
         exact_up_to: float = 0.0,
     ) -> None:
-        self._embodiment = embodiment
         self._table_height = table_height
         self._box = box
-        self._far = _FAR_M + max(exact_up_to, 0.0)
-        self._radius = np.array([mount.radius for mount in embodiment.capsule_mounts])
-        halves = [
-            float(np.linalg.norm(mount.end - mount.start)) / 2
-            for mount in embodiment.capsule_mounts
-        ]
-        self._around = np.array(halves) + self._radius
-        self._moving = np.array(
-            [mount.link >= _FIRST_MOVING_LINK for mount in embodiment.capsule_mounts]
+        carried = cell.carried(embodiment)
+        links = (*embodiment.capsule_mounts, *embodiment.enclosing_mounts)
+        self.mounts = tuple((*links, *carried[arm]) for arm in embodiment.arms)
+        shape = len(self.mounts), max(len(of_arm) for of_arm in self.mounts)
+        self._radius = np.zeros(shape)
+        self._moving = np.zeros(shape, dtype=np.bool_)
+        for place, of_arm in enumerate(self.mounts):
+            self._radius[place, : len(of_arm)] = [mount.radius for mount in of_arm]
+            self._moving[place, : len(of_arm)] = _moves(of_arm)
+        self.own_pairs = tuple(
+            _own_pairs(chain, of_arm, len(links))
+            for chain, of_arm in zip(embodiment.chains, self.mounts, strict=True)
+        )
+        self._measured: Measured | None = None
+        self._model = CollisionModel(
+            embodiment,
+            self.mounts,
+            cell.obstacles,
+            _pairs(embodiment.arms, self.mounts, self.own_pairs, cell),
+            far=_FAR_M + max(exact_up_to, 0.0),
+        )
+
+    @classmethod
+    def of(cls, embodiment: Embodiment, limits: SafetyLimits) -> Self:
+        """Builds the distances that limits bound."""
+        return cls(
+            embodiment,
+            limits.table_height,
+            limits.box,
+            limits.cell,
+            exact_up_to=max(limits.arm_clearance, limits.self_clearance, limits.cell_clearance),
         )
 
     def measure(self, q: Vector) -> Room:
         """Returns the distances at joint vectors (..., J)."""
-        axes = self._embodiment.capsule_axes(q)
-        lowest = axes.min(axis=-2)
-        highest = axes.max(axis=-2)
-        heights = lowest[..., 2] - self._radius - self._table_height
+        q = np.asarray(q, dtype=np.float64)
+        self._measured = self._model.measure(q.reshape(-1, q.shape[-1]))
+        middles, halves, nearest = self._measured
+        extents = np.abs(halves)
+        heights = middles[..., 2] - extents[..., 2] - self._radius - self._table_height
         walls = np.full(heights.shape, np.inf)
         if self._box is not None:
-            walls = (
-                np.minimum(lowest - self._box[0], self._box[1] - highest).min(axis=-1)
-                - self._radius
-            )
-        return Room(self._of_moving(heights), self._between(axes), self._of_moving(walls))
-
-    def _of_moving(self, values: Vector) -> Vector:
-        return np.where(self._moving, values, np.inf)
-
-    def _between(self, axes: Vector) -> Vector:
-        nearest = np.full(axes.shape[:-2], np.inf)
-        for one, other in combinations(range(len(self._embodiment.arms)), 2):
-            gaps = self._gaps(axes[..., one, :, :, :], axes[..., other, :, :, :])
-            nearest[..., one, :] = np.minimum(
-                nearest[..., one, :], gaps.min(axis=-1, initial=np.inf)
-            )
-            nearest[..., other, :] = np.minimum(
-                nearest[..., other, :], gaps.min(axis=-2, initial=np.inf)
-            )
-        return nearest
-
-    def _gaps(self, one: Vector, other: Vector) -> Vector:
-        """Returns the distances (..., C, C) of the capsules of two arms with axes (..., C, 2, 3).
-
-        For pairs that are far apart in all poses it is the distance of their bounding spheres, a
-        cheap lower bound.
-        """
-        middles = one.mean(axis=-2)[..., :, None, :] - other.mean(axis=-2)[..., None, :, :]
-        gaps: Vector = np.sqrt(_dot(middles, middles)) - self._around[:, None] - self._around
-        near = (gaps < self._far).any(axis=tuple(range(gaps.ndim - 2)))
-        mine, theirs = np.nonzero(near)
-        between = segment_distance(
-            one[..., mine, 0, :],
-            one[..., mine, 1, :],
-            other[..., theirs, 0, :],
-            other[..., theirs, 1, :],
+            gaps = np.minimum(middles - extents - self._box[0], self._box[1] - middles - extents)
+            walls = gaps.min(axis=-1) - self._radius
+        found = (
+            np.where(self._moving, heights, np.inf),
+            np.where(self._moving, walls, np.inf),
+            *(nearest[:, kind] for kind in (OTHER_ARM, SAME_ARM, OBSTACLE)),
         )
-        gaps[..., mine, theirs] = between - self._radius[mine] - self._radius[theirs]
-        return gaps
+        return Room(*(each.reshape(*q.shape[:-1], *each.shape[1:]) for each in found))
+
+    def overlaps(self, q: Vector) -> list[str]:
+        """Returns a sentence for each obstacle of the cell in which an arm is at a pose (J,)."""
+        self.measure(q)
+        deepest: dict[tuple[str, str], float] = {}
+        for capsule, obstacle, distance in self._model.from_obstacles():
+            key = obstacle, capsule.partition("/")[0]
+            deepest[key] = min(deepest.get(key, 0.0), distance)
+        return [
+            f"The arm {arm!r} is {-1e3 * depth:.0f} mm inside the obstacle {obstacle!r} of the "
+            f"cell. Correct the limits file, or move the arm out by hand."
+            for (obstacle, arm), depth in deepest.items()
+            if depth < 0
+        ]
+
+    def slopes(self, place: int) -> ArmSlopes:
+        """Returns the slopes around an arm, given by its number, at the pose measured last."""
+        assert self._measured is not None
+        links = [mount.link for mount in self.mounts[place]]
+        return ArmSlopes(self._model, self._measured, links, place, self._box)
 
 
-def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vector) -> Vector:
-    """Returns the distances (...) between segments with ends (..., 3).
-
-    Ericson (2005), Real-Time Collision Detection, section 5.1.9: nearest points of the lines,
-    clamped to the segments in turn. Exact to a few micrometres: shorter segments count as points.
-    """
-    along_a = end_a - start_a
-    along_b = end_b - start_b
-    between = start_a - start_b
-    aa = _dot(along_a, along_a)
-    bb = _dot(along_b, along_b)
-    ab = _dot(along_a, along_b)
-    a_between = _dot(along_a, between)
-    b_between = _dot(along_b, between)
-    tiny = 1e-12
-    determinant = aa * bb - ab * ab
-    s = np.where(
-        determinant > tiny, (ab * b_between - a_between * bb) / np.maximum(determinant, tiny), 0.0
-    )
-    s = np.clip(s, 0.0, 1.0)
-    t = np.clip(np.where(bb > tiny, (ab * s + b_between) / np.maximum(bb, tiny), 0.0), 0.0, 1.0)
-    s = np.clip(np.where(aa > tiny, (ab * t - a_between) / np.maximum(aa, tiny), 0.0), 0.0, 1.0)
-    nearest = between + s[..., None] * along_a - t[..., None] * along_b
-    return np.asarray(np.sqrt(_dot(nearest, nearest)))
+def _moves(mounts: Sequence[CapsuleMount]) -> list[bool]:
+    return [mount.link >= _FIRST_MOVING_LINK for mount in mounts]
 
 
-def _dot(a: Vector, b: Vector) -> Vector:
-    return np.asarray(np.einsum("...i,...i->...", a, b))
+def _own_pairs(
+    chain: Chain, mounts: Sequence[CapsuleMount], links: int
+) -> tuple[tuple[int, int], ...]:
+    """Returns the pairs of capsules of an arm; the first `links` capsules are those of links."""
+    following = [*(link.T_parent_link for link in chain.links[1:]), chain.T_last_gripper]
+    bends = [
+        bool(np.linalg.norm(np.cross(axis, T[:3, 3])) > _ROLLING * np.linalg.norm(T[:3, 3]))
+        for axis, T in zip(chain.axes, following, strict=True)
+    ]
+    found = []
+    for one, other in combinations(range(len(mounts)), 2):
+        first, last = sorted((mounts[one].link, mounts[other].link))
+        bending = sum(bends[first + 1 : last + 1])
+        if bending >= 2 or (other >= links and bending and last - first >= 2):
+            found.append((one, other))
+    return tuple(found)
+
+
+def _pairs(
+    arms: Sequence[str],
+    mounts: Sequence[Sequence[CapsuleMount]],
+    own_pairs: Sequence[Sequence[tuple[int, int]]],
+    cell: Cell,
+) -> list[Pair]:
+    """Returns the names of the capsules and obstacles whose distance is measured."""
+    names = [
+        [f"{arm}/{i}" for i in range(len(of_arm))] for arm, of_arm in zip(arms, mounts, strict=True)
+    ]
+    between = [pair for one, other in combinations(names, 2) for pair in product(one, other)]
+    own = [
+        (of_arm[one], of_arm[other])
+        for of_arm, pairs in zip(names, own_pairs, strict=True)
+        for one, other in pairs
+    ]
+    around = [
+        (name, obstacle.name)
+        for of_arm, capsules in zip(names, mounts, strict=True)
+        for name, moves in zip(of_arm, _moves(capsules), strict=True)
+        if moves
+        for obstacle in cell.obstacles
+    ]
+    return [*between, *own, *around]

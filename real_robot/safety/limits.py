@@ -1,8 +1,8 @@
 """The limits to which the safety filter holds a robot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from stringline.datasets.contract.argument_checks import (
     Range,
 )
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell
+from stringline.real_robot.safety.cell_file import cell_of
 
 Vector = NDArray[np.float64]
 
@@ -26,6 +28,11 @@ AGES = (
     "longest_gap_s",
 )
 
+CLEARANCES = ("table_clearance", "arm_clearance", "self_clearance", "cell_clearance")
+# Larger numbers are millimetres in a file that forgot its units.
+_HEIGHT_M = Range(least=-2, most=2)
+_CLEARANCE_M = Range(least=-0.5, most=0.5)
+
 
 class CommonLimits(TypedDict, total=False):
     """Limits of `SafetyLimits` that a configuration sets as they are."""
@@ -33,6 +40,8 @@ class CommonLimits(TypedDict, total=False):
     table_height: float
     table_clearance: float
     arm_clearance: float
+    self_clearance: float
+    cell_clearance: float
     soft_start_s: float
     oldest_image_s: float
     hold_temperature: float
@@ -54,6 +63,9 @@ class SafetyLimits:
         table_height: Height of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
+        self_clearance: Smallest distance between capsules of one arm, metres.
+        cell_clearance: Smallest distance from obstacles of the cell, metres.
+        cell: Tools, wrist cameras and obstacles.
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
             None: no walls.
         soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
@@ -86,6 +98,9 @@ class SafetyLimits:
     table_height: float = 0.0
     table_clearance: float = 0.0
     arm_clearance: float = 0.0
+    self_clearance: float = 0.0
+    cell_clearance: float = 0.0
+    cell: Cell = NO_OBSTACLES
     box: Vector | None = None
     soft_start_s: float = 2.0
     hold_after_misses: int = 3
@@ -104,12 +119,11 @@ class SafetyLimits:
         """Checks the ranges of all limits."""
         self._check_joints()
         # A comparison with NaN is always false: a stage with such a limit would never act.
+        _HEIGHT_M.check(table_height=self.table_height)
+        for name in CLEARANCES:
+            _CLEARANCE_M.check(**{name: getattr(self, name)})
         FINITE.check(
-            table_height=self.table_height,
-            table_clearance=self.table_clearance,
-            arm_clearance=self.arm_clearance,
-            hold_temperature=self.hold_temperature,
-            fault_temperature=self.fault_temperature,
+            hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature
         )
         NOT_NEGATIVE.check(
             soft_start_s=self.soft_start_s, hold_after_effort_s=self.hold_after_effort_s
@@ -162,6 +176,7 @@ class SafetyLimits:
         speed_share: float = 1.0,
         box: Sequence[Sequence[float]] | None = None,
         effort: Sequence[float] | None = None,
+        cell: Mapping[str, Any] | None = None,
         **more: Unpack[CommonLimits],
     ) -> Self:
         """Derives limits from those of an embodiment.
@@ -177,6 +192,7 @@ class SafetyLimits:
             box: (2, 3), see the attributes.
             effort: Limits of the revolute joints of an arm, in their order, the same for each arm,
                 Nm. None: the nominal limits of the motors, which real servos never report.
+            cell: Tools, wrist cameras and obstacles, see `cell_of`; None: nominal cameras only.
             **more: See the attributes.
 
         Raises:
@@ -198,6 +214,7 @@ class SafetyLimits:
             tracking=np.where(hinge, tracking_rad, np.inf),
             effort=_efforts(embodiment, effort),
             box=None if box is None else np.array(box, dtype=np.float64),
+            cell=cell_of(embodiment, {} if cell is None else cell),
             **more,
         )
 

@@ -36,7 +36,19 @@ def read_limits(path: Path) -> dict[str, Any]:
             f"The limits file {path} lacks {MEASURED}. Measure the height of the table top in the "
             f"frame between the bases of the arms, in metres."
         )
-    return {str(name): value for name, value in found.items()}
+    return {str(name): value for name, value in _with_paths(found, path.parent).items()}
+
+
+def _with_paths(found: Any, folder: Path) -> Any:
+    """Returns the content with the files of meshes relative to the folder of the limits file."""
+    if not isinstance(found, dict):
+        return found
+    return {
+        name: str(folder / value)
+        if name == "file" and isinstance(value, str)
+        else _with_paths(value, folder)
+        for name, value in found.items()
+    }
 
 
 def merged_limits(settings: Mapping[str, Any], file: Path | None) -> dict[str, Any]:

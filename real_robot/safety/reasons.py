@@ -51,6 +51,8 @@ class Reason(IntFlag):
     CAMERA = 1 << 20
     GAP = 1 << 21
     DEVICE_SILENT = 1 << 22
+    SAME_ARM = 1 << 24
+    OBSTACLE = 1 << 25
 
 
 REASONS = tuple(Reason)
@@ -62,6 +64,8 @@ MESSAGES = {
     Reason.TRACKING: "an arm is far behind its target, as at an obstacle",
     Reason.TABLE: "a target would move an arm into the table",
     Reason.OTHER_ARM: "a target would move the arms too close to each other",
+    Reason.SAME_ARM: "a target would move an arm into itself",
+    Reason.OBSTACLE: "a target would move an arm into an obstacle of the cell",
     Reason.STARVED: "no action was due",
     Reason.BAD_TARGET: "a target was not finite or had the wrong shape",
     Reason.BAD_CHUNK: (

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
@@ -62,6 +63,11 @@ class StageContext:
         """(J,) number of the arm of each joint."""
         arms = self.embodiment.arms
         return np.array([arms.index(joint.arm) for joint in self.embodiment.joints])
+
+    @cached_property
+    def clearance(self) -> Clearance:
+        """Distances of the arms from each other and from their surroundings."""
+        return Clearance.of(self.embodiment, self.limits)
 
 
 @dataclass(eq=False)

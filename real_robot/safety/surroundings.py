@@ -1,21 +1,18 @@
 """Obstacles of the arms, and nearby poses that are clear of them."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.safety.clearance import Clearance, Room
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.collision_model import Hinges, cross
 from stringline.real_robot.safety.reasons import Reason
 from stringline.real_robot.safety.stage_cycle import Cycle, StageContext
 
 Vector = NDArray[np.float64]
 
 _MARGIN_M = 1e-4  # Room beyond the required one for capsules that are pushed out.
-_NUDGE_RAD = 1e-4
-_CORRECTIONS = 8
+_CORRECTIONS = 4  # Newton's method needs two or three, unless there is no way out.
 _LARGEST_RAD = 0.2  # Largest change of a joint in a correction: slopes are local.
 # Beyond this depth inside an obstacle capsules are pushed out less and less, at twice the depth not
 # at all.
@@ -37,17 +34,22 @@ class Space(NamedTuple):
 
     Attributes:
         reason: Reported when it acts.
-        spare: Computes the clearance to spare (..., A, C) of each capsule, metres.
+        distance: Field of `Room` with the distances from it.
+        clearance: Limit that they keep; empty: zero.
     """
 
     reason: Reason
-    spare: Callable[[Room, SafetyLimits], Vector]
+    distance: str
+    clearance: str = ""
 
 
-TABLE = Space(Reason.TABLE, lambda room, limits: room.heights - limits.table_clearance)
-WALLS = Space(Reason.BOX, lambda room, limits: room.walls)
-OTHER_ARM = Space(Reason.OTHER_ARM, lambda room, limits: room.between - limits.arm_clearance)
-SPACES: tuple[Space, ...] = (TABLE, WALLS, OTHER_ARM)
+SPACES: tuple[Space, ...] = (
+    Space(Reason.TABLE, "heights", "table_clearance"),
+    Space(Reason.BOX, "walls"),
+    Space(Reason.OTHER_ARM, "between", "arm_clearance"),
+    Space(Reason.SAME_ARM, "own", "self_clearance"),
+    Space(Reason.OBSTACLE, "obstacles", "cell_clearance"),
+)
 
 
 class Surroundings:
@@ -56,16 +58,17 @@ class Surroundings:
     def __init__(self, context: StageContext) -> None:
         self._embodiment = context.embodiment
         self._limits = context.limits
-        limits = context.limits
-        self._clearance = Clearance(
-            self._embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance
-        )
+        self._clearance = context.clearance
         self._spaces = SPACES
+        self._kept = np.array(
+            [getattr(self._limits, space.clearance, 0.0) for space in SPACES], dtype=np.float64
+        )[:, None, None]
 
     def spare(self, q: Vector) -> Vector:
         """Returns the clearance to spare (..., S, A, C) at poses (..., J), metres."""
         room = self._clearance.measure(q)
-        return np.stack([space.spare(room, self._limits) for space in self._spaces], axis=-3)
+        distances = [getattr(room, space.distance) for space in self._spaces]
+        return np.asarray(np.stack(distances, axis=-3) - self._kept)
 
     def note(self, cycle: Cycle, short: Vector) -> None:
         """Records the positive entries of the missing clearance (S, A, C), metres."""
@@ -103,34 +106,43 @@ class Surroundings:
         start = q
         lower, upper = within or (self._limits.lower, self._limits.upper)
         bounds = lower[hinges], upper[hinges]
-        nudges = _NUDGE_RAD * np.concatenate([np.zeros((1, len(q))), np.eye(len(q))[hinges]])
         cost = np.zeros(0)
         share = 1.0
         for correction in range(corrections):
-            spare = self.spare(q + nudges)[:, :, place]
-            short = least - spare[0]
+            spare = self.spare(q)[:, place]
+            short = least - spare
             near = short > 0
             if not near.any():
                 break
             if correction == 0:
                 share = float(np.clip(2.0 - short.max() / _DEEP_M, 0.0, 1.0))
-                cost = self._cost(q + nudges, arm)
             if share == 0.0:
                 break
-            slopes = (spare[1:, near] - spare[0, near]).T / _NUDGE_RAD
+            slopes = self._clearance.slopes(place)
+            if correction == 0:
+                cost = _cost(slopes.hinges)
+            names = [(self._spaces[space].distance, int(i)) for space, i in np.argwhere(near)]
             lacking = short[near] + _MARGIN_M * (least[near] == 0)
+            corrected = _corrected(q[hinges], bounds, slopes.of(names), lacking, cost)
+            if np.array_equal(corrected, q[hinges]):
+                break  # As with the base of the arm inside the other arm.
             q = q.copy()
-            q[hinges] = _corrected(q[hinges], bounds, slopes, lacking, cost)
+            q[hinges] = corrected
         return np.asarray(start + share * (q - start))
 
-    def _cost(self, nudged: Vector, arm: str) -> Vector:
-        """Returns the cost (H, H) of joint changes of an arm, m^2/rad^2, from poses (1 + H, J)."""
-        T_base_gripper = self._embodiment.forward_kinematics(nudged)[arm]
-        points = np.concatenate(
-            [T_base_gripper[:, :3, 3:], _TURN_M * T_base_gripper[:, :3, :2]], axis=-1
-        )
-        moved = (points[1:] - points[0]).reshape(len(nudged) - 1, -1) / _NUDGE_RAD
-        return np.asarray(moved @ moved.T + _JOINT_M**2 * np.eye(len(moved)))
+
+def _cost(hinges: Hinges) -> Vector:
+    """Returns the cost (H, H) of joint changes of an arm, m^2/rad^2."""
+    axes, offsets, T_base_gripper = hinges
+    moved = np.concatenate(
+        [
+            cross(axes, T_base_gripper[:3, 3]) + offsets,
+            _TURN_M * cross(axes, T_base_gripper[:3, 0]),
+            _TURN_M * cross(axes, T_base_gripper[:3, 1]),
+        ],
+        axis=-1,
+    )
+    return np.asarray(moved @ moved.T + _JOINT_M**2 * np.eye(len(moved)))
 
 
 def _corrected(

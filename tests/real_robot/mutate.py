@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.cell_mutants import CELL_GUARDS
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
@@ -42,12 +43,13 @@ from stringline.real_robot.safety.motion_stages import MotionLimits
 from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
 
 ROOT = Path(__file__).parents[2]
-SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
+SERVOS, FRI, LCM, GRIPPER, CELL = "servos: ", "FRI ", "LCM ", "gripper: ", "cell: "
 SUITES = {
     "": (
         "safety/test_filter.py",
         "safety/test_gaps.py",
         "safety/test_robot_stages.py",
+        "safety/test_cell.py",
         "safety/test_keep_clear.py",
         "safety/test_effort.py",
         "safety/test_limiter.py",
@@ -65,6 +67,11 @@ SUITES = {
         "emulators/lcm/test_lcm_program.py",
         "drivers/lcm/test_lcm_driver.py",
         "emulators/lcm/test_lcm_faults.py",
+    ),
+    CELL: (
+        "safety/test_cell.py",
+        "safety/test_clearance.py",
+        "safety/test_published_meshes.py",
     ),
     GRIPPER: ("drivers/fri/test_gripper_outputs.py", "drivers/lcm/test_gripper_wsg.py"),
 }
@@ -273,13 +280,19 @@ def mutants() -> dict[str, Callable[[], None]]:
         GRIPPER + name: functools.partial(without_method, *guard)
         for name, guard in GRIPPER_GUARDS.items()
     }
+    cell = {
+        CELL + name: functools.partial(without_method, *guard)
+        for name, guard in CELL_GUARDS.items()
+    }
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
-    return found | servos | fri_mutants() | lcm_mutants() | grippers
+    return found | servos | fri_mutants() | lcm_mutants() | grippers | cell
 
 
 def suite_of(name: str) -> str:
     """Returns the suite of tests of a mutant."""
-    return next((suite for suite in (SERVOS, FRI, LCM, GRIPPER) if name.startswith(suite)), "")
+    return next(
+        (suite for suite in (SERVOS, FRI, LCM, GRIPPER, CELL) if name.startswith(suite)), ""
+    )
 
 
 class FirstFailure:

@@ -3,43 +3,133 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+import pytest
+from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.safety.clearance import Clearance, segment_distance
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
+from stringline.datasets.embodiments.transforms import pose
+from stringline.real_robot.safety.cell import Cell, Obstacle
+from stringline.real_robot.safety.clearance import Clearance, Room
 
-POINTS = arrays(np.float64, 3, elements=st.floats(-1, 1))
+Vector = NDArray[np.float64]
+
+BODIES = {"aloha": ALOHA, "iiwa14_bimanual": IIWA14_BIMANUAL}
+FAR = 5.0
 
 
-@settings(max_examples=80, deadline=None)
-@example(np.array([0, 1e-5, 1e-5]), np.zeros(3), np.zeros(3), np.full(3, 0.0625))
-@given(POINTS, POINTS, POINTS, POINTS)
-def test_no_two_points_of_the_segments_are_nearer(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray
-) -> None:
-    share = np.linspace(0, 1, 60)[:, None]
-    one, other = a + share * (b - a), c + share * (d - c)
-    sampled = np.linalg.norm(one[:, None] - other[None], axis=-1).min()
-    exact = segment_distance(a, b, c, d)
-    spacing = (np.linalg.norm(b - a) + np.linalg.norm(d - c)) / 59
-    # Segments of micrometres count as points or as parallel: an error below their length.
-    assert exact <= sampled + 2e-5
-    assert exact >= sampled - spacing - 1e-12
+def random_poses(body: Embodiment, count: int, seed: int = 0) -> Vector:
+    """Returns joint vectors (count, J) within the limits."""
+    random = np.random.default_rng(seed)
+    return random.uniform(body.lower, body.upper, (count, len(body.joints)))
+
+
+def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vector) -> Vector:
+    """Returns the distances (...) between segments with ends (..., 3).
+
+    Ericson (2005), Real-Time Collision Detection, section 5.1.9: nearest points of the lines,
+    clamped to the segments in turn. Exact to a few micrometres: shorter segments count as points.
+    """
+    along_a = end_a - start_a
+    along_b = end_b - start_b
+    between = start_a - start_b
+    aa = _dot(along_a, along_a)
+    bb = _dot(along_b, along_b)
+    ab = _dot(along_a, along_b)
+    a_between = _dot(along_a, between)
+    b_between = _dot(along_b, between)
+    tiny = 1e-12
+    determinant = aa * bb - ab * ab
+    s = np.where(
+        determinant > tiny, (ab * b_between - a_between * bb) / np.maximum(determinant, tiny), 0.0
+    )
+    s = np.clip(s, 0.0, 1.0)
+    t = np.clip(np.where(bb > tiny, (ab * s + b_between) / np.maximum(bb, tiny), 0.0), 0.0, 1.0)
+    s = np.clip(np.where(aa > tiny, (ab * t - a_between) / np.maximum(aa, tiny), 0.0), 0.0, 1.0)
+    nearest = between + s[..., None] * along_a - t[..., None] * along_b
+    return np.asarray(np.sqrt(_dot(nearest, nearest)))
+
+
+def _dot(a: Vector, b: Vector) -> Vector:
+    return np.asarray(np.einsum("...i,...i->...", a, b))
+
+
+def gaps(axes: Vector, others: Vector, radii: Vector, other_radii: Vector) -> Vector:
+    """Returns the distances (C, D) of capsules with axes (C, 2, 3) and (D, 2, 3)."""
+    one, other = axes[:, None], others[None]
+    apart = segment_distance(one[..., 0, :], one[..., 1, :], other[..., 0, :], other[..., 1, :])
+    return apart - radii[:, None] - other_radii
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_distances_of_capsules_equal_the_closed_form(name: str) -> None:
+    body = BODIES[name]
+    clearance = Clearance(body, exact_up_to=FAR)
+    mounts = clearance.mounts[0]
+    enclosed = replace(body, capsule_mounts=mounts)
+    radii = np.array([mount.radius for mount in mounts])
+    pairs = np.array(clearance.own_pairs[0])
+    for q in random_poses(body, 20):
+        room, axes = clearance.measure(q), enclosed.capsule_axes(q)
+        between = gaps(axes[0], axes[1], radii, radii)
+        assert room.between[0] == pytest.approx(between.min(axis=1), abs=1e-9)
+        assert room.between[1] == pytest.approx(between.min(axis=0), abs=1e-9)
+        for own, place in zip(room.own, axes, strict=True):
+            kept = np.full((len(radii), len(radii)), FAR + 0.1)
+            kept[tuple(pairs.T)] = gaps(place, place, radii, radii)[tuple(pairs.T)]
+            assert own == pytest.approx(np.minimum(kept, kept.T).min(axis=0), abs=1e-9)
+
+
+def test_the_reference_is_the_distance_of_the_nearest_samples() -> None:
+    random, share = np.random.default_rng(0), np.linspace(0, 1, 200)[:, None]
+    for a, b, c, d in random.uniform(-1, 1, (40, 4, 3)):
+        one, other = a + share * (b - a), c + share * (d - c)
+        sampled = np.linalg.norm(one[:, None] - other[None], axis=-1).min()
+        spacing = (np.linalg.norm(b - a) + np.linalg.norm(d - c)) / 199
+        assert sampled - spacing <= segment_distance(a, b, c, d) <= sampled + 1e-12
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_slopes_are_the_derivatives_of_the_distances(name: str) -> None:
+    body, step = BODIES[name], 1e-7
+    obstacle = Obstacle("box", "box", (0.1, 0.05, 0.2), pose((0.1, 0.2, 0.2)))
+    box = np.array([[-0.6, -0.4, -1.0], [0.6, 0.4, 1.0]])
+    clearance = Clearance(body, 0.0, box, Cell(obstacles=(obstacle,)), exact_up_to=0.3)
+    seen = set()
+    drawn = random_poses(body, 400, seed=1)
+    meeting = drawn[clearance.measure(drawn).between.min(axis=(1, 2)) < 0.2]
+    poses = [*(0.5 * random_poses(body, 12) + 0.5 * body.home), *meeting[:2]]
+    for number, q in enumerate(poses):
+        place = number % 2
+        room = clearance.measure(q)
+        which = [
+            (field, i)
+            for field in room._fields
+            for i in np.flatnonzero(getattr(room, field)[place] < 0.3).tolist()
+        ]
+        slopes = clearance.slopes(place).of(which)
+        nudges = step * np.eye(len(q))[body.hinges[body.arms[place]]]
+        above, below = clearance.measure(q + nudges), clearance.measure(q - nudges)
+        for (field, i), slope in zip(which, slopes, strict=True):
+            change = getattr(above, field)[:, place, i] - getattr(below, field)[:, place, i]
+            assert slope == pytest.approx(change / (2 * step), abs=1e-6)
+            seen.add(field)
+    assert seen == set(Room._fields)
 
 
 def test_at_home_everything_is_clear() -> None:
-    heights, between, walls = Clearance(ALOHA).measure(ALOHA.home)
-    assert (heights > 0.05).all()
-    assert between.min() > 0.3
-    assert np.isinf(walls).all()
+    room = Clearance(ALOHA, exact_up_to=0.3).measure(ALOHA.home)
+    assert (room.heights > 0.05).all()
+    assert room.between.min() > 0.3
+    assert room.own.min() > 0.04
+    assert np.isinf(room.walls).all()
 
 
 def test_a_raised_table_is_nearer() -> None:
     flat, raised = (
-        Clearance(ALOHA).measure(ALOHA.home)[0],
-        Clearance(ALOHA, 0.05).measure(ALOHA.home)[0],
+        Clearance(ALOHA).measure(ALOHA.home).heights,
+        Clearance(ALOHA, 0.05).measure(ALOHA.home).heights,
     )
     moving = np.isfinite(flat)
     assert np.allclose(flat[moving] - raised[moving], 0.05)
@@ -84,6 +174,6 @@ def test_the_distance_of_arms_is_exact_up_to_the_requested_one_also_in_a_batch()
 
 
 def test_an_embodiment_without_capsules_is_always_clear() -> None:
-    bare = replace(ALOHA, capsule_mounts=())
+    bare = replace(ALOHA, capsule_mounts=(), enclosing_mounts=(), cameras=())
     assert bare.capsules(bare.home) == []
     assert Clearance(bare).measure(bare.home).heights.shape == (2, 0)

@@ -55,9 +55,9 @@ def test_without_a_target_the_arms_hold_until_one_comes() -> None:
 def test_targets_beyond_the_joint_limits_are_moved_inside_and_reported() -> None:
     run = Run()
     for _ in range(200):
-        run.step(moved(left__wrist_angle=9.0))
+        run.step(moved(left__wrist_rotate=9.0))
     assert Reason.POSITION in run.filter.reasons
-    assert run.path[-1][4] == pytest.approx(ALOHA.upper[4] - 0.01)
+    assert run.path[-1][5] == pytest.approx(ALOHA.upper[5] - 0.01)
 
 
 def test_a_target_does_not_run_away_from_an_arm_that_is_stuck() -> None:

@@ -14,6 +14,7 @@ from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.3, arm_clearance=0.005)
+POST = {"shape": "capsule", "position": [-0.22, 0.2, 0.3], "radius": 0.05, "length": 0.6}
+LIMITS = SafetyLimits.of(
+    ALOHA,
+    soft_start_s=0.3,
+    table_clearance=0.003,
+    arm_clearance=0.005,
+    self_clearance=0.005,
+    cell_clearance=0.005,
+    cell={"obstacles": {"post": POST}},
+)
+CLEARANCE = Clearance.of(ALOHA, LIMITS)
+# The soft start allows micrometres (docs/robots.md).
+SOFT_START_M = 1e-5
 ROUNDING = 1e-9
 UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 PART = 100_000  # Actions of each of the ten parts of the long test.
@@ -40,6 +53,7 @@ class Worst:
     velocity: float = 0.0
     acceleration: float = 0.0
     beyond: float = -np.inf
+    closer_m: float = 0.0
 
     def take(self, path: Vector) -> None:
         """Adds a path (T, J) that began at rest; its first entry was not an action."""
@@ -48,6 +62,7 @@ class Worst:
         self.beyond = max(
             self.beyond, float((LIMITS.lower - path).max()), float((path - LIMITS.upper).max())
         )
+        self.closer_m = max(self.closer_m, closer(path))
         if len(path) > 1:
             speed, change = (
                 np.abs(np.diff(path, axis=0)),
@@ -62,8 +77,28 @@ class Worst:
         """Asserts that all shares are within the limits."""
         assert np.isfinite([self.velocity, self.acceleration, self.beyond]).all()
         assert self.beyond <= ROUNDING
+        assert self.closer_m <= SOFT_START_M
         assert self.velocity <= 1 + 1e-6
         assert self.acceleration <= 1 + 1e-6
+
+
+def closer(path: Vector) -> float:
+    """Returns the largest missing clearance on a path (T, J), from anything, in metres.
+
+    An arm may begin too near, as at a measured pose, but it must not come closer then.
+    """
+    room = CLEARANCE.measure(path)
+    kept = (
+        (room.heights, LIMITS.table_clearance),
+        (room.between, LIMITS.arm_clearance),
+        (room.own, LIMITS.self_clearance),
+        (room.obstacles, LIMITS.cell_clearance),
+    )
+    missing = 0.0
+    for distances, clearance in kept:
+        spare = distances - clearance
+        missing = max(missing, float((np.minimum(spare[0], 0.0) - spare).max()))
+    return missing
 
 
 class FilterSink:
@@ -162,7 +197,8 @@ def test_no_million_actions_lead_out_of_the_limits(
         f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity "
         f"{worst.velocity:.9f}, "
         f"acceleration {worst.acceleration:.9f}; beyond joint limits: "
-        f"{max(worst.beyond, 0.0):.1e} (rounding)",
+        f"{max(worst.beyond, 0.0):.1e} (rounding); nearer than allowed to table, other arm, itself "
+        f"or obstacle: {1e6 * worst.closer_m:.2f} micrometres",
     )
 
 
