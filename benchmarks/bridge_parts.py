@@ -72,7 +72,10 @@ def measure_answers(
         report: Returns the counts of the emulator by arm.
     """
     with DeviceProcess(
-        driver, embodiment, SafetyLimits.of(embodiment, margin_rad=0.02), period_s=1e-3 * period_ms
+        driver,
+        embodiment,
+        SafetyLimits.of(embodiment, margin_rad=0.02, cartesian_speed=None),
+        period_s=1e-3 * period_ms,
     ) as device:
         device.connect()
         device.arm()

@@ -149,7 +149,11 @@ def answers(arms: str, period_ms: int, seconds: float) -> Row:
     """Returns the share of messages that were answered in time."""
     embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     with FriEmulator(
-        arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0
+        arms=arms,
+        device_hz=1000 / period_ms,
+        most_missed=100_000,
+        good=0.0,
+        t1_unlimited=True,
     ) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/fri/{arms}/{period_ms}ms"

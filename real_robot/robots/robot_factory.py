@@ -95,7 +95,9 @@ class RobotFactory:
 
     def limits(self) -> SafetyLimits:
         """Returns the limits of the safety filter."""
-        return self.backend.limits(**merged_limits(self.settings.limits, self.settings.limits_file))
+        settings = self.settings
+        merged = merged_limits(settings.limits, settings.limits_file, emulated=settings.emulated)
+        return self.backend.limits(**merged)
 
     def device(
         self,

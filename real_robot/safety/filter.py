@@ -16,6 +16,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.driver_interface.safe_command import SEAL, SafeCommand
+from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.chunk_stages import (
     Arrival,
     ChunkRule,
@@ -92,6 +93,7 @@ STAGES: tuple[type[Stage], ...] = (
     SoftStart,
     MotionLimits,
     KeepClear,
+    CartesianSpeed,
 )
 
 

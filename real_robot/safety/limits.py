@@ -18,6 +18,11 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]
 
+# ISO 10218-1: the reduced speed, m/s.
+REDUCED_SPEED = 0.25
+# Faster arms do not exist here: a larger number is in another unit, such as mm/s.
+_FASTEST = 3.0
+
 AGES = (
     "oldest_plan_s",
     "oldest_action_s",
@@ -30,6 +35,7 @@ AGES = (
 class CommonLimits(TypedDict, total=False):
     """Limits of `SafetyLimits` that a configuration sets as they are."""
 
+    cartesian_speed: float | None
     table_height: float
     table_clearance: float
     arm_clearance: float
@@ -51,6 +57,8 @@ class SafetyLimits:
         tracking: Largest distance of the target from the measured position.
         effort: Largest lasting effort as measured by the driver, Nm; infinite for grippers, whose
             force is limited elsewhere.
+        cartesian_speed: Largest speed of gripper, elbow and links (`LinkPoints`), m/s; None: no
+            limit, for emulated arms.
         table_height: Height of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
@@ -83,6 +91,7 @@ class SafetyLimits:
     acceleration: Vector
     tracking: Vector
     effort: Vector
+    cartesian_speed: float | None = REDUCED_SPEED
     table_height: float = 0.0
     table_clearance: float = 0.0
     arm_clearance: float = 0.0
@@ -103,6 +112,13 @@ class SafetyLimits:
     def __post_init__(self) -> None:
         """Checks the ranges of all limits."""
         self._check_joints()
+        if self.cartesian_speed is not None and self.cartesian_speed not in Range(
+            above=0, most=_FASTEST
+        ):
+            raise ValueError(
+                f"cartesian_speed is {self.cartesian_speed!r}; allowed: above 0, up to "
+                f"{_FASTEST:g} (m/s)."
+            )
         # A comparison with NaN is always false: a stage with such a limit would never act.
         FINITE.check(
             table_height=self.table_height,

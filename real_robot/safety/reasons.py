@@ -51,6 +51,7 @@ class Reason(IntFlag):
     CAMERA = 1 << 20
     GAP = 1 << 21
     DEVICE_SILENT = 1 << 22
+    CARTESIAN_SPEED = 1 << 23
 
 
 REASONS = tuple(Reason)
@@ -58,6 +59,10 @@ MESSAGES = {
     Reason.POSITION: "a target beyond a joint limit was moved inside",
     Reason.MOTION: (
         "a target was too fast and is followed within the limits of velocity and acceleration"
+    ),
+    Reason.CARTESIAN_SPEED: (
+        "a target would move the gripper, the elbow or a link faster than the limit of speed, and "
+        "is followed more slowly"
     ),
     Reason.TRACKING: "an arm is far behind its target, as at an obstacle",
     Reason.TABLE: "a target would move an arm into the table",

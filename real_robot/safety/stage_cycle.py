@@ -1,5 +1,6 @@
 """The state of one cycle of the safety filter, which its stages read and change in turn."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -81,6 +82,8 @@ class Cycle:
         faults: Reasons that only an operator may reset.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
         retreat: Pose to which holding arms return; None: they brake.
+        room: Smallest clearance to spare on the path of `speed`, metres; minus infinity if it was
+            not measured.
     """
 
     target: Vector | None
@@ -98,6 +101,7 @@ class Cycle:
     held: bool = False
     waits: NDArray[np.bool_] | bool = False
     retreat: Retreat | None = None
+    room: float = -math.inf
 
     @property
     def wanted(self) -> Vector | None:

@@ -23,7 +23,11 @@ Vector = NDArray[np.float64]
 
 PERIOD = 0.01
 # Emulated controllers that end a session only after a long silence, as for a busy machine.
-PATIENT = {"aloha": {}, "fri": {"most_missed": 1000, "good": 0.01}, "lcm": {}}
+PATIENT = {
+    "aloha": {},
+    "fri": {"most_missed": 1000, "good": 0.01, "t1_unlimited": True},
+    "lcm": {"t1_unlimited": True},
+}
 
 
 def backend_of(robot: str) -> RobotBackend:
@@ -81,7 +85,9 @@ def wait(done: Callable[[], bool]) -> None:
 def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
     """Starts arms and their device process, and waits until the arms move."""
     backend = backend_of(robot)
-    limits: SafetyLimits = backend.limits(soft_start_s=0.0, acceleration=10.0, speed_share=0.25)
+    limits: SafetyLimits = backend.limits(
+        cartesian_speed=None, soft_start_s=0.0, acceleration=10.0, speed_share=0.25
+    )
     with ExitStack() as stack:
         emulator = stack.enter_context(backend.bare_emulator(capture=folder, **PATIENT[robot]))
         driver = backend.driver(

@@ -36,6 +36,7 @@ from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.safety import filter as safety
 from stringline.real_robot.safety import surroundings
+from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.motion_stages import MotionLimits
@@ -49,6 +50,7 @@ SUITES = {
         "safety/test_gaps.py",
         "safety/test_robot_stages.py",
         "safety/test_keep_clear.py",
+        "safety/test_cartesian_speed.py",
         "safety/test_effort.py",
         "safety/test_limiter.py",
         "safety/test_filter_properties.py",
@@ -132,6 +134,11 @@ def without_bound(name: str) -> None:
 def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
     """Returns a stopping path with only the next pose and the one at rest."""
     return lambda *given: stopping(*given)[[0, -1]]
+
+
+def first_period_of(steps: Callable[..., Vector]) -> Callable[..., Vector]:
+    """Returns steps without those of the braking that follows the coming period."""
+    return staticmethod(lambda *given: steps(*given)[:, :1])  # type: ignore[return-value]
 
 
 def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
@@ -264,6 +271,13 @@ def mutants() -> dict[str, Callable[[], None]]:
     found["along what is in the way"] = along
     found["hinges that go together"] = functools.partial(
         without_method, KeepClear, "_straight", each_as_fast_as_it_may
+    )
+    coming = first_period_of(CartesianSpeed._steps)
+    found["speed while braking"] = functools.partial(
+        without_method, CartesianSpeed, "_steps", coming
+    )
+    found["clearance of a slower motion"] = functools.partial(
+        without_method, CartesianSpeed, "_stays_clear", lambda *_: True
     )
     found["waiting"] = without_waiting
     found["letting go"] = functools.partial(

@@ -22,7 +22,13 @@ def lcm_server(settings: LcmSettings, control: socket.socket, images: socket.soc
     embodiment, plant = kuka_world(settings, images)
     gripper = replace(settings, gripper_address=settings.gripper_address or address)
     rig = gripper_rig_of(gripper, tuple(embodiment.grippers), plant.period_s)
-    cell = EmulatedCell(embodiment, plant, VERSION, gripper_rig=rig)
+    cell = EmulatedCell(
+        embodiment,
+        plant,
+        VERSION,
+        gripper_rig=rig,
+        t1_speed=t1_speed(unlimited=settings.t1_unlimited),
+    )
     return LcmServer(
         cell,
         _programs(cell, address, settings),

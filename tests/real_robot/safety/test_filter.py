@@ -80,7 +80,7 @@ def test_the_arms_stop_over_the_table() -> None:
 
 def test_the_arms_stop_before_each_other() -> None:
     run, clearance = (
-        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)),
+        Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, arm_clearance=0.02)),
         Clearance(ALOHA),
     )
     forward = {
@@ -96,7 +96,7 @@ def test_the_arms_stop_before_each_other() -> None:
 
 
 def test_a_soft_start_grows_from_a_tenth() -> None:
-    run = Run(SafetyLimits.of(ALOHA, soft_start_s=2.0))
+    run = Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=2.0))
     speeds = []
     for _ in range(230):
         run.step(moved(left__waist=2.5, right__waist=-2.5))
@@ -186,7 +186,7 @@ def test_plans_from_old_images_are_refused_but_no_fault() -> None:
 def test_the_arms_stop_before_the_walls_of_their_box() -> None:
     box = [[-0.9, -0.5, -0.1], [0.9, 0.3, 0.9]]
     run, clearance = (
-        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, box=box)),
+        Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, box=box)),
         Clearance(ALOHA, box=np.array(box)),
     )
     spare = [clearance.measure(ALOHA.home).walls.min()]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.3, arm_clearance=0.005)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.3, arm_clearance=0.005)
 ROUNDING = 1e-9
 UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 PART = 100_000  # Actions of each of the ten parts of the long test.

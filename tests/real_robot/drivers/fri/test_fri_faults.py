@@ -70,7 +70,7 @@ class FriRig(KukaRig):
             emulator,
             self.driver,
             body,
-            SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0),
+            SafetyLimits.of(body, cartesian_speed=None, soft_start_s=0.0, acceleration=30.0),
             log,
         )
 
@@ -123,7 +123,9 @@ class FriRig(KukaRig):
 
 
 def emulated(folder: Path, arms: str = "one") -> FriEmulator:
-    return FriEmulator(arms=arms, lock_step=True, time_limit_s=1e9, capture=folder)
+    return FriEmulator(
+        arms=arms, lock_step=True, time_limit_s=1e9, capture=folder, t1_unlimited=True
+    )
 
 
 @pytest.fixture(scope="module")
