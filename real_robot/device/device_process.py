@@ -27,6 +27,7 @@ from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.real_robot.ipc.heartbeat import Heartbeat, heartbeat_memory, silence_s
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
+from stringline.real_robot.ipc.motion_inputs import MotionInputs
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -56,6 +57,7 @@ class DeviceProcess:
         lock_step: Whether cycles run on request instead of by the clock.
         log: Where incident logs are written; None: no ring and no logs.
         cameras: Monitored cameras; the arms hold without fresh images of all of them.
+        inputs: Inputs that permit motion.
 
     Attributes:
         incidents: Handle on the incident recorder, None without a log.
@@ -72,6 +74,7 @@ class DeviceProcess:
         lock_step: bool = False,
         log: LogPlan | None = None,
         cameras: CameraLiveness | None = None,
+        inputs: MotionInputs | None = None,
     ) -> None:
         self.servos = driver.servos
         self.arms = driver.arms
@@ -96,6 +99,7 @@ class DeviceProcess:
             log=None if self.incidents is None else self.incidents.memory,
             heartbeat=heartbeat,
             cameras=cameras,
+            inputs=inputs or MotionInputs(),
         )
         self._chunks = Mailbox(self._setup.chunks, chunks)
         self._states = Mailbox(self._setup.states, states)

@@ -37,6 +37,7 @@ from stringline.real_robot.ipc.heartbeat import (
     silence_s,
 )
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
+from stringline.real_robot.ipc.motion_inputs import MotionInputs
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -63,6 +64,7 @@ class DeviceSetup:
         pulse: Heartbeat of this process while it runs cycles by the clock.
         hold: Whether the owner requests a hold, which ends with the next `begin`.
         cameras: Capture times of the monitored cameras; ignored in lock-step.
+        inputs: Inputs that permit motion; ignored in lock-step.
     """
 
     driver: ArmDriver
@@ -78,6 +80,7 @@ class DeviceSetup:
     pulse: c_double = field(default_factory=lambda: heartbeat_memory(NEVER_SILENT))
     hold: c_bool = field(default_factory=hold_memory)
     cameras: CameraLiveness | None = None
+    inputs: MotionInputs = field(default_factory=MotionInputs)
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
@@ -135,6 +138,7 @@ class _Worker:
             image_ages_s=None
             if setup.lock_step or setup.cameras is None
             else partial(_image_ages_s, setup.cameras),
+            input_ages_s=None if setup.lock_step else setup.inputs.ages_s,
         )
         self._now = 0.0
         self._armed = self._stopped = False

@@ -29,6 +29,7 @@ from stringline.real_robot.safety.chunk_stages import (
     right_shape,
 )
 from stringline.real_robot.safety.following_error import FollowingError
+from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
 from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
@@ -79,7 +80,9 @@ STAGES: tuple[type[Stage], ...] = (
     EffortInBounds,
     CoolEnough,
     FewBadChunks,
+    StopLineClosed,
     FaultLatch,
+    HeldToRun,
     SupervisorAlive,
     CamerasAlive,
     # Is there a target to follow?

@@ -29,6 +29,8 @@ AGES = (
     "oldest_image_s",
     "oldest_heartbeat_s",
     "longest_gap_s",
+    "oldest_permission_s",
+    "oldest_stop_line_s",
 )
 
 
@@ -78,6 +80,8 @@ class SafetyLimits:
         oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
         longest_gap_s: Time without a cycle of the device process beyond which the next cycle is a
             fault; a shorter gap is a hold.
+        oldest_permission_s: Time without a permission of hold-to-run after which the arms hold.
+        oldest_stop_line_s: Time without a permission of the external stop that is a fault.
         hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.
         fault_temperature: Temperature that is a fault, degrees Celsius; servos shut down at 80.
 
@@ -106,6 +110,8 @@ class SafetyLimits:
     oldest_image_s: float = 0.15
     oldest_heartbeat_s: float = 0.5
     longest_gap_s: float = 0.3
+    oldest_permission_s: float = 0.2
+    oldest_stop_line_s: float = 0.1
     hold_temperature: float = 70.0
     fault_temperature: float = 78.0
 

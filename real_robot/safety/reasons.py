@@ -52,6 +52,8 @@ class Reason(IntFlag):
     GAP = 1 << 21
     DEVICE_SILENT = 1 << 22
     CARTESIAN_SPEED = 1 << 23
+    EXTERNAL_STOP = 1 << 24
+    RELEASED = 1 << 25
 
 
 REASONS = tuple(Reason)
@@ -90,6 +92,8 @@ MESSAGES = {
         "the device process does not respond, so the arms hold their last targets and obey no key; "
         "use the emergency stop if they move"
     ),
+    Reason.EXTERNAL_STOP: "the external stop was actuated, or its line is lost",
+    Reason.RELEASED: "the key or pedal of hold-to-run is not held",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

@@ -29,6 +29,8 @@ class Freshness:
         plan_age_s: Time since the observation that the plan in force answers.
         suspended_s: Time since the last cycle in which the computer was suspended; the clock of the
             cycles stands still then.
+        permission_age_s: Time since the input of hold-to-run last permitted motion.
+        stop_line_age_s: Time since the line of the external stop last permitted motion.
     """
 
     action_age_s: float = 0.0
@@ -36,6 +38,8 @@ class Freshness:
     image_ages_s: tuple[float, ...] = ()
     plan_age_s: float = 0.0
     suspended_s: float = 0.0
+    permission_age_s: float = 0.0
+    stop_line_age_s: float = 0.0
 
 
 class Retreat(NamedTuple):

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.real_robot.filter_rig import PERIOD, Run
+from tests.real_robot.filter_rig import PERIOD, Run, state
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
 from stringline.real_robot.safety.link_points import LinkPoints
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -110,25 +111,40 @@ def test_an_arm_moves_steadily_at_the_limit_and_comes_to_rest_at_its_target(name
 
 
 def test_hinges_that_turn_against_each_other_stay_slow_while_they_brake() -> None:
-    """They hold the gripper in place, until one of them rests and the other still turns."""
-    run = Run(dataclasses.replace(LIMITS["iiwa14"], tracking=np.full(8, 9.0)), IIWA14)
-    points = LinkPoints(IIWA14, IIWA14.chains[0])
-    hinges = IIWA14.hinges["arm"]
-    fastest_hinge = 0.0
-    for cycle in range(300):
-        here = run.path[-1]
-        nudged = here + 1e-6 * np.concatenate([np.zeros((1, 8)), np.eye(8)[hinges]])
-        slopes = (points.positions(nudged)[1:, -1] - points.positions(nudged)[0, -1]).T / 1e-6
-        still = np.linalg.svd(slopes[:, 1:6:2])[2][-1]  # Axes 2, 4 and 6: gripper in place.
-        target = here.copy()
-        target[hinges[1:6:2]] += 0.2 * still * np.sign(still[0]) * (-1) ** (cycle // 100)
-        run.step(target)
-        fastest_hinge = max(fastest_hinge, run.speed())
-        if cycle % 20 == 19:
-            for _ in range(3):
-                run.step(None)
-    assert fastest_hinge > 0.3
+    """Without the hinges that come to rest first, axis 6 would move the gripper at 0.45 m/s."""
+    limits = LIMITS["iiwa14"]
+    end = np.array([-0.31, -0.7, 0.75, -1.78, 0.49, -0.04, 0.56, 0.7])
+    speed = np.array([0.0, 0.0, 0.29, -0.52, 0.0, -2.04, 0.93, 0.0])
+    cycles = 60
+    start = end - speed * cycles * PERIOD / 2
+    run = Run(limits, IIWA14)
+    run.filter.start(state(start), 0)
+    run.path = [start]
+    for cycle in range(1, cycles + 1):
+        run.step(start + speed * PERIOD * cycle * (cycle + 1) / 2 / cycles)
+    assert run.speed() > 1.0
+    for _ in range(40):
+        run.step(None)
+    assert run.speed() == 0.0
     assert fastest(IIWA14, run.path).max() <= REDUCED_SPEED * (1 + 1e-6)
+    assert max(shares(limits, run.path)) <= 1 + 1e-6
+
+
+def test_near_an_obstacle_a_slower_motion_that_is_not_clear_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    near = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) - 0.001
+    limits = dataclasses.replace(LIMITS["iiwa14"], table_height=near)
+    target = IIWA14.home.copy()
+    target[0] += 1.0
+    moving, refused = Run(limits, IIWA14), Run(limits, IIWA14)
+    for _ in range(20):
+        moving.step(target)
+    assert fastest(IIWA14, moving.path)[-2:].min() > 0.98 * REDUCED_SPEED
+    monkeypatch.setattr(KeepClear, "is_clear", lambda *_: False)
+    for _ in range(20):
+        refused.step(target)
+    assert fastest(IIWA14, refused.path)[-2:].min() < 0.9 * REDUCED_SPEED  # It brakes in between.
 
 
 def test_an_arm_that_cannot_be_sent_a_command_continues_within_the_limit() -> None:

@@ -19,6 +19,9 @@ from stringline.real_robot.safety.stage_cycle import Freshness
 Vector = NDArray[np.float64]
 
 
+FAR = moved(left__waist=1.0)
+
+
 def test_a_near_target_is_passed_unchanged() -> None:
     run, target = Run(), moved(left__waist=0.005)
     for _ in range(5):
@@ -170,6 +173,32 @@ def test_a_silent_supervisor_makes_the_arms_hold_until_its_next_heartbeat() -> N
     assert run.filter.reasons == Reason.SUPERVISOR
     assert run.speed() == 0.0
     run.step(moved(left__waist=2.0), freshness=Freshness(supervisor_age_s=0.1))
+    assert run.filter.mode is Mode.RUN
+
+
+def test_an_external_stop_is_a_fault_that_only_a_reset_ends() -> None:
+    run = Run()
+    for _ in range(8):
+        run.step(FAR, freshness=Freshness(stop_line_age_s=0.09))
+    assert run.filter.mode is Mode.RUN
+    run.step(FAR, freshness=Freshness(stop_line_age_s=0.11))
+    assert (run.filter.mode, run.filter.fault_reasons) == (Mode.FAULT, Reason.EXTERNAL_STOP)
+    for _ in range(20):
+        run.step(FAR)
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.at_rest
+
+
+def test_arms_move_only_while_hold_to_run_is_held() -> None:
+    run = Run()
+    for _ in range(8):
+        run.step(FAR, freshness=Freshness(permission_age_s=0.19))
+    assert run.filter.mode is Mode.RUN
+    for _ in range(20):
+        run.step(FAR, freshness=Freshness(permission_age_s=0.21))
+    assert (run.filter.mode, run.filter.reasons) == (Mode.HOLD, Reason.RELEASED)
+    assert run.filter.at_rest
+    run.step(FAR)
     assert run.filter.mode is Mode.RUN
 
 
