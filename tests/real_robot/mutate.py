@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.input_mutants import INPUT_GUARDS
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
@@ -43,7 +44,7 @@ from stringline.real_robot.safety.motion_stages import MotionLimits
 from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
 
 ROOT = Path(__file__).parents[2]
-SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
+SERVOS, FRI, LCM, GRIPPER, INPUT = "servos: ", "FRI ", "LCM ", "gripper: ", "input: "
 SUITES = {
     "": (
         "safety/test_filter.py",
@@ -69,6 +70,11 @@ SUITES = {
         "emulators/lcm/test_lcm_faults.py",
     ),
     GRIPPER: ("drivers/fri/test_gripper_outputs.py", "drivers/lcm/test_gripper_wsg.py"),
+    INPUT: (
+        "operator/test_held_key.py",
+        "robots/test_deliberate_start.py",
+        "emulators/fri/test_fri_emulator.py",
+    ),
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
@@ -288,12 +294,18 @@ def mutants() -> dict[str, Callable[[], None]]:
         for name, guard in GRIPPER_GUARDS.items()
     }
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
-    return found | servos | fri_mutants() | lcm_mutants() | grippers
+    inputs = {
+        INPUT + name: functools.partial(without_method, *guard)
+        for name, guard in INPUT_GUARDS.items()
+    }
+    return found | servos | fri_mutants() | lcm_mutants() | grippers | inputs
 
 
 def suite_of(name: str) -> str:
     """Returns the suite of tests of a mutant."""
-    return next((suite for suite in (SERVOS, FRI, LCM, GRIPPER) if name.startswith(suite)), "")
+    return next(
+        (suite for suite in (SERVOS, FRI, LCM, GRIPPER, INPUT) if name.startswith(suite)), ""
+    )
 
 
 class FirstFailure:

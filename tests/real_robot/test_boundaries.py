@@ -119,6 +119,7 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     )
     assert uses(ROOM, lambda node: calls(node, *writers)) == {
         "drivers/dynamixel/bus.py",
+        "operator/input_line.py",  # It only reads.
         "emulators/dynamixel/servo_server.py",
     }
 

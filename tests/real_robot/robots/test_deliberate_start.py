@@ -1,10 +1,11 @@
-"""Real arms start by a key after all checks; inputs that permit motion are checked before torque."""
+"""Real arms start by a key after all checks; inputs and speed are checked before torque."""
 
 import io
 import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,12 @@ def test_lines_are_read_from_the_settings() -> None:
 
 
 @pytest.fixture
-def press(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+def press(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
     """Gives the session a terminal, in which keys are pressed half a second later."""
     far, near = os.openpty()
     os.write(far, b"ssss\n")  # Before the question.
     stream = os.fdopen(near)
+    threads = []
     monkeypatch.setattr(robot_session, "TerminalKeys", lambda held=None: TerminalKeys(stream, held))
 
     def press(keys: bytes) -> None:
@@ -74,9 +76,14 @@ def press(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
             time.sleep(0.5)
             os.write(far, keys)
 
-        threading.Thread(target=later, daemon=True).start()
+        threads.append(threading.Thread(target=later))
+        threads[-1].start()
 
-    return press
+    yield press
+    for thread in threads:
+        thread.join()
+    stream.close()
+    os.close(far)
 
 
 def test_only_a_key_after_the_question_starts_the_motion(
@@ -126,9 +133,8 @@ def test_a_wrong_speed_is_refused_before_a_port_is_opened(
     checklist = Checklist(report)
     robot = settings(REAL, limits=limits, limits_file=str(file))
     RobotFactory(robot).check(checklist, moving=True)
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError, match=re.escape(f"limits file: {message}")):
         checklist.check_passed()
-    assert f"limits file: {message}" in str(refused.value)
 
 
 def test_only_the_limits_file_of_real_arms_raises_the_speed(tmp_path: Path) -> None:
