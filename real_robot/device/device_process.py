@@ -81,19 +81,17 @@ class DeviceProcess:
         self.limits = limits
         self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
         joints = len(embodiment.joints)
-        chunks = chunk_layout(joints)
         states = state_layout(joints, len(self.servos), len(self.arms))
         about = describe_log(states, embodiment, limits, driver, self.cameras)
         self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
-        heartbeat = heartbeat_memory()
-        self._heartbeat = Heartbeat(heartbeat)
+        self._heartbeat = Heartbeat(heartbeat := heartbeat_memory())
         self._setup = DeviceSetup(
             driver,
             embodiment,
             limits,
             period_s,
             lock_step,
-            chunks=shared_memory(chunks, _CHUNK_SLOTS),
+            chunks=shared_memory(chunk_layout(joints), _CHUNK_SLOTS),
             states=shared_memory(states, _STATE_SLOTS),
             state_layout=states,
             log=None if self.incidents is None else self.incidents.memory,
@@ -101,7 +99,7 @@ class DeviceProcess:
             cameras=cameras,
             inputs=inputs or MotionInputs(),
         )
-        self._chunks = Mailbox(self._setup.chunks, chunks)
+        self._chunks = Mailbox(self._setup.chunks, chunk_layout(joints))
         self._states = Mailbox(self._setup.states, states)
         self._child = _child(self._setup)
         self._session = 0

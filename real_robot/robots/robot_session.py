@@ -184,7 +184,7 @@ class RobotSession:
         )
 
     def _line(self, settings: LineSettings, what: str, *, permits: bool) -> c_double:
-        """Starts to watch a line, and checks that it can be read, or also that it permits motion."""
+        """Watches a line, and checks that it can be read, or also that it permits motion."""
         line = self._stack.enter_context(InputLine(settings))
         with self.checklist.check(what) as note:
             line.check_readable()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, group_of
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.t1_speed import t1_speed
 from stringline.real_robot.emulators.grippers.gripper_rig import gripper_rig_of
 from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION

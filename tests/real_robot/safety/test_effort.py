@@ -39,7 +39,7 @@ def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
     settings = yaml.safe_load(
         (Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text()
     )["limits"]
-    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, **settings)
+    limits = SafetyLimits.of(ALOHA, **settings)
     counts = {XM540: 2047, XM430: 1193}
     for index, joint in enumerate(ALOHA.joints):
         if joint.kind == "hinge":
