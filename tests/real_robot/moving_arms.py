@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ Vector = NDArray[np.float64]
 
 PERIOD = 0.01
 # Emulated controllers that end a session only after a long silence, as for a busy machine.
-PATIENT = {
+PATIENT: dict[str, dict[str, Any]] = {
     "aloha": {},
     "fri": {"most_missed": 1000, "good": 0.01, "t1_unlimited": True},
     "lcm": {"t1_unlimited": True},

@@ -64,7 +64,7 @@ def test_keys_from_before_a_question_do_not_answer_it(
     terminal: tuple[int, Clock, HeldKey, TerminalKeys],
 ) -> None:
     far, _, _, keys = terminal
-    os.write(far, b"ssq")
+    os.write(far, b"qsq")
     keys.forget()
     os.write(far, b"xs")
     assert keys.wait(Key.START, Key.END) is Key.START

@@ -1,6 +1,7 @@
 """The speed of gripper, elbow and links: no target makes a point faster than the limit."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,7 +189,7 @@ def test_without_a_limit_commands_are_those_of_the_other_stages() -> None:
 
 
 @pytest.mark.parametrize("speed", [250, 250.0, 0.0, -0.1, float("nan"), float("inf"), "0.2", True])
-def test_a_speed_in_another_unit_is_refused(speed: object) -> None:
+def test_a_speed_in_another_unit_is_refused(speed: Any) -> None:
     with pytest.raises(
         ValueError, match=r"^cartesian_speed is .*; allowed: above 0, up to 3 \(m/s\)\.$"
     ):

@@ -103,7 +103,7 @@ def test_in_t1_a_command_that_moves_the_gripper_too_fast_is_a_safety_stop() -> N
     client = Client(t1_speed=0.25).up()
     reach = float(np.linalg.norm(IIWA14.forward_kinematics(IIWA14.home)["arm"][:2, 3]))
 
-    def moved(speed: float, cycles: int) -> SafetyState:
+    def moved(speed: float, cycles: int) -> SafetyState | None:
         """Turns the first axis with the gripper at that speed; returns the state of safety."""
         position = client.controller.target.copy()
         for _ in range(cycles):
