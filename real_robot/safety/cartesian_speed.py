@@ -111,11 +111,12 @@ class CartesianSpeed(StatelessStage):
         """
         if np.array_equal(speed, cycle.speed):
             return True
-        stopping = cycle.limiter.stopping
-        paths = [stopping(one, cycle.scale) for one in (speed, cycle.speed)]
-        slower, faster = (_extended(path, max(map(len, paths))) for path in paths)
-        apart = np.abs(faster - slower)
-        moved = sum(float((apart[:, arm.hinges] @ arm.reach).max()) for arm in self._arms)
+        slower = np.abs(speed - cycle.speed)
+        step = cycle.scale * self.limits.acceleration * self.period_s
+        fastest = np.maximum(np.abs(speed), np.abs(cycle.speed))
+        # While both brake, the difference of their speeds does not grow.
+        apart = slower * self.period_s * np.ceil(fastest / step + 1.0)
+        moved = sum(float(apart[arm.hinges] @ arm.reach) for arm in self._arms)
         return moved < cycle.room or self._keep_clear.is_clear(cycle, speed)
 
 
