@@ -160,7 +160,10 @@ def measure_loop(seconds: float) -> tuple[float, float, int]:
     with Emulator(plant="first_order") as emulator:
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0)
         with DeviceProcess(
-            driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), period_s=PERIOD_S
+            driver,
+            ALOHA,
+            SafetyLimits.of(ALOHA, soft_start_s=0.0, cartesian_speed=None),
+            period_s=PERIOD_S,
         ) as device:
             device.connect()
             device.arm()

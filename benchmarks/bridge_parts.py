@@ -84,7 +84,7 @@ def measure_answers(
         priority: Need of real-time priority.
         core: Core on which the device process runs once the arms are armed; None: any.
     """
-    limits = SafetyLimits.of(embodiment, margin_rad=0.02)
+    limits = SafetyLimits.of(embodiment, margin_rad=0.02, cartesian_speed=None)
     with DeviceProcess(
         driver, embodiment, limits, period_s=1e-3 * period_ms, priority=priority
     ) as device:

@@ -56,7 +56,9 @@ def open_actor(
     """Yields the policy and the emulator of its arms, which is not started yet."""
     if swing:
         backend = RobotFactory(settings.robot).backend
-        yield Swing(backend.embodiment), backend.bare_emulator(capture=folder)
+        given = settings.robot.emulator or {}
+        chosen = {name: given[name] for name in ("t1_unlimited",) if name in given}
+        yield Swing(backend.embodiment), backend.bare_emulator(capture=folder, **chosen)
         return
     import torch
 

@@ -165,7 +165,13 @@ def answers(
     with ExitStack() as stack:
         with nullcontext() if core is None else child_priority():
             emulator = stack.enter_context(
-                FriEmulator(arms=arms, device_hz=1000 / period_ms, most_missed=100_000, good=0.0)
+                FriEmulator(
+                    arms=arms,
+                    device_hz=1000 / period_ms,
+                    most_missed=100_000,
+                    good=0.0,
+                    t1_unlimited=True,
+                )
             )
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/fri/{arms}/{period_ms}ms"

@@ -95,7 +95,7 @@ def jobs() -> dict[str, Callable[[], object]]:
 def answers(arms: str, period_ms: int, seconds: float) -> Row:
     """Returns the share of steps that a new command preceded."""
     embodiment = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    with LcmEmulator(arms=arms, device_hz=1000 / period_ms) as emulator:
+    with LcmEmulator(arms=arms, device_hz=1000 / period_ms, t1_unlimited=True) as emulator:
         driver = LcmDriver(emulator.ports, period_s=1e-3 * period_ms)
         name = f"answered/lcm/{arms}/{period_ms}ms"
         return measure_answers(name, driver, embodiment, period_ms, seconds, emulator.report)

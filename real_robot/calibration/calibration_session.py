@@ -223,12 +223,13 @@ class CalibrationSession:
     ) -> Sequence[str]:
         device = robot.device
         embodiment = self._factory.embodiment
-        keys = stack.enter_context(TerminalKeys())
+        keys = stack.enter_context(TerminalKeys(held=robot.held))
         supervision = Supervision(
             device,
             embodiment,
             keys,
             home_s=self._settings.robot.home_s,
+            held_key=robot.held is not None,
             watchers=(CameraReport(device.cameras, print_line).note,),
         )
         supervision.report_keys(available=keys.available)

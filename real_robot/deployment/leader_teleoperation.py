@@ -118,10 +118,14 @@ class Teleoperation:
             time.sleep(_POLL_S)
         return False
 
-    def approach(self, seconds: float) -> None:
-        """Moves the followers, grippers included, slowly to the leaders."""
+    def approach(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Moves the followers, grippers included, slowly to the leaders.
+
+        Returns whether they have arrived; False after `stop`.
+        """
         pose = self.target_of(self._leaders.read(time.monotonic))
-        Approach(self._device, self._embodiment).to(pose, seconds, "the pose of the leaders")
+        approach = Approach(self._device, self._embodiment)
+        return approach.to(pose, seconds, "the pose of the leaders", stop)
 
     def run(
         self,

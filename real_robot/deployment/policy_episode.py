@@ -165,7 +165,7 @@ class PolicyEpisode:
         self, commands: CommandLog | None, divergence: Divergence | None
     ) -> Supervision:
         device = self.robot.device
-        keys = self.stack.enter_context(TerminalKeys())
+        keys = self.stack.enter_context(TerminalKeys(held=self.robot.held))
         watchers: list[Callable[[list[DeviceState]], None]] = [
             CameraReport(device.cameras, print_line).note
         ]
@@ -183,6 +183,7 @@ class PolicyEpisode:
             self.factory.embodiment,
             keys,
             home_s=0.0 if dry else self.settings.robot.home_s,
+            held_key=self.robot.held is not None,
             watchers=tuple(watchers),
             leaders=leaders,
         )

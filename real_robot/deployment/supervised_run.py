@@ -28,6 +28,7 @@ class Supervision:
 
     Attributes:
         home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
+        held_key: Whether the arms move only while `Key.RUN` is held.
         watchers: Receive the device's recent states, oldest first, several times a second and at
             the end of each segment.
         leaders: Leader arms with which a person may take over.
@@ -39,6 +40,7 @@ class Supervision:
     embodiment: Embodiment
     keys: Keys
     home_s: float = 4.0
+    held_key: bool = False
     watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
     leaders: Teleoperation | None = None
     record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
@@ -52,7 +54,9 @@ class Supervision:
     def describe_keys(self) -> str:
         """Returns a description of all keys."""
         keep = [Key.KEEP] if self.device.incidents is not None else []
-        return "; ".join(MESSAGES[key] for key in (*self.active_keys(), Key.RESET, *keep))
+        run = [Key.RUN] if self.held_key else []
+        keys = (*run, *self.active_keys(), Key.RESET, *keep)
+        return "; ".join(MESSAGES[key] for key in keys)
 
     def report_keys(self, *, available: bool) -> None:
         """Prints a description of all keys, or that they need a terminal."""

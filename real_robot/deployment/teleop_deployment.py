@@ -22,7 +22,7 @@ from stringline.real_robot.operator.live_status import (
     report_fault,
     report_outcome,
 )
-from stringline.real_robot.operator.operator_keys import Key, Keys, TerminalKeys
+from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession
@@ -131,7 +131,9 @@ class TeleopDeployment:
         if robot.emulator is not None:
             robot.emulator.begin(settings.seed, settings.options)
         robot.device.begin()
-        keys = stack.enter_context(TerminalKeys())
+        keys = stack.enter_context(TerminalKeys(held=robot.held))
+        if robot.held is not None:
+            print_line(f"{MESSAGES[Key.RUN]}.")
         print_line(
             "q ends the episode and keeps it."
             if keys.available
@@ -186,14 +188,15 @@ class TeleopDeployment:
     def _couple(self, leaders: Teleoperation, keys: Keys) -> bool:
         """Waits until leaders and followers agree; returns whether they do."""
         teleoperation = self._settings.robot.teleoperation
+
+        def stop() -> bool:
+            return keys.pressed() is Key.END
+
         if teleoperation.approach_s:
             print_line("The followers move to the leaders.")
-            leaders.approach(float(teleoperation.approach_s))
-        return leaders.wait(
-            float(teleoperation.patience_s),
-            stop=lambda: keys.pressed() is Key.END,
-            report=print_line,
-        )
+            if not leaders.approach(float(teleoperation.approach_s), stop):
+                return False
+        return leaders.wait(float(teleoperation.patience_s), stop=stop, report=print_line)
 
     def _finish(
         self, episode: TeleopEpisode, recorder: DeploymentRecorder, emulator: Emulator | None

@@ -30,6 +30,8 @@ class DeviceLoop:
         silence_s: Returns the time since the last heartbeat of the supervisor; None in lock-step.
         image_ages_s: Returns the age of the newest image of each camera; None in lock-step, or
             without monitored cameras.
+        input_ages_s: Returns the times since hold-to-run and external stop permitted motion; None
+            in lock-step.
 
     Attributes:
         late: Skipped cycles, counted by the caller.
@@ -48,10 +50,12 @@ class DeviceLoop:
         log: IncidentLog | None = None,
         silence_s: Callable[[], float] | None = None,
         image_ages_s: Callable[[], tuple[float, ...]] | None = None,
+        input_ages_s: Callable[[], tuple[float, float]] | None = None,
     ) -> None:
         self._log = log
         self._silence_s = silence_s
         self._image_ages_s = image_ages_s
+        self._input_ages_s = input_ages_s
         self._old_cameras = 0
         self._driver = driver
         self._chunks = chunks
@@ -120,12 +124,17 @@ class DeviceLoop:
             1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
         )
         silence = 0.0 if self._silence_s is None else self._silence_s()
+        permission_age_s, stop_line_age_s = (
+            (0.0, 0.0) if self._input_ages_s is None else self._input_ages_s()
+        )
         return Freshness(
             action_age_s=self._sampler.overdue_s(now),
             supervisor_age_s=silence,
             image_ages_s=ages,
             plan_age_s=self._sampler.plan_age_s(now),
             suspended_s=0.0 if self._suspension is None else self._suspension.elapsed_s(),
+            permission_age_s=permission_age_s,
+            stop_line_age_s=stop_line_age_s,
         )
 
     @property

@@ -37,6 +37,7 @@ from stringline.real_robot.ipc.heartbeat import (
     silence_s,
 )
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
+from stringline.real_robot.ipc.motion_inputs import MotionInputs
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
@@ -66,6 +67,7 @@ class DeviceSetup:
         hold: Whether the owner requests a hold, which ends with the next `begin`.
         cameras: Capture times of the monitored cameras; ignored in lock-step.
         priority: Need of real-time priority; ignored in lock-step.
+        inputs: Inputs that permit motion; ignored in lock-step.
     """
 
     driver: ArmDriver
@@ -82,6 +84,7 @@ class DeviceSetup:
     hold: c_bool = field(default_factory=hold_memory)
     cameras: CameraLiveness | None = None
     priority: Priority = Priority.REQUIRED
+    inputs: MotionInputs = field(default_factory=MotionInputs)
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
@@ -141,6 +144,7 @@ class _Worker:
             image_ages_s=None
             if setup.lock_step or setup.cameras is None
             else partial(_image_ages_s, setup.cameras),
+            input_ages_s=None if setup.lock_step else setup.inputs.ages_s,
         )
         self._now = 0.0
         self._armed = self._stopped = False

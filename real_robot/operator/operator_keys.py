@@ -8,6 +8,8 @@ import sys
 from enum import Enum
 from typing import Protocol, Self, TextIO
 
+from stringline.real_robot.operator.held_key import HeldKey
+
 log = logging.getLogger(__name__)
 
 
@@ -20,6 +22,8 @@ class Key(Enum):
     RESET = "r"
     TAKE_OVER = "t"
     KEEP = "k"
+    START = "s"
+    RUN = "g"
 
 
 MESSAGES = {
@@ -29,6 +33,8 @@ MESSAGES = {
     Key.RESET: "r: continue after a fault",
     Key.TAKE_OVER: "t: take over with the leaders, again: give back",
     Key.KEEP: "k: keep a log of the last seconds",
+    Key.START: "s: start the motion",
+    Key.RUN: "g, held down: the arms may move",
 }
 
 
@@ -51,9 +57,11 @@ class TerminalKeys:
 
     Args:
         stream: The terminal; None: standard input.
+        held: Receives `Key.RUN` of hold-to-run, which is never returned.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, held: HeldKey | None = None) -> None:
+        self._held = held
         found: TextIO | None = sys.stdin if stream is None else stream
         try:
             self._terminal = -1 if found is None else found.fileno()
@@ -80,6 +88,8 @@ class TerminalKeys:
 
     def pressed(self) -> Key | None:
         """Returns the next operator key or None; `Key.END` when the terminal hangs up."""
+        if self._held is not None:
+            self._held.look()
         key = self._next(0.0)
         if self._watched and not self.available:
             self._watched = False
@@ -93,6 +103,11 @@ class TerminalKeys:
                 return key
         return Key.END
 
+    def forget(self) -> None:
+        """Drops the keys that were pressed before now."""
+        while self._next(0.0) is not None:
+            pass
+
     def _next(self, timeout_s: float | None) -> Key | None:
         known = {key.value: key for key in Key}
         while self.available and select.select([self._terminal], [], [], timeout_s)[0]:
@@ -102,7 +117,11 @@ class TerminalKeys:
                 byte = b""
             if not byte:
                 self._terminal = -1
-            if (key := known.get(byte.decode("ascii", "replace").lower())) is not None:
+            key = known.get(byte.decode("ascii", "replace").lower())
+            if key is Key.RUN:
+                if self._held is not None:
+                    self._held.press()
+            elif key is not None:
                 return key
         return None
 

@@ -252,7 +252,8 @@ def open_lock_step_robot(
     driver = backend.driver(emulator.ports, period_s=_PERIOD_S, lock_step=True, read_only=False)
     # Time stands still between cycles, so a soft start would have no effect.
     table_height = float(task.options.get("table_height", 0.0))
-    limits = backend.limits(soft_start_s=0.0, table_height=table_height)
+    # Policies were trained on demonstrations that are faster than real arms may be by default.
+    limits = backend.limits(soft_start_s=0.0, table_height=table_height, cartesian_speed=None)
     device = stack.enter_context(
         DeviceProcess(driver, backend.embodiment, limits, period_s=_PERIOD_S, lock_step=True)
     )

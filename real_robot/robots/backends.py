@@ -16,6 +16,7 @@ from stringline.real_robot.robots.kuka_backends import (
     EMULATED_GRIPPERS,
     LOCK_STEP_TIMEOUT_S,
     FriBackend,
+    KukaBackend,
     LcmBackend,
 )
 from stringline.real_robot.safety.kuka_limits import KUKA_EMBODIMENTS
@@ -155,6 +156,8 @@ def _foreign_backend(backend: str, driver: Mapping[str, Any]) -> ArmBackend:
 def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBackend:
     """Builds the backend of emulated arms, with deadlines that a busy machine keeps.
 
+    Emulated controllers do not supervise the speed, so policies of fast demonstrations succeed.
+
     Args:
         embodiment: Name of the embodiment.
         transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
@@ -167,6 +170,9 @@ def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBack
     transport = transport or "fri"
     for arms, one in KUKA_EMBODIMENTS.items():
         if one.name == embodiment:
-            return robot_backend(transport, arms, EMULATED_GRIPPERS.get(transport, {}))
+            found = robot_backend(transport, arms, EMULATED_GRIPPERS.get(transport, {}))
+            if isinstance(found, KukaBackend):
+                found.emulated = {"t1_unlimited": True}
+            return found
     known = [ALOHA.name, *(one.name for one in KUKA_EMBODIMENTS.values())]
     raise unknown_name("emulated embodiment", embodiment, known)

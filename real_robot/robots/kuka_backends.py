@@ -52,9 +52,13 @@ class KukaBackend(ABC):
     Args:
         arms: `one` or `two`.
         settings: Keyword arguments of the driver without those of the gripper.
+
+    Attributes:
+        emulated: Settings of the emulator that the caller of `emulator` does not give.
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
+        self.emulated: Mapping[str, Any] = {}
         self._arms = arms
         self.embodiment = kuka_embodiment(arms)
         self._settings = settings
@@ -134,7 +138,7 @@ class FriBackend(KukaBackend):
 
     def emulator(self, **settings: Any) -> Emulator:
         """Builds the emulator of a task."""
-        return FriEmulator(version=self.version, **settings)
+        return FriEmulator(version=self.version, **{**self.emulated, **settings})
 
     def _connection(self, ports: Mapping[str, str], **settings: Any) -> ArmDriver:
         return FriDriver(ports, version=self.version, **settings)
@@ -167,7 +171,7 @@ class LcmBackend(KukaBackend):
 
     def emulator(self, **settings: Any) -> Emulator:
         """Builds the emulator of a task; its grippers have the driver's channels."""
-        return LcmEmulator(gripper=self._gripper, **settings)
+        return LcmEmulator(gripper=self._gripper, **{**self.emulated, **settings})
 
     def _connection(self, ports: Mapping[str, str], **settings: Any) -> ArmDriver:
         return LcmDriver(ports, **settings)

@@ -16,6 +16,7 @@ from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.ipc.motion_inputs import MotionInputs
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.latency_timer import check_latency_timer
@@ -96,7 +97,9 @@ class RobotFactory:
 
     def limits(self) -> SafetyLimits:
         """Returns the limits of the safety filter."""
-        return self.backend.limits(**merged_limits(self.settings.limits, self.settings.limits_file))
+        settings = self.settings
+        merged = merged_limits(settings.limits, settings.limits_file, emulated=settings.emulated)
+        return self.backend.limits(**merged)
 
     def device(
         self,
@@ -106,11 +109,13 @@ class RobotFactory:
         log: LogPlan | None = None,
         cameras: Cameras | None = None,
         still_grippers: bool = False,
+        inputs: MotionInputs | None = None,
     ) -> TwinnedDeviceProcess:
         """Builds the device process of the arms.
 
         The arms hold without fresh images of `cameras`. With `still_grippers` the process sends no
         command to grippers that are not servos of an arm, so that they keep holding what they hold.
+        `inputs` permit motion.
         """
         driver = self.backend.driver(
             self.settings.ports if emulator is None else emulator.ports,
@@ -128,6 +133,7 @@ class RobotFactory:
             log=log,
             cameras=None if cameras is None else cameras.liveness,
             priority=self._priority(moving=not read_only),
+            inputs=inputs,
         )
 
     def twin(self, emulator: Emulator) -> DeviceProcess:

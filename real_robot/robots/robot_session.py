@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from ctypes import c_double
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -14,10 +15,15 @@ from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.ipc.motion_inputs import MotionInputs, input_memory
 from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
+from stringline.real_robot.operator.held_key import HeldKey
+from stringline.real_robot.operator.input_line import InputLine, LineSettings
 from stringline.real_robot.operator.live_status import print_line
+from stringline.real_robot.operator.operator_keys import MESSAGES, Key, TerminalKeys
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
+from stringline.real_robot.robots.robot_settings import KEY
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,13 @@ class ArmedRobot:
     Attributes:
         device: Device process of the arms, with torque on unless it is read-only.
         cameras: Camera processes; None without cameras and in lock-step.
+        held: Receives the key of hold-to-run; None if it is not used.
     """
 
     device: TwinnedDeviceProcess
     emulator: Emulator | None
     cameras: Cameras | None
+    held: HeldKey | None = None
 
     @property
     def frames(self) -> FrameSource:
@@ -56,6 +64,7 @@ class RobotSession:
        process only measures where the arms stand.
     8. That check must have passed.
     9. From now on camera processes that stop are restarted.
+    10. Real arms wait for the operator's key; nothing has moved before.
 
     With a `StrictChecklist` the first error ends the bring-up, and nothing is reported.
 
@@ -86,6 +95,7 @@ class RobotSession:
         self._stack = ExitStack()
         self._cameras: Cameras | None = None
         self._device: TwinnedDeviceProcess | None = None
+        self._held: HeldKey | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +111,10 @@ class RobotSession:
     def check(self, *, with_leaders: bool = False) -> None:
         """Runs the checks that open no port; see step 1."""
         self.factory.check(self.checklist, moving=not self._read_only, with_leaders=with_leaders)
+        settings = self.factory.settings
+        if not self._read_only and (settings.starts_by_key or settings.hold_to_run == KEY):
+            with self.checklist.check("terminal for the keys"):
+                check_terminal()
 
     def start(
         self,
@@ -111,7 +125,7 @@ class RobotSession:
         on_device: Callable[[TwinnedDeviceProcess], object] = lambda _: None,
         before_torque: Callable[[TwinnedDeviceProcess], object] = lambda _: None,
     ) -> ArmedRobot:
-        """Starts the robot; see steps 2 to 9.
+        """Starts the robot; see steps 2 to 10.
 
         Args:
             wanted: Cameras of a policy; None: all.
@@ -134,6 +148,7 @@ class RobotSession:
             log=self._log,
             cameras=cameras,
             still_grippers=self._still_grippers,
+            inputs=self._inputs(),
         )
         on_device(device)
         self._stack.enter_context(device)
@@ -146,7 +161,37 @@ class RobotSession:
         )
         if cameras is not None:
             cameras.supervise()
-        return ArmedRobot(device, emulator, cameras)
+        if factory.settings.starts_by_key and not self._read_only:
+            await_start()
+        return ArmedRobot(device, emulator, cameras, self._held)
+
+    def _inputs(self) -> MotionInputs | None:
+        """Starts the inputs that permit motion, and checks their lines; None: they are not used."""
+        settings = self.factory.settings
+        if self._read_only:
+            return None
+        pedal = settings.hold_to_run
+        permission: c_double | None = None
+        if isinstance(pedal, LineSettings):
+            permission = self._line(pedal, "line of hold-to-run", permits=False)
+        elif pedal is not None:
+            permission = input_memory()
+            self._held = HeldKey(permission)
+        stop = settings.stop_line
+        return MotionInputs(
+            permission,
+            None if stop is None else self._line(stop, "line of the external stop", permits=True),
+        )
+
+    def _line(self, settings: LineSettings, what: str, *, permits: bool) -> c_double:
+        """Watches a line, and checks that it can be read, or also that it permits motion."""
+        line = self._stack.enter_context(InputLine(settings))
+        with self.checklist.check(what) as note:
+            line.check_readable()
+            if permits:
+                line.check_permits()
+            note(f"{settings.signal} of {settings.port}")
+        return line.permission
 
     def summary(self) -> list[str]:
         """Returns lines about irregularities of cameras and log, after the session has ended."""
@@ -176,12 +221,41 @@ def arm_device(
     checklist.check_passed()
 
 
+def check_terminal() -> None:
+    """Checks that the operator can press keys.
+
+    Raises:
+        ValueError: There is no terminal.
+    """
+    if not TerminalKeys().available:
+        raise ValueError("real arms start by a key, and hold-to-run=key needs one: use a terminal.")
+
+
+def await_start() -> None:
+    """Waits for the operator's key; keys from before do not count.
+
+    Raises:
+        ValueError: The operator ends the program, or there is no terminal.
+    """
+    with TerminalKeys() as keys:
+        keys.forget()
+        print_line(f"The arms hold. {MESSAGES[Key.START]}; q: end.")
+        if keys.wait(Key.START, Key.END) is not Key.START:
+            raise ValueError("Not started: the operator has ended the program.")
+
+
 def approach_home(robot: ArmedRobot, factory: RobotFactory) -> None:
     """Moves real arms to their home pose, if the settings give a time for that."""
     if seconds := factory.settings.approach_s:
-        print_line("The arms move to their home pose.")
+        held = "" if robot.held is None else f" {MESSAGES[Key.RUN]}."
+        print_line(f"The arms move to their home pose.{held}")
         embodiment = factory.embodiment
-        Approach(robot.device, embodiment).to(embodiment.home, seconds, "their home pose")
+        with TerminalKeys(held=robot.held) as keys:
+            approach = Approach(robot.device, embodiment)
+            if not approach.to(
+                embodiment.home, seconds, "their home pose", lambda: keys.pressed() is Key.END
+            ):
+                raise ValueError("The operator has stopped the arms on the way home.")
 
 
 def _incident_summary(device: DeviceProcess) -> list[str]:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
+from stringline.real_robot.operator.input_line import LineSettings
+
+KEY, IMMEDIATELY = STARTS = ("key", "immediately")
 
 Arguments = Mapping[str, Any]
 """Keyword arguments of a driver or emulator, which checks them itself."""
@@ -61,6 +64,11 @@ class RobotSettings:
         calibration_file: YAML file with measured camera poses.
         limits: Arguments of `SafetyLimits.of`.
         limits_file: YAML file that overrides `limits`.
+        start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
+            only. None: `key` for real arms.
+        hold_to_run: `key`, or the line of a pedal: the arms move only while it is held. None: not
+            needed.
+        stop_line: Line of an external stop; None: there is none.
     """
 
     name: str
@@ -82,6 +90,9 @@ class RobotSettings:
     calibration_file: Path | None = None
     limits: Arguments = field(default_factory=dict)
     limits_file: Path | None = None
+    start: str | None = None
+    hold_to_run: str | LineSettings | None = None
+    stop_line: LineSettings | None = None
     leaders: LeaderSettings | None = None
     teleoperation: TeleoperationSettings = TeleoperationSettings()
 
@@ -93,6 +104,22 @@ class RobotSettings:
                 NOT_NEGATIVE.check(**{f"robot.{name}": seconds})
         if self.lock_step and not self.emulated:
             raise ValueError("Only an emulated robot can run in lock-step: robot.lock_step=false.")
+        self._check_inputs()
+
+    def _check_inputs(self) -> None:
+        if self.start not in (None, *STARTS):
+            raise unknown_name("robot.start", str(self.start), STARTS)
+        if self.start == IMMEDIATELY and not self.emulated:
+            raise ValueError("robot.start=immediately is for emulated arms; real arms: key.")
+        if isinstance(self.hold_to_run, str) and self.hold_to_run != KEY:
+            raise ValueError(
+                f"robot.hold_to_run is {self.hold_to_run!r}; allowed: null, key, or the port and "
+                "signal of a line."
+            )
+        if self.lock_step and (self.hold_to_run is not None or self.stop_line is not None):
+            raise ValueError(
+                "robot.hold_to_run and robot.stop_line act in real time: robot.lock_step=false."
+            )
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -106,7 +133,15 @@ class RobotSettings:
         for name, part in (("leaders", LeaderSettings), ("teleoperation", TeleoperationSettings)):
             if name in chosen:
                 chosen[name] = part(**known_settings(f"robot.{name}", chosen[name], part))
+        for name in ("hold_to_run", "stop_line"):
+            if isinstance(chosen.get(name), Mapping):
+                chosen[name] = LineSettings.of(chosen[name])
         return cls(**chosen)
+
+    @property
+    def starts_by_key(self) -> bool:
+        """Whether the operator starts the motion."""
+        return self.start == KEY or (self.start is None and not self.emulated)
 
     @property
     def emulated(self) -> bool:

@@ -16,6 +16,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.driver_interface.safe_command import SEAL, SafeCommand
+from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.chunk_stages import (
     Arrival,
     ChunkRule,
@@ -28,6 +29,7 @@ from stringline.real_robot.safety.chunk_stages import (
     right_shape,
 )
 from stringline.real_robot.safety.following_error import FollowingError
+from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
 from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
@@ -78,7 +80,9 @@ STAGES: tuple[type[Stage], ...] = (
     EffortInBounds,
     CoolEnough,
     FewBadChunks,
+    StopLineClosed,
     FaultLatch,
+    HeldToRun,
     SupervisorAlive,
     CamerasAlive,
     # Is there a target to follow?
@@ -92,6 +96,7 @@ STAGES: tuple[type[Stage], ...] = (
     SoftStart,
     MotionLimits,
     KeepClear,
+    CartesianSpeed,
 )
 
 

@@ -78,11 +78,18 @@ class KeepClear(StatelessStage):
             return
         spare = self._spare(cycle, cycle.speed)
         if (spare >= 0).all():
+            cycle.room = float(spare.min())
             return
         least = np.minimum(self._spare(cycle, cycle.braking) - _ROUNDING_M, 0.0)
         if (spare < least).any():
             self._surroundings.note(cycle, least - spare)
             self._slow_down(cycle, spare, least)
+
+    def is_clear(self, cycle: Cycle, speed: Vector) -> bool:
+        """Returns whether a speed (J,) is as clear as this stage requires."""
+        spare = self._spare(cycle, speed)
+        least = np.minimum(self._spare(cycle, cycle.braking) - _ROUNDING_M, 0.0)
+        return bool((spare >= least).all())
 
     def _along(self, cycle: Cycle, spare: Vector, least: Vector) -> tuple[Vector, Vector]:
         """Returns a speed (J,) along the obstacles of arms that lack clearance, and its clearance.

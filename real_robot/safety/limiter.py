@@ -106,12 +106,12 @@ class MotionLimiter:
             drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, self._period_s), low, high
         )
 
-    def braking(self, scale: float = 1.0) -> Vector:
+    def braking(self, scale: float | Vector = 1.0) -> Vector:
         """Returns the speed (J,) of the coming period if every joint brakes."""
         low, high = self._bounds(scale)
         return np.clip(np.zeros_like(low), low, high)
 
-    def _bounds(self, scale: float) -> tuple[Vector, Vector]:
+    def _bounds(self, scale: float | Vector) -> tuple[Vector, Vector]:
         step = scale * self._acceleration * self._period_s
         largest = scale * self._velocity
         above = stoppable_speed(self._upper - self.position, step, self._period_s)
@@ -127,7 +127,7 @@ class MotionLimiter:
         )
         return np.minimum(low, high), high
 
-    def stopping(self, speed: Vector, scale: float = 1.0) -> Vector:
+    def stopping(self, speed: Vector, scale: float | Vector = 1.0) -> Vector:
         """Returns the targets (T, J) until rest: a period at `speed` (J,), and braking after it."""
         step = scale * self._acceleration * self._period_s
         later = np.arange(max(1, int(np.ceil((np.abs(speed) / step).max()))))[:, None]

@@ -20,12 +20,19 @@ from stringline.real_robot.safety.cell_file import cell_of
 
 Vector = NDArray[np.float64]
 
+# ISO 10218-1: the reduced speed, m/s.
+REDUCED_SPEED = 0.25
+# Faster arms do not exist here: a larger number is in another unit, such as mm/s.
+_FASTEST = 3.0
+
 AGES = (
     "oldest_plan_s",
     "oldest_action_s",
     "oldest_image_s",
     "oldest_heartbeat_s",
     "longest_gap_s",
+    "oldest_permission_s",
+    "oldest_stop_line_s",
 )
 
 CLEARANCES = ("table_clearance", "arm_clearance", "self_clearance", "cell_clearance")
@@ -37,6 +44,7 @@ _CLEARANCE_M = Range(least=-0.5, most=0.5)
 class CommonLimits(TypedDict, total=False):
     """Limits of `SafetyLimits` that a configuration sets as they are."""
 
+    cartesian_speed: float | None
     table_height: float
     table_clearance: float
     arm_clearance: float
@@ -60,6 +68,8 @@ class SafetyLimits:
         tracking: Largest distance of the target from the measured position.
         effort: Largest lasting effort as measured by the driver, Nm; infinite for grippers, whose
             force is limited elsewhere.
+        cartesian_speed: Largest speed of gripper, elbow and links (`LinkPoints`), m/s; None: no
+            limit, for emulated arms.
         table_height: Height of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
@@ -82,6 +92,8 @@ class SafetyLimits:
         oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
         longest_gap_s: Time without a cycle of the device process beyond which the next cycle is a
             fault; a shorter gap is a hold.
+        oldest_permission_s: Time without a permission of hold-to-run after which the arms hold.
+        oldest_stop_line_s: Time without a permission of the external stop that is a fault.
         hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.
         fault_temperature: Temperature that is a fault, degrees Celsius; servos shut down at 80.
 
@@ -95,6 +107,7 @@ class SafetyLimits:
     acceleration: Vector
     tracking: Vector
     effort: Vector
+    cartesian_speed: float | None = REDUCED_SPEED
     table_height: float = 0.0
     table_clearance: float = 0.0
     arm_clearance: float = 0.0
@@ -112,12 +125,21 @@ class SafetyLimits:
     oldest_image_s: float = 0.15
     oldest_heartbeat_s: float = 0.5
     longest_gap_s: float = 0.3
+    oldest_permission_s: float = 0.2
+    oldest_stop_line_s: float = 0.1
     hold_temperature: float = 70.0
     fault_temperature: float = 78.0
 
     def __post_init__(self) -> None:
         """Checks the ranges of all limits."""
         self._check_joints()
+        if self.cartesian_speed is not None and self.cartesian_speed not in Range(
+            above=0, most=_FASTEST
+        ):
+            raise ValueError(
+                f"cartesian_speed is {self.cartesian_speed!r}; allowed: above 0, up to "
+                f"{_FASTEST:g} (m/s)."
+            )
         # A comparison with NaN is always false: a stage with such a limit would never act.
         _HEIGHT_M.check(table_height=self.table_height)
         for name in CLEARANCES:

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.argument_checks import Range, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.real_robot.safety.limits import CommonLimits, SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, CommonLimits, SafetyLimits
 
 # It must be measured, so it has no default in a file.
 MEASURED = "table_height"
+SPEED = "cartesian_speed"
 
 
 def read_limits(path: Path) -> dict[str, Any]:
@@ -51,6 +52,28 @@ def _with_paths(found: Any, folder: Path) -> Any:
     }
 
 
-def merged_limits(settings: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """Returns the limits of a configuration, overridden by those of the file."""
-    return {**settings, **(read_limits(file) if file else {})}
+def merged_limits(
+    settings: Mapping[str, Any], file: Path | None, *, emulated: bool = False
+) -> dict[str, Any]:
+    """Returns the limits of a configuration, overridden by those of the file.
+
+    Raises:
+        ValueError: The file is invalid; or real arms have no limit of Cartesian speed, or one that
+            the configuration raises, which only the file may.
+    """
+    merged = {**settings, **(read_limits(file) if file else {})}
+    if emulated:
+        return merged
+    asked = settings.get(SPEED, REDUCED_SPEED)
+    if asked is None or asked not in Range(most=REDUCED_SPEED):
+        raise ValueError(
+            f"robot.limits.{SPEED} is {_in_yaml(asked)}; allowed for real arms: up to "
+            f"{REDUCED_SPEED:g} (m/s). Only the limits file raises it."
+        )
+    if SPEED in merged and merged[SPEED] is None:
+        raise ValueError(f"{SPEED} is null in {file}; real arms need a limit (m/s).")
+    return merged
+
+
+def _in_yaml(value: object) -> str:
+    return "null" if value is None else repr(value)

@@ -51,8 +51,11 @@ class Reason(IntFlag):
     CAMERA = 1 << 20
     GAP = 1 << 21
     DEVICE_SILENT = 1 << 22
+    CARTESIAN_SPEED = 1 << 23
     SAME_ARM = 1 << 24
     OBSTACLE = 1 << 25
+    EXTERNAL_STOP = 1 << 26
+    RELEASED = 1 << 27
 
 
 REASONS = tuple(Reason)
@@ -60,6 +63,10 @@ MESSAGES = {
     Reason.POSITION: "a target beyond a joint limit was moved inside",
     Reason.MOTION: (
         "a target was too fast and is followed within the limits of velocity and acceleration"
+    ),
+    Reason.CARTESIAN_SPEED: (
+        "a target would move the gripper, the elbow or a link faster than the limit of speed, and "
+        "is followed more slowly"
     ),
     Reason.TRACKING: "an arm is far behind its target, as at an obstacle",
     Reason.TABLE: "a target would move an arm into the table",
@@ -89,6 +96,8 @@ MESSAGES = {
         "the device process does not respond, so the arms hold their last targets and obey no key; "
         "use the emergency stop if they move"
     ),
+    Reason.EXTERNAL_STOP: "the external stop was actuated, or its line is lost",
+    Reason.RELEASED: "the key or pedal of hold-to-run is not held",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

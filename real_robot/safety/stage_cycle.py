@@ -1,5 +1,6 @@
 """The state of one cycle of the safety filter, which its stages read and change in turn."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -29,6 +30,8 @@ class Freshness:
         plan_age_s: Time since the observation that the plan in force answers.
         suspended_s: Time since the last cycle in which the computer was suspended; the clock of the
             cycles stands still then.
+        permission_age_s: Time since the input of hold-to-run last permitted motion.
+        stop_line_age_s: Time since the line of the external stop last permitted motion.
     """
 
     action_age_s: float = 0.0
@@ -36,6 +39,8 @@ class Freshness:
     image_ages_s: tuple[float, ...] = ()
     plan_age_s: float = 0.0
     suspended_s: float = 0.0
+    permission_age_s: float = 0.0
+    stop_line_age_s: float = 0.0
 
 
 class Retreat(NamedTuple):
@@ -87,6 +92,8 @@ class Cycle:
         faults: Reasons that only an operator may reset.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
         retreat: Pose to which holding arms return; None: they brake.
+        room: Smallest clearance to spare on the path of `speed`, metres; minus infinity if it was
+            not measured.
     """
 
     target: Vector | None
@@ -104,6 +111,7 @@ class Cycle:
     held: bool = False
     waits: NDArray[np.bool_] | bool = False
     retreat: Retreat | None = None
+    room: float = -math.inf
 
     @property
     def wanted(self) -> Vector | None:

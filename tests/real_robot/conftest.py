@@ -116,7 +116,7 @@ def make_rig(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..
             Rig(
                 waiting_emulator,
                 tmp_path,
-                limits or SafetyLimits.of(ALOHA, soft_start_s=0.0),
+                limits or SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0),
                 **more,
             )
         )

@@ -16,7 +16,7 @@ from stringline.real_robot.safety.stage_cycle import Freshness
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 
 
 def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:

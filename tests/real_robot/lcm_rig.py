@@ -22,7 +22,12 @@ Vector = NDArray[np.float64]
 def emulated(folder: Path, **settings: Any) -> LcmEmulator:
     """Returns an emulator in lock-step, not started, without grippers, that comes up soon."""
     return LcmEmulator(
-        lock_step=True, time_limit_s=1e9, clock_samples=20, capture=folder, **settings
+        lock_step=True,
+        time_limit_s=1e9,
+        clock_samples=20,
+        capture=folder,
+        t1_unlimited=True,
+        **settings,
     )
 
 
@@ -45,7 +50,12 @@ class LcmRig(KukaRig):
         # As in configs/robot: commands that are lost must not make the next one too large for the
         # controller.
         limits = SafetyLimits.of(
-            body, soft_start_s=0.0, acceleration=30.0, margin_rad=0.02, speed_share=0.25
+            body,
+            cartesian_speed=None,
+            soft_start_s=0.0,
+            acceleration=30.0,
+            margin_rad=0.02,
+            speed_share=0.25,
         )
         super().__init__(emulator, self.driver, body, limits)
         if any(file.stat().st_size for file in folder.glob("*.bin")):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,11 @@ Vector = NDArray[np.float64]
 
 PERIOD = 0.01
 # Emulated controllers that end a session only after a long silence, as for a busy machine.
-PATIENT = {"aloha": {}, "fri": {"most_missed": 1000, "good": 0.01}, "lcm": {}}
+PATIENT: dict[str, dict[str, Any]] = {
+    "aloha": {},
+    "fri": {"most_missed": 1000, "good": 0.01, "t1_unlimited": True},
+    "lcm": {"t1_unlimited": True},
+}
 
 
 def backend_of(robot: str) -> RobotBackend:
@@ -81,7 +86,9 @@ def wait(done: Callable[[], bool]) -> None:
 def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
     """Starts arms and their device process, and waits until the arms move."""
     backend = backend_of(robot)
-    limits: SafetyLimits = backend.limits(soft_start_s=0.0, acceleration=10.0, speed_share=0.25)
+    limits: SafetyLimits = backend.limits(
+        cartesian_speed=None, soft_start_s=0.0, acceleration=10.0, speed_share=0.25
+    )
     with ExitStack() as stack:
         emulator = stack.enter_context(backend.bare_emulator(capture=folder, **PATIENT[robot]))
         driver = backend.driver(

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.real_robot.cell_mutants import CELL_GUARDS
+from tests.real_robot.input_mutants import INPUT_GUARDS
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
@@ -37,13 +38,16 @@ from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.safety import filter as safety
 from stringline.real_robot.safety import surroundings
+from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.motion_stages import MotionLimits
 from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
 
 ROOT = Path(__file__).parents[2]
-SERVOS, FRI, LCM, GRIPPER, CELL = "servos: ", "FRI ", "LCM ", "gripper: ", "cell: "
+SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
+CELL, INPUT = "cell: ", "input: "
+PREFIXES = (SERVOS, FRI, LCM, GRIPPER, CELL, INPUT)
 SUITES = {
     "": (
         "safety/test_filter.py",
@@ -51,6 +55,7 @@ SUITES = {
         "safety/test_robot_stages.py",
         "safety/test_cell.py",
         "safety/test_keep_clear.py",
+        "safety/test_cartesian_speed.py",
         "safety/test_effort.py",
         "safety/test_limiter.py",
         "safety/test_filter_properties.py",
@@ -74,6 +79,11 @@ SUITES = {
         "safety/test_published_meshes.py",
     ),
     GRIPPER: ("drivers/fri/test_gripper_outputs.py", "drivers/lcm/test_gripper_wsg.py"),
+    INPUT: (
+        "operator/test_held_key.py",
+        "robots/test_deliberate_start.py",
+        "emulators/fri/test_fri_emulator.py",
+    ),
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
@@ -139,6 +149,11 @@ def without_bound(name: str) -> None:
 def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
     """Returns a stopping path with only the next pose and the one at rest."""
     return lambda *given: stopping(*given)[[0, -1]]
+
+
+def first_period_of(steps: Callable[..., Vector]) -> Callable[..., Vector]:
+    """Returns steps without those of the braking that follows the coming period."""
+    return staticmethod(lambda *given: steps(*given)[:, :1])  # type: ignore[return-value]
 
 
 def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
@@ -272,6 +287,13 @@ def mutants() -> dict[str, Callable[[], None]]:
     found["hinges that go together"] = functools.partial(
         without_method, KeepClear, "_straight", each_as_fast_as_it_may
     )
+    coming = first_period_of(CartesianSpeed._steps)
+    found["speed while braking"] = functools.partial(
+        without_method, CartesianSpeed, "_steps", coming
+    )
+    found["clearance of a slower motion"] = functools.partial(
+        without_method, CartesianSpeed, "_stays_clear", lambda *_: True
+    )
     found["waiting"] = without_waiting
     found["letting go"] = functools.partial(
         without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale)
@@ -285,14 +307,16 @@ def mutants() -> dict[str, Callable[[], None]]:
         for name, guard in CELL_GUARDS.items()
     }
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
-    return found | servos | fri_mutants() | lcm_mutants() | grippers | cell
+    inputs = {
+        INPUT + name: functools.partial(without_method, *guard)
+        for name, guard in INPUT_GUARDS.items()
+    }
+    return found | servos | fri_mutants() | lcm_mutants() | grippers | cell | inputs
 
 
 def suite_of(name: str) -> str:
     """Returns the suite of tests of a mutant."""
-    return next(
-        (suite for suite in (SERVOS, FRI, LCM, GRIPPER, CELL) if name.startswith(suite)), ""
-    )
+    return next((suite for suite in PREFIXES if name.startswith(suite)), "")
 
 
 class FirstFailure:

@@ -50,7 +50,8 @@ def test_only_the_bus_opens_ports() -> None:
                 users.add(path.relative_to(ROOM).as_posix())
             if any(name.split(".")[0] in OPENERS for name in imported):
                 users.add(path.relative_to(ROOM).as_posix())
-    assert users == {"drivers/dynamixel/bus.py"}
+    # The line of an external stop or pedal is only read.
+    assert users == {"drivers/dynamixel/bus.py", "operator/input_line.py"}
 
 
 def test_only_the_device_process_connects_a_driver() -> None:
@@ -118,6 +119,7 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     )
     assert uses(ROOM, lambda node: calls(node, *writers)) == {
         "drivers/dynamixel/bus.py",
+        "operator/input_line.py",  # It only reads.
         "emulators/dynamixel/servo_server.py",
     }
 

@@ -215,10 +215,8 @@ class EmulatedController:
 
     def _move(self, position: Vector, command: Command) -> None:
         settings = self._settings
-        allowed = (
-            settings.fastest * 1e-3 * self._send_period_ms * max(self._periods_since_command, 1)
-            + _REPEATED_RAD
-        )
+        seconds = 1e-3 * self._send_period_ms * max(self._periods_since_command, 1)
+        allowed = settings.fastest * seconds + _REPEATED_RAD
         steps = np.abs(position - self.target)
         if (steps > allowed).any():
             self.stop(
@@ -227,6 +225,12 @@ class EmulatedController:
             return
         if (position < settings.lower).any() or (position > settings.upper).any():
             self.stop("a command beyond an axis limit")
+            return
+        t1 = settings.t1
+        if self._operation is OperationMode.T1 and (
+            speed := t1.excess(self.target, position, seconds)
+        ):
+            self.stop(f"the gripper was to move at {speed:.3f} m/s; T1: {t1.largest:g}")
             return
         self.target = position
         self._periods_since_command = 0

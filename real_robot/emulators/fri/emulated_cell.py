@@ -1,5 +1,6 @@
 """Emulated arms with a controller each, and the plant that they move together."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,6 +11,7 @@ from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.fri.emulated_session import ControllerSettings
+from stringline.real_robot.emulators.fri.t1_speed import T1Supervision
 from stringline.real_robot.emulators.grippers.gripper_rig import GripperRig
 from stringline.real_robot.emulators.plants.plant import Plant
 
@@ -24,6 +26,7 @@ class EmulatedCell:
         restarts: Whether applications begin their motions again after an interruption.
         gripper_rig: Grippers with a connection of their own; None: they are at the controllers'
             outputs.
+        t1_speed: Largest Cartesian speed of commands in T1, m/s; infinite: any.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class EmulatedCell:
         restarts: bool = True,
         rule: QualityRule | None = None,
         gripper_rig: GripperRig | None = None,
+        t1_speed: float = math.inf,
     ) -> None:
         self._embodiment = embodiment
         self.plant = plant
@@ -60,6 +64,7 @@ class EmulatedCell:
                 receive_multiplier=receive_multiplier,
                 restarts=restarts,
                 rule=rule or QualityRule(),
+                t1=T1Supervision(embodiment, arm, t1_speed),
             )
             for arm, hinges in embodiment.hinges.items()
         }

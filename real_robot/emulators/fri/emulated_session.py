@@ -6,6 +6,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.drivers.fri.enums import Quality, SessionState
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
+from stringline.real_robot.emulators.fri.t1_speed import T1Supervision
 
 # An application waits before it begins its motion, and the controller before it follows a client.
 _READY_PERIODS = 5
@@ -21,6 +22,7 @@ class ControllerSettings:
         upper: (7,) upper axis limits, rad.
         fastest: (7,) rad/s; a command that is farther from the last than this allows causes a
             safety stop.
+        t1: Supervision of the Cartesian speed in T1.
         send_period_ms: Milliseconds between two messages.
         restarts: Whether the application begins its motion again after an interruption.
     """
@@ -33,6 +35,7 @@ class ControllerSettings:
     receive_multiplier: int
     restarts: bool
     rule: QualityRule
+    t1: T1Supervision
 
 
 class EmulatedSession:

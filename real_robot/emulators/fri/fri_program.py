@@ -6,6 +6,7 @@ from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.connection_quality import QualityRule
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.fri.fri_server import FriServer
+from stringline.real_robot.emulators.fri.t1_speed import t1_speed
 from stringline.real_robot.emulators.grippers.gripper_rig import gripper_rig_of
 from stringline.real_robot.emulators.program.control import free_udp_ports
 from stringline.real_robot.emulators.program.emulated_worlds import kuka_world
@@ -25,6 +26,7 @@ def fri_server(settings: FriSettings, control: socket.socket, images: socket.soc
             fair=min(0.5, settings.good), good=settings.good, most_missed=settings.most_missed
         ),
         gripper_rig=gripper_rig_of(settings, tuple(embodiment.grippers), plant.period_s),
+        t1_speed=t1_speed(unlimited=settings.t1_unlimited),
     )
     return FriServer(
         cell,

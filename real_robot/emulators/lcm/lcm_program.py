@@ -6,6 +6,7 @@ from dataclasses import replace
 from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, group_of
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.t1_speed import t1_speed
 from stringline.real_robot.emulators.grippers.gripper_rig import gripper_rig_of
 from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION
@@ -22,7 +23,13 @@ def lcm_server(settings: LcmSettings, control: socket.socket, images: socket.soc
     embodiment, plant = kuka_world(settings, images)
     gripper = replace(settings, gripper_address=settings.gripper_address or address)
     rig = gripper_rig_of(gripper, tuple(embodiment.grippers), plant.period_s)
-    cell = EmulatedCell(embodiment, plant, VERSION, gripper_rig=rig)
+    cell = EmulatedCell(
+        embodiment,
+        plant,
+        VERSION,
+        gripper_rig=rig,
+        t1_speed=t1_speed(unlimited=settings.t1_unlimited),
+    )
     return LcmServer(
         cell,
         _programs(cell, address, settings),

@@ -81,6 +81,7 @@ class KukaSettings(WorldSettings):
     """Settings of KUKA arms."""
 
     arms: str = _option("one", "number of arms without a task", tuple(KUKA_EMBODIMENTS))
+    t1_unlimited: bool = _option(False, "no safety stop above 0.25 m/s in T1")
     phase: float = _option(0.4, "share of a period between the cycles of two controllers")
     gripper: str = _option(
         OF_THE_ARMS, "the controllers' own, or Schunk's WSG over LCM", (OF_THE_ARMS, WSG_LCM)

@@ -74,7 +74,7 @@ def test_poses_that_were_visited_can_be_visited_again(tmp_path: Path) -> None:
 
 
 def test_poses_are_checked_before_anything_moves() -> None:
-    limits = SafetyLimits.of(IIWA14, table_clearance=0.01)
+    limits = SafetyLimits.of(IIWA14, cartesian_speed=None, table_clearance=0.01)
     assert check_reachable(np.stack([IIWA14.home] * 2), IIWA14, limits) == "2, in reach"
     low, twisted = IIWA14.home.copy(), IIWA14.home.copy()
     low[1], twisted[0] = 1.4, 3.0
@@ -86,7 +86,7 @@ def test_poses_are_checked_before_anything_moves() -> None:
         check_reachable([low], IIWA14, limits)
     forwards, backwards = IIWA14.home.copy(), IIWA14.home.copy()
     forwards[[1, 3, 5]], backwards[[1, 3, 5]] = (0.7, -1.9, -0.66), (0.7, -1.9, 1.74)
-    high = SafetyLimits.of(IIWA14, table_height=0.08)
+    high = SafetyLimits.of(IIWA14, cartesian_speed=None, table_height=0.08)
     with pytest.raises(
         ValueError, match=r"the way to pose 2: an arm would be -\d+ mm over the table; needed: 0"
     ):

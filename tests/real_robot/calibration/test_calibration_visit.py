@@ -158,7 +158,7 @@ def emulated() -> Iterator[tuple[Emulator, DeviceProcess]]:
         driver = AlohaDriver(
             emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5, read_only=True
         )
-        with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA)) as device:
+        with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None)) as device:
             device.connect()
             device.arm()
             yield emulator, device

@@ -35,7 +35,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 NAMES, SIZE, HZ, PERIOD = ("overhead", "table"), 16, 25.0, 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0, oldest_image_s=0.3)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, oldest_image_s=0.3)
 CONTRACT = ALOHA.contract([Camera(name, SIZE, SIZE, "simulated") for name in NAMES], 50.0)
 ABOUT = EpisodeAttributes(CONTRACT, "wave", 5, source="deployment")
 

@@ -73,7 +73,7 @@ def leaders(hand: LeaderEmulator) -> Iterator[AlohaLeaders]:
 @pytest.fixture
 def device(emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
     with DeviceProcess(driver, ALOHA, limits, log=LogPlan(tmp_path / "log")) as running:
         running.connect()
         running.arm()

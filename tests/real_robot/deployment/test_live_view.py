@@ -39,7 +39,10 @@ def device(tmp_path: Path) -> Iterator[DeviceProcess]:
     """Never started: the test writes into its ring."""
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with DeviceProcess(
-        driver, ALOHA, SafetyLimits.of(ALOHA), log=LogPlan(tmp_path / "log", seconds=1.0)
+        driver,
+        ALOHA,
+        SafetyLimits.of(ALOHA, cartesian_speed=None),
+        log=LogPlan(tmp_path / "log", seconds=1.0),
     ) as silent:
         yield silent
 
@@ -115,7 +118,7 @@ def test_without_a_target_nothing_is_drawn(device: DeviceProcess) -> None:
 def test_a_view_needs_a_log_and_a_valid_target() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
-        DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA)) as silent,
+        DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None)) as silent,
         pytest.raises(ValueError, match="reads the log of the device process: log.folder=FOLDER"),
     ):
         LiveView(silent, CONTRACT, ALOHA, "spawn", period_s=0.01, frame_hz=10.0)

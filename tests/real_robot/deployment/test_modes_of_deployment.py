@@ -31,7 +31,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 
 
 def driver(emulator: Emulator, *, read_only: bool = False) -> AlohaDriver:
@@ -234,7 +234,7 @@ def test_a_limits_file_overrules_the_configuration(tmp_path: Path) -> None:
     file.write_text("table_height: 0.013\nspeed_share: 0.25\n")
     limits = merged_limits({"speed_share": 0.5, "margin_rad": 0.02}, file)
     assert limits == {"speed_share": 0.25, "margin_rad": 0.02, "table_height": 0.013}
-    assert SafetyLimits.of(ALOHA, **limits).table_height == 0.013
+    assert SafetyLimits.of(ALOHA, cartesian_speed=None, **limits).table_height == 0.013
     assert merged_limits({"margin_rad": 0.02}, None) == {"margin_rad": 0.02}
 
 

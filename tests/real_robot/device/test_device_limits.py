@@ -18,7 +18,7 @@ from stringline.real_robot.safety.reasons import Mode
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 
 
 def process(
@@ -117,7 +117,7 @@ def test_no_hostile_stream_exceeds_the_limits_on_the_wire(
 
 
 def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
-    limits = SafetyLimits.of(ALOHA, soft_start_s=2.0)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=2.0)
     with process(waiting_emulator, lock_step=True, limits=limits) as device:
         device.connect()
         device.arm()

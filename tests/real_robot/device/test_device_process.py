@@ -30,7 +30,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
 GRIPPERS = np.array([ALOHA.grippers[arm] for arm in ALOHA.arms])
 
@@ -44,7 +44,7 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.safety.limits import SafetyLimits
 driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA))
+device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None))
 device.connect()
 device.arm()
 print(device.pid, flush=True)
@@ -159,7 +159,7 @@ def test_a_fault_of_the_robot_latches(
 
 def test_a_silent_servo_makes_the_arms_hold_until_it_answers(emulator: Emulator) -> None:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.05)
-    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
     with DeviceProcess(driver, ALOHA, limits) as device:
         device.connect()
         device.arm()

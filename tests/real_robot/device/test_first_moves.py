@@ -80,7 +80,9 @@ class Blind:
 @pytest.fixture
 def device(emulator: Emulator) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0)) as running:
+    with DeviceProcess(
+        driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
+    ) as running:
         running.connect()
         running.arm()
         yield running

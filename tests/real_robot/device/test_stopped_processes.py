@@ -42,7 +42,8 @@ from stringline.real_robot.safety.limits import SafetyLimits
 end_as_by_ctrl_c()
 driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
 log = LogPlan(Path({folder!r}), everything=True)
-with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), log=log) as device:
+limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
+with DeviceProcess(driver, ALOHA, limits, log=log) as device:
     device.connect()
     device.arm()
     device.begin()
@@ -60,7 +61,7 @@ with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), log=
 def test_a_suspended_owner_is_a_hold_until_it_continues(
     tmp_path: Path,
 ) -> None:
-    limits = SafetyLimits.of(ALOHA)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None)
 
     def waist() -> Vector:
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())
@@ -84,7 +85,7 @@ def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_lo
     tmp_path: Path,
 ) -> None:
     """All processes of the group get the signal and end only after the arms are at rest."""
-    limits = SafetyLimits.of(ALOHA)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None)
 
     def waist() -> Vector:
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())

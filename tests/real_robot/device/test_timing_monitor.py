@@ -32,7 +32,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None)
 STATE = state_layout(14, 18, 2)
 MASTERS = [servo.ident for servo in VIPERX if servo.master is None]
 
@@ -206,7 +206,7 @@ class Axes:
     def __init__(self, folder: Path, arm: str = "left") -> None:
         self._file, self._limits = (
             folder / f"{arm}.bin",
-            SafetyLimits.of(IIWA14_BIMANUAL, acceleration=20.0),
+            SafetyLimits.of(IIWA14_BIMANUAL, cartesian_speed=None, acceleration=20.0),
         )
         self._file.touch()
         check = axis_check(IIWA14_BIMANUAL, arm, self._limits, PERIOD)
@@ -303,7 +303,7 @@ def test_a_device_process_without_a_log_has_no_monitor() -> None:
 def test_goals_of_servos_are_judged_by_the_times_of_their_arrival(
     device: Device, tmp_path: Path, steps: list[int], periods: list[float], violations: int
 ) -> None:
-    limits = SafetyLimits.of(ALOHA, acceleration=60.0)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, acceleration=60.0)
     change = 60.0 * PERIOD**2
     seconds = 0.0
     place = 0.0

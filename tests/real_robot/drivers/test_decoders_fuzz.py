@@ -183,7 +183,10 @@ def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_handles(
         record["action"] = 0.5
     chunk, session = chunk_of(record)
     assert (chunk is None) == (not 1 <= length <= LONGEST_CHUNK)
-    safety, sampler = SafetyFilter(ALOHA, SafetyLimits.of(ALOHA), 0.01), ChunkSampler()
+    safety, sampler = (
+        SafetyFilter(ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None), 0.01),
+        ChunkSampler(),
+    )
     calm = (
         np.zeros(14),
         np.zeros(14),

@@ -27,7 +27,10 @@ PATIENT: dict[str, float] = {"most_missed": 60, "good": 0.1}
 def test_world_follows_world_without_a_fault_and_after_one(
     body: Embodiment, transport: str | None, settings: Mapping[str, float]
 ) -> None:
-    kind, limits = emulated_backend(body.name, transport), SafetyLimits.of(body, soft_start_s=0.0)
+    kind, limits = (
+        emulated_backend(body.name, transport),
+        SafetyLimits.of(body, cartesian_speed=None, soft_start_s=0.0),
+    )
     with kind.bare_emulator(**settings) as emulator:
         driver = kind.driver(emulator.ports, period_s=0.01, lock_step=False, read_only=False)
         with DeviceProcess(driver, body, limits) as device:

@@ -59,7 +59,10 @@ class NoCameras:
 def device_of(emulator: Emulator, *, lock_step: bool) -> DeviceProcess:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5)
     return DeviceProcess(
-        driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), lock_step=lock_step
+        driver,
+        ALOHA,
+        SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0),
+        lock_step=lock_step,
     )
 
 

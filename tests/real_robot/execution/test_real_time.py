@@ -58,7 +58,9 @@ class Towards:
 @pytest.fixture
 def device(emulator: Emulator) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0)) as running:
+    with DeviceProcess(
+        driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
+    ) as running:
         running.connect()
         running.arm()
         yield running
@@ -141,7 +143,9 @@ def test_a_plan_from_an_old_observation_is_not_followed_in_any_execution(
 ) -> None:
     """A server that stopped sends such plans: due from their arrival, for an old observation."""
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    limits = replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), oldest_plan_s=0.2)
+    limits = replace(
+        SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0), oldest_plan_s=0.2
+    )
     with DeviceProcess(driver, ALOHA, limits) as device:
         device.connect()
         device.arm()

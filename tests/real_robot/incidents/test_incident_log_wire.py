@@ -27,7 +27,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 
 OWNER = """
 import sys, time

@@ -27,7 +27,7 @@ from stringline.real_robot.recording.frame_queue import FrameQueue, frames_layou
 from stringline.real_robot.safety.limits import SafetyLimits
 
 PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
 CONTRACT = ALOHA.contract([Camera("overhead", 8, 6)], 50.0)
 ABOUT = EpisodeAttributes(CONTRACT, "wave", 5, source="deployment")
 
@@ -45,7 +45,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 if __name__ == "__main__":
     driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     log = LogPlan(Path({folder!r}) / "logs")
-    device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=log)
+    device = DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None), log=log)
     device.connect()
     device.arm()
     about = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="deployment")

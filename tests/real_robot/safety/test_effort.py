@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0, effort=[9.0, 18.0, 18.0, 9.0, 9.0, 4.0])
+LIMITS = SafetyLimits.of(
+    ALOHA, cartesian_speed=None, soft_start_s=0.0, effort=[9.0, 18.0, 18.0, 9.0, 9.0, 4.0]
+)
 STIFFNESS = 43.0  # Nm/rad.
 WAIST, SHOULDER, GRIPPER = 0, 1, 6
 WALL = 0.3  # Angle at which the left waist meets an obstacle.
@@ -54,7 +56,7 @@ def test_invalid_limits_of_effort_are_refused(effort: list[float]) -> None:
         ValueError,
         match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0",
     ):
-        SafetyLimits.of(ALOHA, effort=effort)
+        SafetyLimits.of(ALOHA, cartesian_speed=None, effort=effort)
 
 
 def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:

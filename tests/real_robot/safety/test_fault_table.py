@@ -66,7 +66,9 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_a_reset(
 def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are_read(
     make_rig: "MakeRig",
 ) -> None:
-    limits = dataclasses.replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), fault_after_misses=8)
+    limits = dataclasses.replace(
+        SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0), fault_after_misses=8
+    )
     rig = make_rig(limits, answer_timeout_s=0.1)
     rig.moving(7, 0.5)
     before = rig.state.arms.position
@@ -212,7 +214,7 @@ def test_plans_from_a_frozen_camera_are_not_followed(rig: "Rig") -> None:
 def test_limits_of_temperature_apply_to_servos_of_35_degrees(
     make_rig: "MakeRig", fault_temperature: float, mode: Mode
 ) -> None:
-    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
     rig = make_rig(
         dataclasses.replace(limits, hold_temperature=34.0, fault_temperature=fault_temperature)
     )

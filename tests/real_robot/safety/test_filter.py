@@ -19,6 +19,9 @@ from stringline.real_robot.safety.stage_cycle import Freshness
 Vector = NDArray[np.float64]
 
 
+FAR = moved(left__waist=1.0)
+
+
 def test_a_near_target_is_passed_unchanged() -> None:
     run, target = Run(), moved(left__waist=0.005)
     for _ in range(5):
@@ -80,7 +83,7 @@ def test_the_arms_stop_over_the_table() -> None:
 
 def test_the_arms_stop_before_each_other() -> None:
     run, clearance = (
-        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)),
+        Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, arm_clearance=0.02)),
         Clearance(ALOHA),
     )
     forward = {
@@ -96,7 +99,7 @@ def test_the_arms_stop_before_each_other() -> None:
 
 
 def test_a_soft_start_grows_from_a_tenth() -> None:
-    run = Run(SafetyLimits.of(ALOHA, soft_start_s=2.0))
+    run = Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=2.0))
     speeds = []
     for _ in range(230):
         run.step(moved(left__waist=2.5, right__waist=-2.5))
@@ -173,6 +176,32 @@ def test_a_silent_supervisor_makes_the_arms_hold_until_its_next_heartbeat() -> N
     assert run.filter.mode is Mode.RUN
 
 
+def test_an_external_stop_is_a_fault_that_only_a_reset_ends() -> None:
+    run = Run()
+    for _ in range(8):
+        run.step(FAR, freshness=Freshness(stop_line_age_s=0.09))
+    assert run.filter.mode is Mode.RUN
+    run.step(FAR, freshness=Freshness(stop_line_age_s=0.11))
+    assert (run.filter.mode, run.filter.fault_reasons) == (Mode.FAULT, Reason.EXTERNAL_STOP)
+    for _ in range(20):
+        run.step(FAR)
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.at_rest
+
+
+def test_arms_move_only_while_hold_to_run_is_held() -> None:
+    run = Run()
+    for _ in range(8):
+        run.step(FAR, freshness=Freshness(permission_age_s=0.19))
+    assert run.filter.mode is Mode.RUN
+    for _ in range(20):
+        run.step(FAR, freshness=Freshness(permission_age_s=0.21))
+    assert (run.filter.mode, run.filter.reasons) == (Mode.HOLD, Reason.RELEASED)
+    assert run.filter.at_rest
+    run.step(FAR)
+    assert run.filter.mode is Mode.RUN
+
+
 def test_plans_from_old_images_are_refused_but_no_fault() -> None:
     run = Run()
     assert run.filter.admit(chunk(), 0, 0.0, image_age_s=0.14)
@@ -186,7 +215,7 @@ def test_plans_from_old_images_are_refused_but_no_fault() -> None:
 def test_the_arms_stop_before_the_walls_of_their_box() -> None:
     box = [[-0.9, -0.5, -0.1], [0.9, 0.3, 0.9]]
     run, clearance = (
-        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, box=box)),
+        Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, box=box)),
         Clearance(ALOHA, box=np.array(box)),
     )
     spare = [clearance.measure(ALOHA.home).walls.min()]

@@ -30,6 +30,7 @@ PERIOD = 0.01
 POST = {"shape": "capsule", "position": [-0.22, 0.2, 0.3], "radius": 0.05, "length": 0.6}
 LIMITS = SafetyLimits.of(
     ALOHA,
+    cartesian_speed=None,
     soft_start_s=0.3,
     table_clearance=0.003,
     arm_clearance=0.005,

@@ -22,7 +22,12 @@ Vector = NDArray[np.float64]
 BODIES = {"aloha": ALOHA, "iiwa14": IIWA14, "iiwa14_bimanual": IIWA14_BIMANUAL}
 LIMITS = {
     name: SafetyLimits.of(
-        body, soft_start_s=0.0, acceleration=60.0, arm_clearance=0.02, table_clearance=0.003
+        body,
+        cartesian_speed=None,
+        soft_start_s=0.0,
+        acceleration=60.0,
+        arm_clearance=0.02,
+        table_clearance=0.003,
     )
     for name, body in BODIES.items()
 }
@@ -220,7 +225,7 @@ def test_an_arm_slides_on_while_the_target_of_the_other_is_far_under_the_table()
 
 def test_an_arm_that_starts_too_near_may_stay_or_leave() -> None:
     table = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) + 0.02
-    limits = SafetyLimits.of(IIWA14, soft_start_s=0.0, table_height=table)
+    limits = SafetyLimits.of(IIWA14, cartesian_speed=None, soft_start_s=0.0, table_height=table)
     run = Run(limits, IIWA14)
     for _ in range(80):
         run.step(IIWA14.home.astype(np.float32).astype(np.float64))  # The precision of policies.

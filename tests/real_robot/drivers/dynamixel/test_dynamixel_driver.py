@@ -187,7 +187,7 @@ def test_a_pulled_cable_is_a_lost_link_and_the_other_arm_continues(emulator: Emu
     arms.connect()
     arms.arm()
     before = arms.read(time.monotonic)
-    safety = SafetyFilter(ALOHA, SafetyLimits.of(ALOHA), 0.01)
+    safety = SafetyFilter(ALOHA, SafetyLimits.of(ALOHA, cartesian_speed=None), 0.01)
     safety.start(before, 0)
     emulator.fault("left", "drop")
     state = arms.read(time.monotonic)

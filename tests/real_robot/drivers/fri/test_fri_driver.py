@@ -677,7 +677,9 @@ def test_the_second_arm_brakes_on_its_path_when_the_first_is_silent(
         arm: controller.port
         for arm, controller in zip(IIWA14_BIMANUAL.arms, world.controllers, strict=True)
     }
-    limits = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.25, acceleration=5.0, soft_start_s=0.0)
+    limits = SafetyLimits.of(
+        IIWA14_BIMANUAL, cartesian_speed=None, speed_share=0.25, acceleration=5.0, soft_start_s=0.0
+    )
     keeper, target = SafetyFilter(IIWA14_BIMANUAL, limits, PERIOD), IIWA14_BIMANUAL.home.copy()
     target[8] += 2.0
     driver = FriDriver(ports)

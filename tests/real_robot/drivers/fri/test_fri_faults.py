@@ -49,7 +49,13 @@ class FriRig(KukaRig):
     emulator: FriEmulator
 
     def __init__(
-        self, emulator: FriEmulator, folder: Path, body: Embodiment, *, logged: bool = False
+        self,
+        emulator: FriEmulator,
+        folder: Path,
+        body: Embodiment,
+        *,
+        logged: bool = False,
+        cartesian_speed: float | None = None,
     ) -> None:
         self._folder = folder
         grippers = dict.fromkeys(body.arms, GRIPPER)
@@ -70,7 +76,9 @@ class FriRig(KukaRig):
             emulator,
             self.driver,
             body,
-            SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0),
+            SafetyLimits.of(
+                body, cartesian_speed=cartesian_speed, soft_start_s=0.0, acceleration=30.0
+            ),
             log,
         )
 
@@ -123,7 +131,9 @@ class FriRig(KukaRig):
 
 
 def emulated(folder: Path, arms: str = "one") -> FriEmulator:
-    return FriEmulator(arms=arms, lock_step=True, time_limit_s=1e9, capture=folder)
+    return FriEmulator(
+        arms=arms, lock_step=True, time_limit_s=1e9, capture=folder, t1_unlimited=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +195,28 @@ def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(
     assert np.allclose(rig.state.arms.position, goal, atol=1e-3)
     rig.assert_within_limits()
     assert rig.emulator.report()["arm"].stops == ()
+
+
+@pytest.mark.parametrize("arms", ["one", "two"])
+def test_in_t1_only_arms_with_a_limit_of_speed_are_not_stopped(tmp_path: Path, arms: str) -> None:
+    """The speed that `configs/robot/kuka.yaml` allows; the second arm may be 1 % faster."""
+    body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
+    goal = body.home.copy()
+    goal[[hinges[0] for hinges in body.hinges.values()]] += 0.3
+    with FriEmulator(arms=arms, lock_step=True, time_limit_s=1e9, capture=tmp_path) as emulator:
+        with closing(FriRig(emulator, tmp_path, body, cartesian_speed=0.24)) as rig:
+            rig.want(goal, count=100)
+            rig.cycle(100)
+            assert np.allclose(rig.state.arms.position, goal, atol=5e-3)
+            assert all(report.stops == () for report in emulator.report().values())
+        with closing(FriRig(emulator, tmp_path, body)) as rig:
+            rig.want(goal, count=100)
+            rig.until(lambda state: state.mode is Mode.FAULT, 100)
+            assert rig.state.fault_reasons == Reason.STOPPED
+            assert rig.state.arms.interlock.max() == Interlock.SAFETY
+            (stop, *_) = emulator.report()[body.arms[0]].stops
+            assert stop.startswith("the gripper was to move at 0.")
+            assert stop.endswith("T1: 0.25")
 
 
 @pytest.mark.parametrize(

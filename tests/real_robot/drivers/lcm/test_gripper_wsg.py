@@ -366,7 +366,12 @@ class Rig(KukaRig):
             answer_timeout_s=ANSWER_TIMEOUT_S,
             read_only=read_only,
         )
-        super().__init__(emulator, self.driver, IIWA14, SafetyLimits.of(IIWA14, soft_start_s=0.0))
+        super().__init__(
+            emulator,
+            self.driver,
+            IIWA14,
+            SafetyLimits.of(IIWA14, cartesian_speed=None, soft_start_s=0.0),
+        )
 
     def go(self, opening: float, cycles: int) -> DeviceState:
         target = IIWA14.home.copy()
@@ -377,7 +382,12 @@ class Rig(KukaRig):
 
 @pytest.fixture(scope="module")
 def emulator(network: None) -> Iterator[FriEmulator]:
-    with FriEmulator(lock_step=True, time_limit_s=1e9, gripper={"transport": "wsg_lcm"}) as running:
+    with FriEmulator(
+        lock_step=True,
+        time_limit_s=1e9,
+        gripper={"transport": "wsg_lcm"},
+        t1_unlimited=True,
+    ) as running:
         yield running
 
 

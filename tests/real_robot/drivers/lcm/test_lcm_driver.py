@@ -252,7 +252,10 @@ def test_nothing_is_sent_before_all_arms_of_the_program_have_reported() -> None:
 
 def test_one_step_gets_at_most_one_command() -> None:
     """The program takes the newest: of two that come between its steps, one would be a jump."""
-    arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
+    arms, safety = (
+        driver(period_s=0.05),
+        SafetyFilter(IIWA14, SafetyLimits.of(IIWA14, cartesian_speed=None), 0.05),
+    )
     program = arms._programs[0]
     assert program._transit_s == pytest.approx(0.025)
     assert (
@@ -295,7 +298,10 @@ def test_one_step_gets_at_most_one_command() -> None:
 
 
 def test_a_command_too_late_for_the_next_step_is_not_sent_and_the_next_starts_from_rest() -> None:
-    arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
+    arms, safety = (
+        driver(period_s=0.05),
+        SafetyFilter(IIWA14, SafetyLimits.of(IIWA14, cartesian_speed=None), 0.05),
+    )
     program = arms._programs[0]
     program._transit_s = 0.0
     with Program() as running:

@@ -1,6 +1,8 @@
 """The emulated controller alone: its states, refusals, and rating of a connection."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -95,6 +97,28 @@ def test_a_command_that_no_arm_could_follow_is_a_safety_stop(
     assert words in client.controller.stops[0]
     client.controller.fault("release")
     client.up()
+
+
+def test_in_t1_a_command_that_moves_the_gripper_too_fast_is_a_safety_stop() -> None:
+    client = Client(t1_speed=0.25).up()
+    reach = float(np.linalg.norm(IIWA14.forward_kinematics(IIWA14.home)["arm"][:2, 3]))
+
+    def moved(speed: float, cycles: int) -> SafetyState | None:
+        """Turns the first axis with the gripper at that speed; returns the state of safety."""
+        position = client.controller.target.copy()
+        for _ in range(cycles):
+            position[0] += 0.01 * speed / reach
+            client.period(0.0, partial(replace, position=tuple(position.tolist())))
+        return client.period(0.0, lambda _: None).safety
+
+    assert moved(0.2499, 20) is SafetyState.NORMAL
+    assert moved(0.252, 3) is SafetyState.STOP1_ON_PATH
+    assert client.message.session is SessionState.MONITORING_READY
+    assert client.controller.stops == ["the gripper was to move at 0.252 m/s; T1: 0.25"]
+    client.controller.fault("release")
+    client.controller.fault("aut")
+    client.up()
+    assert moved(0.5, 3) is SafetyState.NORMAL
 
 
 def test_a_client_that_does_not_repeat_the_controllers_position_may_not_command() -> None:

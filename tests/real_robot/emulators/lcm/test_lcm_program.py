@@ -383,7 +383,10 @@ def test_channels_are_those_of_the_program_unless_others_are_named() -> None:
 
 
 def test_captured_commands_are_checked_against_the_limits_by_arm(tmp_path: Path) -> None:
-    limits, file = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.5), tmp_path / "IIWA.bin"
+    limits, file = (
+        SafetyLimits.of(IIWA14_BIMANUAL, cartesian_speed=None, speed_share=0.5),
+        tmp_path / "IIWA.bin",
+    )
     lines = [
         LcmLine(file, place, lcm_check(IIWA14_BIMANUAL, arm, limits, PERIOD))
         for place, arm in enumerate(("left", "right"))

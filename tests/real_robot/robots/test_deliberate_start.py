@@ -1,0 +1,146 @@
+"""Real arms start by a key after all checks; inputs and speed are checked before torque."""
+
+import io
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stringline.real_robot.operator.checklist import Checklist
+from stringline.real_robot.operator.input_line import LineSettings
+from stringline.real_robot.operator.operator_keys import TerminalKeys
+from stringline.real_robot.robots import robot_session
+from stringline.real_robot.robots.robot_factory import RobotFactory
+from stringline.real_robot.robots.robot_session import RobotSession, await_start
+from stringline.real_robot.robots.robot_settings import RobotSettings
+
+REAL = {"name": "aloha", "control_hz": 50, "device_hz": 100, "lock_step": False}
+EMULATED = {**REAL, "emulator": {}}
+
+
+def settings(plain: dict[str, Any], **changes: Any) -> RobotSettings:
+    return RobotSettings.of({**plain, **changes})
+
+
+def test_real_arms_start_by_a_key_and_emulated_ones_at_once() -> None:
+    assert settings(REAL).starts_by_key
+    assert settings(REAL, start="key").starts_by_key
+    assert settings(EMULATED, start="key").starts_by_key
+    assert not settings(EMULATED).starts_by_key
+    assert not settings(EMULATED, start="immediately").starts_by_key
+
+
+@pytest.mark.parametrize(
+    ("plain", "changes", "message"),
+    [
+        (REAL, {"start": "immediately"}, "robot.start=immediately is for emulated arms"),
+        (REAL, {"start": "keys"}, "There is no robot.start 'keys'. Did you mean 'key'"),
+        (REAL, {"hold_to_run": "pedal"}, "robot.hold_to_run is 'pedal'; allowed: null, key, or"),
+        (REAL, {"stop_line": {"signal": "cts"}}, "A serial line needs its port"),
+        (
+            {**EMULATED, "lock_step": True},
+            {"hold_to_run": "key"},
+            "robot.hold_to_run and robot.stop_line act in real time: robot.lock_step=false",
+        ),
+    ],
+)
+def test_contradictory_settings_are_refused(
+    plain: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings(plain, **changes)
+
+
+def test_lines_are_read_from_the_settings() -> None:
+    found = settings(REAL, stop_line={"port": "/dev/ttyUSB0", "signal": "dsr"}, hold_to_run="key")
+    assert found.stop_line == LineSettings("/dev/ttyUSB0", "dsr")
+    assert found.hold_to_run == "key"
+
+
+@pytest.fixture
+def press(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
+    """Gives the session a terminal, in which keys are pressed half a second later."""
+    far, near = os.openpty()
+    os.write(far, b"ssss\n")  # Before the question.
+    stream = os.fdopen(near)
+    threads = []
+    monkeypatch.setattr(robot_session, "TerminalKeys", lambda held=None: TerminalKeys(stream, held))
+
+    def press(keys: bytes) -> None:
+        def later() -> None:
+            time.sleep(0.5)
+            os.write(far, keys)
+
+        threads.append(threading.Thread(target=later))
+        threads[-1].start()
+
+    yield press
+    for thread in threads:
+        thread.join()
+    stream.close()
+    os.close(far)
+
+
+def test_only_a_key_after_the_question_starts_the_motion(
+    press: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    press(b"x s")
+    start = time.monotonic()
+    await_start()
+    assert time.monotonic() - start > 0.4
+    assert "The arms hold. s: start the motion; q: end." in capsys.readouterr().out
+    press(b"q")
+    with pytest.raises(ValueError, match="Not started: the operator has ended the program"):
+        await_start()
+
+
+def test_without_a_terminal_real_arms_are_refused_before_a_port_is_opened() -> None:
+    report = io.StringIO()
+    checklist = Checklist(report)
+    RobotSession(RobotFactory(settings(REAL)), checklist).check()
+    assert "FAILED  terminal for the keys" in report.getvalue()
+    with pytest.raises(ValueError, match="terminal for the keys: real arms start by a key"):
+        checklist.check_passed()
+    report = io.StringIO()
+    RobotSession(RobotFactory(settings(REAL)), Checklist(report), read_only=True).check()
+    assert "terminal" not in report.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "message"),
+    [
+        ({}, "cartesian_speed: 250", "cartesian_speed is 250; allowed: above 0, up to 3 (m/s)"),
+        ({}, "cartesian_speed: null", "cartesian_speed is null in "),
+        (
+            {"cartesian_speed": 1.0},
+            "cartesian_speed: 1.0",
+            "robot.limits.cartesian_speed is 1.0; allowed for real arms: up to 0.25 (m/s). Only",
+        ),
+        ({"cartesian_speed": None}, "", "robot.limits.cartesian_speed is null; allowed for real"),
+    ],
+)
+def test_a_wrong_speed_is_refused_before_a_port_is_opened(
+    tmp_path: Path, limits: dict[str, object], text: str, message: str
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text(f"table_height: 0.012\n{text}\n")
+    report = io.StringIO()
+    checklist = Checklist(report)
+    robot = settings(REAL, limits=limits, limits_file=str(file))
+    RobotFactory(robot).check(checklist, moving=True)
+    with pytest.raises(ValueError, match=re.escape(f"limits file: {message}")):
+        checklist.check_passed()
+
+
+def test_only_the_limits_file_of_real_arms_raises_the_speed(tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("table_height: 0.012\ncartesian_speed: 0.6\n")
+    assert RobotFactory(settings(REAL)).limits().cartesian_speed == 0.25
+    assert RobotFactory(settings(REAL, limits_file=str(file))).limits().cartesian_speed == 0.6
+    fast = settings(EMULATED, limits={"cartesian_speed": None})
+    assert RobotFactory(fast).limits().cartesian_speed is None
