@@ -5,6 +5,7 @@
     python benchmarks/experts.py --slip 0.02
     python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
     python benchmarks/experts.py --only kuka_pick --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --version 2 --seeds 20 --json varied_starts.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
@@ -207,6 +208,7 @@ def arguments() -> argparse.ArgumentParser:
         "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
     )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
+    parser.add_argument("--version", type=int, help="of the task; by default that of the task")
     parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
     return parser
 
@@ -215,8 +217,12 @@ def main() -> None:
     """Prints a few lines per task and writes them on request."""
     parser = arguments()
     given = parser.parse_args()
-    shifts = {"table_height": given.table_height, "distractors": given.distractors}
-    options = {name: value for name, value in shifts.items() if value}
+    chosen = {
+        "table_height": given.table_height,
+        "distractors": given.distractors,
+        "version": given.version,
+    }
+    options = {name: value for name, value in chosen.items() if value}
     how = {
         "time_limit_s": given.time_limit,
         "slip_m": given.slip,

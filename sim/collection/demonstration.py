@@ -88,9 +88,7 @@ def record_episode(
         except OutOfReachError as error:
             problem = str(error)
             action = (
-                rows.steps["action"][-1].astype(np.float64)
-                if "action" in rows.steps
-                else env.embodiment.home
+                rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else env.start
             )
         rows.append(rows.steps, {"action": action.astype(np.float32)})
         result = env.advance(action + next(disturbance))

@@ -66,9 +66,8 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         """
         scene = skills.scene
         team = Teamwork()
-        motions = {
-            arm: Motion(ALOHA, self._kinematics, scene.env.contract.control_hz) for arm in ARMS
-        }
+        start, hz = scene.env.start, scene.env.contract.control_hz
+        motions = {arm: Motion(ALOHA, self._kinematics, hz, start=start) for arm in ARMS}
         members = [
             Member(arm, Skills(scene, motion, self._kinematics, skills.rng, skills.pace), team)
             for arm, motion in motions.items()

@@ -58,7 +58,7 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         cell = self.task_class.cell
         hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
-        motion = Motion(self._embodiment, self._kinematics, hz, **limits)
+        motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)
         self._last = motion.q.copy()
         pace = rng.uniform(*self._paces)
         skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, pace)
