@@ -87,7 +87,7 @@ class StartDraws:
             arm: np.array(physics.bind(self._robot.shapes(arm)).element_id)
             for arm in self._embodiment.arms
         }
-        usual = self._contacts(physics, home, shapes.values())
+        usual = self._contacts(physics, home, list(shapes.values()))
         q = home.copy()
         for arm, own in shapes.items():
             q = self._free(physics, q, arm, own, usual, rng)
@@ -124,7 +124,7 @@ class StartDraws:
         data = physics.data.ptr
         self._robot.put(physics, q)
         margins = model.geom_margin.copy()
-        model.geom_margin[np.concatenate(list(arms))] += GAP_M
+        model.geom_margin[np.concatenate(arms)] += GAP_M
         mujoco.mj_fwdPosition(model, data)
         model.geom_margin[:] = margins
         pairs, gaps = data.contact.geom, data.contact.dist

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dm_control import mjcf
 
-from stringline.datasets.embodiments.transforms import inverse
+from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.robots.start_range import StartRange
@@ -101,16 +102,22 @@ def test_a_workcell_without_a_range_has_version_1_only() -> None:
 
 
 def test_a_range_without_a_free_start_is_named() -> None:
-    class Buried(KukaPick):
-        start_range = StartRange(0.0, (-0.31, -0.3), 0.0, 0.0, (1.0, 1.0))
+    """An object stands where the arm would start."""
 
-    world = TaskEnvironment(Buried(), cameras=())
+    class Blocked(KukaPick):
+        start_range = StartRange(0.0, (-0.15, -0.15), 0.0, 0.0, (1.0, 1.0))
+
+        def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+            self.draw_object(physics, random_state)
+            self.place(physics, self.object, pose((0.385, 0.0, 0.25)))
+
+    world = TaskEnvironment(Blocked(), cameras=())
     with pytest.raises(
         ValueError, match=r"None of 60 start poses of the arm arm is reachable"
     ) as e:
-        world.begin(0, {"table_height": 0.1})
+        world.begin(0)
     world.close()
-    assert "-31 to -30 cm in height" in str(e.value)
+    assert "-15 to -15 cm in height" in str(e.value)
 
 
 def test_ranges_reach_beyond_the_shifts_of_the_table() -> None:
