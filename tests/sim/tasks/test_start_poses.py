@@ -105,7 +105,7 @@ def test_a_range_without_a_free_start_is_named() -> None:
     """An object stands where the arm would start."""
 
     class Blocked(KukaPick):
-        start_range = StartRange(0.0, (-0.15, -0.15), 0.0, 0.0, (1.0, 1.0))
+        start_range = StartRange(0.0, (-0.15, -0.15), 0.0, 0.0, (0.0, 0.0))
 
         def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
             self.draw_object(physics, random_state)
