@@ -25,7 +25,11 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
-from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
+from stringline.sim.collection.demonstration import (
+    NOISES_RAD,
+    check_disturbances,
+    record_episode,
+)
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
 from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
@@ -75,9 +79,9 @@ def collect(
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     # The expert and the world are built once here, to find wrong settings before any write.
     make_any_expert(recipe.task, varied=recipe.varied)
-    world = open_recipe_world(recipe)
-    recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
-    world.close()
+    with closing(open_recipe_world(recipe)) as world:
+        check_disturbances(world, recipe.lost_grasps)
+        recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
     with new_store(path) as store:
         store.remove_leftovers()
         collection = Collection(store, recipe, first_seed)
@@ -148,10 +152,17 @@ class Attempt:
         task = world.task
         expert = _expert_of(recipe.task, varied=recipe.varied)
         recording = record_episode(
-            world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options
+            world,
+            expert,
+            self.seed,
+            noise_rad=recipe.noise_rad,
+            lost_grasps=recipe.lost_grasps,
+            options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            extra = {"recipe": asdict(recipe), "stages": list(task.stages)}
+            extra: dict[str, Any] = {"recipe": asdict(recipe), "stages": list(task.stages)}
+            if recording.lost_grasp is not None:
+                extra["lost_grasp"] = dict(recording.lost_grasp)
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -263,6 +274,7 @@ def recipe_of(config: DictConfig) -> Recipe:
     return task_recipe(
         TaskSettings.of(config.task),
         noise_rad=config.noise_rad,
+        lost_grasps=config.lost_grasps,
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,

@@ -3,7 +3,7 @@
 The world begins at the episode's seed and executes its actions. Physics is deterministic, so a
 teleoperated episode is reproduced to the last bit on one machine. An episode whose executed actions
 differ from the recorded ones is not: targets of scripted experts are rounded to float32 when they
-are stored, and with `noise_rad` the disturbed targets were executed.
+are stored, and with `noise_rad` or a lost grasp the disturbed targets were executed.
 """
 
 import sys
@@ -106,11 +106,14 @@ def _replay_stored(config: DictConfig) -> None:
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
     found = replay_episode(episode)
-    disturbance = recorded_world(episode).noise_rad
+    recipe = recorded_world(episode)
+    lost = 1.0 if episode.attributes.extra.get("lost_grasp") else 0.0
+    found_disturbances = {"noise_rad": recipe.noise_rad, "lost_grasps": lost}
+    told = ", ".join(f"{name}={value:g}" for name, value in found_disturbances.items() if value)
     reason = (
-        f" The recorded actions are undisturbed, but disturbed ones were executed "
-        f"(noise_rad={disturbance:g}), so the states differ."
-        if disturbance
+        f" The recorded actions are undisturbed, but disturbed ones were executed ({told}), so the "
+        f"states differ."
+        if told
         else ""
     )
     words = {True: "success", False: "failure", None: "unknown"}

@@ -29,6 +29,7 @@ class Recipe:
         frame_hz: Images per second.
         time_limit_s: Longest episode, seconds.
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
+        lost_grasps: Share of episodes in which the gripper opens once during a grasp.
         keep_failures: Whether failed episodes are stored, too.
         options: Options of the task, such as `table_height`.
         robot_model: Meshes of the arms.
@@ -42,6 +43,7 @@ class Recipe:
     frame_hz: float = 12.5
     time_limit_s: float = 12.0
     noise_rad: float = 0.0
+    lost_grasps: float = 0.0
     keep_failures: bool = False
     options: dict[str, float] = field(default_factory=dict)
     robot_model: RobotModel = PRIMITIVES
