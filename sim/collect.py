@@ -38,6 +38,7 @@ from stringline.sim.rollout.shared_folder import SharedFolder, shared
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import make_any_expert, open_world
+from stringline.sim.worlds.world_versions import world_versions
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,11 @@ def collect(
     make_any_expert(recipe.task, varied=recipe.varied)
     with closing(open_recipe_world(recipe)) as world:
         check_disturbances(world, recipe.lost_grasps)
-        recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
+        recipe = replace(
+            recipe,
+            cameras=tuple(camera.name for camera in world.contract.cameras),
+            versions=world_versions(recipe.task, recipe.options),
+        )
     with new_store(path) as store:
         store.remove_leftovers()
         collection = Collection(store, recipe, first_seed)

@@ -24,7 +24,10 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
+from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.worlds.world_registry import is_third_party
+from stringline.sim.worlds.world_versions import TASK_VERSION
 
 STATE = "sim/state"
 
@@ -70,7 +73,11 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
         Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
-    return Recipe(**plain)
+    found = Recipe(**plain)
+    # The usual version may have risen since.
+    version = found.versions.get(TASK_VERSION, HOME_START)
+    chosen = {} if is_third_party(task) else {"version": version}
+    return replace(found, options=chosen | found.options)
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:

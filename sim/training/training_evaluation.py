@@ -15,6 +15,7 @@ from stringline.sim.evaluation.results import OtherEvaluationError, Summary
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_versions import task_options
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +72,8 @@ class TrainingEvaluation:
         )
 
     def options(self) -> dict[str, object]:
-        """Returns task, frame rate and meshes by option, for `TrainingRecord.warn`."""
-        task = self._task
-        model = self._settings.robot_model
-        return {"task": task.name, "task.frame_hz": task.frame_hz, "robot.model": model}
+        """Returns task, version, frame rate and meshes by option, for `TrainingRecord.warn`."""
+        return {**task_options(self._task), "robot.model": self._settings.robot_model}
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, its Wilson 95 % interval `low` to `high`, `successes` and `trials`."""

@@ -48,6 +48,10 @@ def stored(folder: Path, task: str) -> StoredEpisode:
     return store.episode(store.write(arrays, attributes))
 
 
+def test_an_episode_of_earlier_code_is_repeated_in_version_1(tmp_path: Path) -> None:
+    assert recorded_world(stored(tmp_path, "kuka_pick")).options == {"version": 1}
+
+
 def test_the_task_of_an_episode_needs_trust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
