@@ -73,11 +73,14 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
         Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
-    found = Recipe(**plain)
-    # The usual version may have risen since.
-    version = found.versions.get(TASK_VERSION, HOME_START)
-    chosen = {} if is_third_party(task) else {"version": version}
-    return replace(found, options=chosen | found.options)
+    return Recipe(**plain)
+
+
+def recorded_options(recipe: Recipe) -> dict[str, float]:
+    """Returns the options of a recorded world with its version, since the usual one may change."""
+    if is_third_party(recipe.task):
+        return recipe.options
+    return {"version": recipe.versions.get(TASK_VERSION, HOME_START), **recipe.options}
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
@@ -85,7 +88,7 @@ def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
     recipe = recorded_world(episode)
     world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
-        return _replay(world, episode, recipe.options)
+        return _replay(world, episode, recorded_options(recipe))
     finally:
         world.close()
 
