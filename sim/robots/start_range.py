@@ -55,9 +55,9 @@ class StartRange:
         low, high = (f"{100 * height:+.0f}" for height in self.height_m)
         closed, opened = self.opening
         return (
-            f"{100 * self.level_m:.0f} cm along x and y, {low} to {high} cm in height, yaw "
-            f"{self.yaw_deg:.0f} and tilt {self.tilt_deg:.0f} degrees, gripper {closed:g} to "
-            f"{opened:g} open"
+            f"up to {100 * self.level_m:.0f} cm along x and y, {low} to {high} cm in height, up to "
+            f"{self.yaw_deg:.0f} degrees of yaw and {self.tilt_deg:.0f} of tilt, gripper "
+            f"{closed:g} to {opened:g} open"
         )
 
 
