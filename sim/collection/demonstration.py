@@ -100,16 +100,14 @@ def record_episode(
             action = expert.act(env)
         except OutOfReachError as error:
             problem = str(error)
-            action = (
-                rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else env.start
-            )
+            action = np.asarray(rows.steps.get("action", [env.start])[-1], dtype=np.float64)
         rows.append(rows.steps, {"action": action.astype(np.float32)})
         executed = action + next(disturbance)
         if isinstance(env, TaskEnvironment):
-            result = env.advance(lost.disturbed(env, executed))
+            executed = lost.disturbed(env, executed)
+        result = env.advance(executed)
+        if isinstance(env, TaskEnvironment):
             slip.after_step(env.task, env.physics)
-        else:
-            result = env.advance(executed)
         success = result.success
         if problem or result.expired:
             break

@@ -78,16 +78,19 @@ def _text(values: Any) -> list[str]:
 
 def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
     """Returns the constants of the modules and classes of a task by name."""
-    classes = [each for each in task.__mro__ if issubclass(each, TabletopTask)]
-    classes.remove(TabletopTask)  # It defines neither success nor the places of objects.
+    # The base class defines neither success nor the places of objects.
+    own = task.__mro__[: task.__mro__.index(TabletopTask)]
     found = _constants(vars(success))
-    for each in reversed(classes):
+    for each in reversed(own):
         found |= _constants(vars(sys.modules[each.__module__]))
         found |= {name: value for name, value in vars(each).items() if _is_plain(value)}
     if version != HOME_START:
         found["start"] = repr(task.starts_within())
-    own = {name: value for name, value in found.items() if name not in CHOICES}
-    return {name: value for name, value in own.items() if not name.startswith("__")}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in CHOICES and not name.startswith("__")
+    }
 
 
 def _constants(names: Mapping[str, Any]) -> dict[str, Any]:
