@@ -26,11 +26,14 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     Attributes:
         task_class: Class of the task; subclasses set it.
+        from_home: Whether the arms go home first from a varied start, because the script needs a
+            long way in reach, which other joints may not have.
         paces: Default range of the factor. Where the limits of the joints already stretch the long
             motions of faster episodes, only a wide range varies the length of episodes.
     """
 
     task_class: type[TaskT]
+    from_home: ClassVar[bool] = False
     paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
 
     def __init__(self, paces: tuple[float, float] | None = None) -> None:
@@ -71,6 +74,8 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Follows the script; where nothing is in reach from a varied start, from home."""
+        if self.from_home and task.version != HOME_START:
+            yield from skills.go_home(*self._embodiment.arms)
         script = self.script(task, skills)
         try:
             first = next(script, None)
