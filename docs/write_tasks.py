@@ -72,6 +72,8 @@ Every task has two versions, which the option `version` selects. In version 1 th
 home. In version 2 each arm starts at a random pose around home, reachable and at least 2 cm from
 everything else; the seed draws it, and objects stay where they are in version 1. Objects, success
 and stages are those of version 1. The default is version 2 for the KUKA and version 1 for ALOHA.
+The experts of the recesses and insertions (`fmb_1`, `fmb_2`, `single_insertion`,
+`double_insertion`) move from a varied start to home first.
 Results, stores and checkpoints contain the version: [simulation](simulation.md#versions). With
 `lost_grasps=0.2`, the gripper opens once during a grasp in a fifth of the demonstrations, in spite
 of its command, and the expert grasps again.

@@ -8,6 +8,7 @@ import pytest
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import inverse, pose
+from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.robots.start_range import StartRange
@@ -67,6 +68,15 @@ def test_an_expert_moves_on_from_the_start(world: TaskEnvironment) -> None:
     world.begin(5, VARIED)
     expert.reset(world, np.random.default_rng(5))
     assert np.abs(expert.act(world) - world.start).max() < 0.05
+
+
+@pytest.mark.parametrize("name", ["fmb_1", "mug_on_plate"])
+def test_an_expert_succeeds_from_a_start_with_less_in_reach(name: str) -> None:
+    """From the joints of this start, the way to the recess of fmb_1 is out of reach."""
+    world = TaskEnvironment(make_task(name), cameras=(), time_limit_s=30.0)
+    recording = record_episode(world, make_expert(name), 1, options=VARIED)
+    world.close()
+    assert recording.success, recording.error
 
 
 def test_the_start_is_that_of_the_seed() -> None:
