@@ -3,7 +3,7 @@
     python benchmarks/evidence.py                           # runs the next missing cell
     python benchmarks/evidence.py --list                    # lists all cells with their state
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
-    python benchmarks/evidence.py --under kuka_pick --all   # runs all missing cells of a prefix
+    python benchmarks/evidence.py --under kuka_pick-v2 --all   # runs all missing cells of a prefix
     python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
 There are two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
@@ -11,8 +11,8 @@ There are two families of cells. One compares encodings and kinds of policies on
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
 KUKA's arm (`evidence_looks.py`): a look, a training seed, a scale and a shift, such as
-kuka_pick/lifting/0/small/raised_table; without a shift it is measured in distribution. The worlds
-of one look share its checkpoint.
+kuka_pick-v2/lifting/0/small/raised_table (of version 2 of the task; names of version 1 lack it);
+without a shift it is measured in distribution. The worlds of one look share its checkpoint.
 
 A cell runs three public commands: stringline-collect (once per task and scale), stringline-train,
 and stringline-eval on 100 seeds without demonstrations. It writes to runs/evidence/<cell> the
@@ -51,7 +51,9 @@ COMMANDS = {
 
 
 def questions() -> list[Question]:
-    """Returns all cells, the most informative first."""
+    """Returns all cells, the most informative first; at the end the measured ones of version 1."""
+    found = known()
+    former = [cell for seed in range(3) for cell in look_cells("small", seed, version=1)]
     small = [
         *first_cells(),
         *look_cells("small"),
@@ -61,7 +63,15 @@ def questions() -> list[Question]:
         *colour_cells(),
     ]
     return list(
-        dict.fromkeys([*small, *third_party_cells(), *cells("large"), *look_cells("large")])
+        dict.fromkeys(
+            [
+                *small,
+                *third_party_cells(),
+                *cells("large"),
+                *look_cells("large"),
+                *(cell for cell in former if cell.name in found),
+            ]
+        )
     )
 
 

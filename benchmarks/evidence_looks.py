@@ -1,7 +1,9 @@
 """Cells that compare inputs of depth, after figures 5 and 6 of STRING (arXiv 2502.02562).
 
 KUKA's arm picks up one of 24 objects, observed by a depth sensor with faults; chunks are poses
-relative to the measured gripper. A policy is trained once per look, in distribution, and evaluated
+relative to the measured gripper. The first cells are of version 1 of the task, in which all
+episodes start from one pose; those of version 2 are asked now, with a fifth of the demonstrations
+losing a grasp. A policy is trained once per look, in distribution, and evaluated
 there and under each shift of the suite `kuka_shifts`: each world is a cell of its own, on the same
 seeds.
 
@@ -49,8 +51,11 @@ LOOKS = {
     "2d_attention": "encoder=cayley encoder.values=false coordinates=grid depth=colours",
 }
 SCALES = {"small": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
-# Without a disturbance, since success requires that the held object is at rest.
-COLLECTED = ["first_seed=10000"]
+# Without noise, since success requires that the held object is at rest.
+COLLECTED = {
+    1: ["first_seed=10000", "+task.options.version=1"],
+    2: ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"],
+}
 # Eight steps, the default when the first cell was trained; it is ten now.
 TRAINED = [
     "policy=diffusion",
@@ -71,24 +76,25 @@ class LookCell:
         seed: Seed of the training.
         scale: One of `SCALES`.
         shift: One of `shifts`; empty in distribution.
+        version: Version of the task.
     """
 
     look: str
     seed: int
     scale: str
     shift: str = ""
+    version: int = 2
 
     @property
     def name(self) -> str:
-        """Path of the cell, which never changes."""
-        return (
-            f"{TASK}/{self.look}/{self.seed}/{self.scale}{f'/{self.shift}' if self.shift else ''}"
-        )
+        """Path of the cell, which never changes; cells of version 1 name no version."""
+        shift = f"/{self.shift}" if self.shift else ""
+        return f"{self._task}/{self.look}/{self.seed}/{self.scale}{shift}"
 
     @property
     def folder(self) -> Path:
         """Folder of the files of its look."""
-        return RUNS / TASK / self.look / str(self.seed) / self.scale
+        return RUNS / self._task / self.look / str(self.seed) / self.scale
 
     @property
     def checkpoint(self) -> Path:
@@ -104,10 +110,14 @@ class LookCell:
     def recipe(self) -> dict[str, object]:
         """Settings of collection, training and evaluation, plain data."""
         return asdict(SCALES[self.scale]) | {
-            "collect": COLLECTED,
+            "collect": COLLECTED[self.version],
             "train": self._trained,
             "eval": [*EVALUATED, *self._world()],
         }
+
+    @property
+    def _task(self) -> str:
+        return TASK if self.version == 1 else f"{TASK}-v{self.version}"
 
     @property
     def _trained(self) -> list[str]:
@@ -115,11 +125,16 @@ class LookCell:
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell; under a shift only the evaluation."""
-        scale, store = SCALES[self.scale], demonstrations(TASK, self.scale)
+        scale, store = SCALES[self.scale], demonstrations(self._task, self.scale)
         if not self.shift or not self.checkpoint.exists():
             yield (
                 "collect",
-                [f"task={TASK}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED],
+                [
+                    f"task={TASK}",
+                    f"output={store}",
+                    f"episodes={scale.episodes}",
+                    *COLLECTED[self.version],
+                ],
             )
             yield (
                 "train",
@@ -140,10 +155,8 @@ class LookCell:
 
     def _world(self) -> list[str]:
         videos = ["videos=false"] if self.shift else []
-        return [
-            *(f"+task.options.{name}={value}" for name, value in shifts()[self.shift].items()),
-            *videos,
-        ]
+        options = {**shifts()[self.shift], "version": self.version}
+        return [*(f"+task.options.{name}={value}" for name, value in options.items()), *videos]
 
 
 def shifts() -> dict[str, dict[str, float]]:
@@ -156,8 +169,8 @@ def shifts() -> dict[str, dict[str, float]]:
     }
 
 
-def look_cells(scale: str, seed: int = 0) -> list[LookCell]:
-    """Returns the cells of a scale, the most informative first.
+def look_cells(scale: str, seed: int = 0, version: int = 2) -> list[LookCell]:
+    """Returns the cells of a scale and a version of the task, the most informative first.
 
     In distribution and at both tables, the two looks of figure 6, then the others one by one; after
     that all other shifts.
@@ -165,18 +178,13 @@ def look_cells(scale: str, seed: int = 0) -> list[LookCell]:
     two, others = list(LOOKS)[:2], list(LOOKS)[2:]
     plain, tables = FIRST_WORLDS[:1], FIRST_WORLDS[1:]
     first = [
-        LookCell(look, seed, scale, world)
+        LookCell(look, seed, scale, world, version)
         for worlds in (plain, tables)
         for look in two
         for world in worlds
     ]
-    second = [LookCell(look, seed, scale, world) for look in others for world in FIRST_WORLDS]
-    return list(
-        dict.fromkeys(
-            [
-                *first,
-                *second,
-                *(LookCell(look, seed, scale, world) for world in shifts() for look in LOOKS),
-            ]
-        )
-    )
+    second = [
+        LookCell(look, seed, scale, world, version) for look in others for world in FIRST_WORLDS
+    ]
+    third = [LookCell(look, seed, scale, world, version) for world in shifts() for look in LOOKS]
+    return list(dict.fromkeys([*first, *second, *third]))

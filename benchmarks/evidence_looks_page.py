@@ -22,6 +22,13 @@ FIGURE_6 = {
     "lowered_table": HEIGHT,
     "raised_table": HEIGHT,
 }
+# Worlds whose measurements do not count, by the version of the task.
+VOID: dict[int, frozenset[str]] = {1: frozenset({"raised_table", "lowered_table"})}
+VOID_NOTE = (
+    "Rows of other table heights are void: in version 1 all demonstrations start from one pose, so "
+    "the\nheight of the gripper above the table tells the phase of the motion, and another height "
+    "measures this\nconfusion."
+)
 COLUMNS = (
     "world",
     "look",
@@ -38,18 +45,27 @@ Looks = dict[str, dict[int, str]]
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table for each task and scale; lines of other families of cells are ignored."""
-    groups: dict[tuple[str, str], list[Line]] = {}
+    """Returns a table for each task, its version, and scale.
+
+    Lines of other families of cells are ignored.
+    """
+    groups: dict[tuple[str, int, str], list[Line]] = {}
     for line in (line for line in lines if "look" in line):
-        groups.setdefault((str(line["task"]), str(line["scale"])), []).append(line)
+        version = int(str(line.get("version", 1)))  # The first lines tell none.
+        groups.setdefault((str(line["task"]), version, str(line["scale"])), []).append(line)
     return "\n".join(
-        table(f"{task}, {scale}: looks and shifts", group)
-        for (task, scale), group in sorted(groups.items())
+        table(
+            f"{task}-v{version}, {scale}: looks and shifts", group, VOID.get(version, frozenset())
+        )
+        for (task, version, scale), group in sorted(groups.items())
     )
 
 
-def table(title: str, lines: Sequence[Line]) -> str:
-    """Returns the table of one task and scale: training world first, best look first."""
+def table(title: str, lines: Sequence[Line], void: frozenset[str] = frozenset()) -> str:
+    """Returns the table of one task and scale: training world first, best look first.
+
+    Rows of the worlds in `void` are marked.
+    """
     worlds: dict[str, list[Line]] = {IN_DISTRIBUTION: []}
     for line in lines:
         worlds.setdefault(str(line["shift"]), []).append(line)
@@ -57,12 +73,13 @@ def table(title: str, lines: Sequence[Line]) -> str:
         world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()
     }
     verdicts = compared(outcomes)
-    rows = [f"### {title}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    notes = [VOID_NOTE, ""] if void & worlds.keys() else []
+    rows = [f"### {title}", "", *notes, f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for world, looks in outcomes.items():
         for look in sorted(looks, key=lambda look: -rate(looks[look]).value):
             plain = {} if world == IN_DISTRIBUTION else outcomes[IN_DISTRIBUTION].get(look, {})
             cells = (
-                world.replace("_", " ") or "in distribution",
+                f"{world.replace('_', ' ') or 'in distribution'}{' (void)' * (world in void)}",
                 look,
                 str(len(looks[look])),
                 str(rate(looks[look])),

@@ -5,6 +5,8 @@
     python benchmarks/experts.py --slip 0.02
     python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
     python benchmarks/experts.py --only kuka_pick --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --version 2 --lost-grasps 1 --seeds 20 --json lost_grasps.json
+    python benchmarks/experts.py --version 2 --seeds 20 --json varied_starts.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
@@ -146,13 +148,24 @@ class Tally:
 
 
 def attempt(
-    world: World, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]
+    world: World,
+    seed: int,
+    slip_m: float,
+    lost_grasps: float,
+    noise_rad: float,
+    options: dict[str, float],
 ) -> Attempt:
     """Runs the expert on one seed."""
     task = world.task
     expert = make_any_expert(task.name)
     recording = record_episode(
-        world, expert, seed, slip_m=slip_m, noise_rad=noise_rad, options=options
+        world,
+        expert,
+        seed,
+        slip_m=slip_m,
+        lost_grasps=lost_grasps,
+        noise_rad=noise_rad,
+        options=options,
     )
     return Attempt(
         seed, recording.success, task.stages[recording.stage], world.time, recording.error
@@ -165,13 +178,14 @@ def attempts(
     *,
     time_limit_s: float,
     slip_m: float,
+    lost_grasps: float,
     noise_rad: float,
     options: dict[str, float],
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
     world = open_world(task, cameras=(), time_limit_s=time_limit_s)
     try:
-        return [attempt(world, seed, slip_m, noise_rad, options) for seed in seeds]
+        return [attempt(world, seed, slip_m, lost_grasps, noise_rad, options) for seed in seeds]
     finally:
         world.close()
 
@@ -204,9 +218,13 @@ def arguments() -> argparse.ArgumentParser:
         "--slip", type=float, default=0.0, help="distance by which a held object slips, metres"
     )
     parser.add_argument(
+        "--lost-grasps", type=float, default=0.0, help="share of seeds in which a gripper opens"
+    )
+    parser.add_argument(
         "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
     )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
+    parser.add_argument("--version", type=int, help="of the task; by default that of the task")
     parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
     return parser
 
@@ -215,15 +233,22 @@ def main() -> None:
     """Prints a few lines per task and writes them on request."""
     parser = arguments()
     given = parser.parse_args()
-    shifts = {"table_height": given.table_height, "distractors": given.distractors}
-    options = {name: value for name, value in shifts.items() if value}
+    chosen = {
+        "table_height": given.table_height,
+        "distractors": given.distractors,
+        "version": given.version,
+    }
+    options = {name: value for name, value in chosen.items() if value}
     how = {
         "time_limit_s": given.time_limit,
         "slip_m": given.slip,
+        "lost_grasps": given.lost_grasps,
         "noise_rad": given.noise,
         "options": options,
     }
-    settings = {"first_seed": given.first_seed, **how}
+    # Without its usual value, as in older files.
+    told = {name: value for name, value in how.items() if name != "lost_grasps" or value}
+    settings = {"first_seed": given.first_seed, **told}
     try:
         for name in given.only:
             if name not in (*TASKS, *THIRD_PARTY_TASKS):

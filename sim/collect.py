@@ -25,7 +25,11 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
-from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
+from stringline.sim.collection.demonstration import (
+    NOISES_RAD,
+    check_disturbances,
+    record_episode,
+)
 from stringline.sim.environment.world_cameras import checked_image_size
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
@@ -35,6 +39,7 @@ from stringline.sim.rollout.shared_folder import SharedFolder, shared
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import make_any_expert, open_world
+from stringline.sim.worlds.world_versions import world_versions
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +81,13 @@ def collect(
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     # The expert and the world are built once here, to find wrong settings before any write.
     make_any_expert(recipe.task, varied=recipe.varied)
-    world = open_recipe_world(recipe)
-    recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
-    world.close()
+    with closing(open_recipe_world(recipe)) as world:
+        check_disturbances(world, recipe.lost_grasps)
+        recipe = replace(
+            recipe,
+            cameras=tuple(camera.name for camera in world.contract.cameras),
+            versions=world_versions(recipe.task, recipe.options),
+        )
     with new_store(path) as store:
         store.remove_leftovers()
         collection = Collection(store, recipe, first_seed)
@@ -150,10 +159,17 @@ class Attempt:
         task = world.task
         expert = _expert_of(recipe.task, varied=recipe.varied)
         recording = record_episode(
-            world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options
+            world,
+            expert,
+            self.seed,
+            noise_rad=recipe.noise_rad,
+            lost_grasps=recipe.lost_grasps,
+            options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            extra = {"recipe": asdict(recipe), "stages": list(task.stages)}
+            extra: dict[str, Any] = {"recipe": asdict(recipe), "stages": list(task.stages)}
+            if recording.lost_grasp is not None:
+                extra["lost_grasp"] = dict(recording.lost_grasp)
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -265,6 +281,7 @@ def recipe_of(config: DictConfig) -> Recipe:
     return task_recipe(
         TaskSettings.of(config.task),
         noise_rad=config.noise_rad,
+        lost_grasps=config.lost_grasps,
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,

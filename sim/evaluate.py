@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.evaluation.text_tables import summaries_table
-from stringline.sim.evaluation.trained_settings import task_override, with_trained_settings
+from stringline.sim.evaluation.trained_settings import (
+    recorded_version,
+    task_override,
+    with_trained_settings,
+)
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.robot_model import PRIMITIVES
@@ -131,6 +136,7 @@ def report_deployment(checkpoint: str, task: str, embodiment: str) -> None:
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:
     record = {key: value for key, value in plain.items() if key != "task"}
     evaluation = CheckpointEvaluation(settings)
+    suite = suite.with_versions(partial(recorded_version, evaluation.record))
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

@@ -3,7 +3,7 @@
 The world begins at the episode's seed and executes its actions. Physics is deterministic, so a
 teleoperated episode is reproduced to the last bit on one machine. An episode whose executed actions
 differ from the recorded ones is not: targets of scripted experts are rounded to float32 when they
-are stored, and with `noise_rad` the disturbed targets were executed.
+are stored, and with `noise_rad` or a lost grasp the disturbed targets were executed.
 """
 
 import sys
@@ -24,7 +24,10 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
+from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.worlds.world_registry import is_third_party
+from stringline.sim.worlds.world_versions import TASK_VERSION
 
 STATE = "sim/state"
 
@@ -73,12 +76,19 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     return Recipe(**plain)
 
 
+def recorded_options(recipe: Recipe) -> dict[str, float]:
+    """Returns the options of a recorded world with its version, since the usual one may change."""
+    if is_third_party(recipe.task):
+        return recipe.options
+    return {"version": recipe.versions.get(TASK_VERSION, HOME_START), **recipe.options}
+
+
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
     """Repeats an episode in a world of its own, without images, so without meshes of the arms."""
     recipe = recorded_world(episode)
     world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
-        return _replay(world, episode, recipe.options)
+        return _replay(world, episode, recorded_options(recipe))
     finally:
         world.close()
 
@@ -106,11 +116,14 @@ def _replay_stored(config: DictConfig) -> None:
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
     found = replay_episode(episode)
-    disturbance = recorded_world(episode).noise_rad
+    recipe = recorded_world(episode)
+    lost = 1.0 if episode.attributes.extra.get("lost_grasp") else 0.0
+    found_disturbances = {"noise_rad": recipe.noise_rad, "lost_grasps": lost}
+    told = ", ".join(f"{name}={value:g}" for name, value in found_disturbances.items() if value)
     reason = (
-        f" The recorded actions are undisturbed, but disturbed ones were executed "
-        f"(noise_rad={disturbance:g}), so the states differ."
-        if disturbance
+        f" The recorded actions are undisturbed, but disturbed ones were executed ({told}), so the "
+        f"states differ."
+        if told
         else ""
     )
     words = {True: "success", False: "failure", None: "unknown"}

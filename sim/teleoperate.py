@@ -7,6 +7,7 @@ page. Episodes are recorded into a store.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from omegaconf import DictConfig
@@ -26,6 +27,7 @@ from stringline.sim.teleop.steering import Speeds
 from stringline.sim.teleop.take_recorder import TakeRecorder
 from stringline.sim.teleop.teleop_session import StopConditions, TeleopSession
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_versions import world_versions
 
 
 def main() -> None:
@@ -88,6 +90,7 @@ def _session(
             f"{recipe.task} is a third-party environment, which cannot be teleoperated. Choose "
             f"another task."
         )
+    recipe = replace(recipe, versions=world_versions(recipe.task, recipe.options))
     recorder = TakeRecorder(
         config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages)
     )

@@ -146,6 +146,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.experts.skills": ("Skills",),
         "sim.props.insertion_parts": ("Block",),
         "sim.props.prop": ("FLAT_CONTACT", "Prop"),
+        "sim.robots.start_range": ("StartRange",),
         "sim.robots.workcells": ("Workcell",),
         "sim.rollout.cluster": ("LocalCluster",),
         "sim.rollout.ray_cluster": ("RayCluster",),

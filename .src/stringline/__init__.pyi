@@ -135,6 +135,7 @@ from stringline.sim.experts.skills import Skills as Skills
 from stringline.sim.props.insertion_parts import Block as Block
 from stringline.sim.props.prop import FLAT_CONTACT as FLAT_CONTACT
 from stringline.sim.props.prop import Prop as Prop
+from stringline.sim.robots.start_range import StartRange as StartRange
 from stringline.sim.robots.workcells import Workcell as Workcell
 from stringline.sim.rollout.cluster import LocalCluster as LocalCluster
 from stringline.sim.rollout.ray_cluster import RayCluster as RayCluster

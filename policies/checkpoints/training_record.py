@@ -120,6 +120,14 @@ class TrainingRecord:
         """The frame rates of the simulated demonstrations, Hz."""
         return tuple(sorted({world["frame_hz"] for world in self.worlds if "frame_hz" in world}))
 
+    def task_versions(self, task: str) -> tuple[int, ...]:
+        """Returns the versions of a task in the simulated demonstrations.
+
+        Recipes of earlier code have none; they are of version 1.
+        """
+        versions = [world.get("versions", {}) for world in self.worlds if world.get("task") == task]
+        return tuple(sorted({int(each.get("task_version", 1)) for each in versions}))
+
     def execution_overrides(self, given: Mapping[str, str]) -> list[str]:
         """Returns overrides with the recorded execution, without what a command line gives."""
         options = {} if self.execution is None else self.execution.options()
@@ -133,10 +141,11 @@ class TrainingRecord:
     def warn(self, chosen: Mapping[str, object]) -> None:
         """Logs one warning with the options of a command that differ from the record.
 
-        `chosen` has the values by option: `task`, `task.frame_hz`, `robot.model`, `prompt`, and
-        those of `RecordedExecution.options`. Options of unknown facts are not compared.
+        `chosen` has the values by option: `task`, `task.options.version`, `task.frame_hz`,
+        `robot.model`, `prompt`, and those of `RecordedExecution.options`. Options of unknown facts
+        are not compared.
         """
-        known = self._known()
+        known = self._known(str(chosen.get("task")))
         other = [name for name in chosen if known.get(name) and chosen[name] not in known[name]]
         if other:
             logger.warning(
@@ -146,11 +155,12 @@ class TrainingRecord:
                 ", ".join(f"{name}={_word(chosen[name])}" for name in other),
             )
 
-    def _known(self) -> dict[str, Sequence[object]]:
-        """Returns the recorded values by option."""
+    def _known(self, task: str) -> dict[str, Sequence[object]]:
+        """Returns the recorded values by option, with the versions of a task."""
         options = {} if self.execution is None else self.execution.options()
         return {
             "task": tuple(self.tasks),
+            "task.options.version": self.task_versions(task),
             "robot.model": self.robot_models,
             "task.frame_hz": self.frame_rates,
             "prompt": self.instructions,

@@ -31,6 +31,7 @@ from stringline.sim.robots.robot_model import (
     check_robot_model,
 )
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_versions import result_versions
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ class LoopEvaluation:
             "execute_steps": self._execute_steps,
             "options": dict(self._task.options),
             **self._execution.about(),
+            **result_versions(self._task.name, self._task.options),
         }
         # Results with default values lack these keys, as those of earlier versions do.
         if self._transport not in _DEFAULT_TRANSPORTS:

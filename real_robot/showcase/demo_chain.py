@@ -31,6 +31,7 @@ from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
+from stringline.sim.worlds.world_versions import result_versions
 
 MEASURED_STEPS = 12
 PLANNING = "planning"
@@ -220,4 +221,5 @@ class DemoChain:
             "frame_hz": task.frame_hz,
             "time_limit_s": task.time_limit_s,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
+            **result_versions(task.name, task.options),
         }

@@ -1,7 +1,7 @@
 """The recipe and the attempts of a collection, stored beside its episodes to continue it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,9 +29,11 @@ class Recipe:
         frame_hz: Images per second.
         time_limit_s: Longest episode, seconds.
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
+        lost_grasps: Share of episodes in which the gripper opens once during a grasp.
         keep_failures: Whether failed episodes are stored, too.
         options: Options of the task, such as `table_height`.
         robot_model: Meshes of the arms.
+        versions: Versions of task, physics and packages, see `world_versions`.
     """
 
     task: str = "hand_over_banana"
@@ -42,9 +44,11 @@ class Recipe:
     frame_hz: float = 12.5
     time_limit_s: float = 12.0
     noise_rad: float = 0.0
+    lost_grasps: float = 0.0
     keep_failures: bool = False
     options: dict[str, float] = field(default_factory=dict)
     robot_model: RobotModel = PRIMITIVES
+    versions: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,11 @@ class Collection:
         ]
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
+        there, here = _settings(known), _settings(_plain(self.recipe))
         changed = [
-            f"{key}={known.get(key)!r} (now {value!r})"
-            for key, value in _plain(self.recipe).items()
-            if known.get(key) != value
+            f"{key}={there.get(key)!r} (now {value!r})"
+            for key, value in here.items()
+            if there.get(key) != value
         ]
         if changed:
             raise ValueError(
@@ -208,6 +213,12 @@ class Collection:
             for episode in episodes
             if (episode.attributes.task, episode.attributes.source) == ours
         ]
+
+
+def _settings(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a plain recipe, with each version as one of them."""
+    settings = {name: value for name, value in plain.items() if name != "versions"}
+    return settings | dict(plain.get("versions", {}))
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

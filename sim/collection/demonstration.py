@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
 from stringline.sim.collection.slip import Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
@@ -30,12 +31,15 @@ class Recording:
         arrays: Arrays of the contract, with time as the leading axis.
         stage: The furthest stage.
         error: Reason why the expert stopped early; empty without one.
+        lost_grasp: Arm, time and duration of the opening of a gripper, see `LostGrasp`; None if
+            there was none.
     """
 
     arrays: Mapping[str, Array]
     success: bool
     stage: int
     error: str = ""
+    lost_grasp: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -57,6 +61,7 @@ def record_episode(
     *,
     noise_rad: float = 0.0,
     slip_m: float = 0.0,
+    lost_grasps: float = 0.0,
     options: Mapping[str, float] | None = None,
 ) -> Recording:
     """Runs the expert on the episode of a seed; the same seed gives the same recording.
@@ -70,14 +75,22 @@ def record_episode(
             recorded, so that the data shows the recovery.
         slip_m: Distance by which a held object slips between the pads, once in the episode; only in
             a `TaskEnvironment`.
+        lost_grasps: Probability that the gripper opens once during a grasp, for 0.4 s, in spite of
+            its command; only in a `TaskEnvironment`. The command is recorded, so that the data
+            shows how the expert grasps again.
         options: Options of the task, such as `table_height`.
+
+    Raises:
+        ValueError: A disturbance is out of range, or the world cannot have it.
     """
-    expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
+    check_disturbances(env, lost_grasps)
+    expert_seed, noise_seed, slip_seed, loss_seed = np.random.SeedSequence(seed).spawn(4)
     env.begin(seed, options)
     expert.reset(env, np.random.default_rng(expert_seed))
     rng = np.random.default_rng(noise_seed)
     disturbance = ornstein_uhlenbeck(rng, noise_rad, 1.0 / env.contract.control_hz, env.embodiment)
     slip = Slip(slip_m, np.random.default_rng(slip_seed))
+    lost = LostGrasp(lost_grasps, np.random.default_rng(loss_seed))
     rows = _Rows()
     success = False
     problem = ""
@@ -87,19 +100,31 @@ def record_episode(
             action = expert.act(env)
         except OutOfReachError as error:
             problem = str(error)
-            action = (
-                rows.steps["action"][-1].astype(np.float64)
-                if "action" in rows.steps
-                else env.embodiment.home
-            )
+            action = np.asarray(rows.steps.get("action", [env.start])[-1], dtype=np.float64)
         rows.append(rows.steps, {"action": action.astype(np.float32)})
-        result = env.advance(action + next(disturbance))
+        executed = action + next(disturbance)
+        if isinstance(env, TaskEnvironment):
+            executed = lost.disturbed(env, executed)
+        result = env.advance(executed)
         if isinstance(env, TaskEnvironment):
             slip.after_step(env.task, env.physics)
         success = result.success
         if problem or result.expired:
             break
-    return Recording(_arrays(env, rows), success, env.task.stage, problem)
+    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe())
+
+
+def check_disturbances(env: World, lost_grasps: float) -> None:
+    """Checks that a world can have the disturbances of demonstrations.
+
+    Raises:
+        ValueError: The share of lost grasps is not 0 to 1, or it is above 0 in a third-party world.
+    """
+    SHARES.check(lost_grasps=lost_grasps)
+    if lost_grasps and not isinstance(env, TaskEnvironment):
+        raise ValueError(
+            f"lost_grasps is {lost_grasps:g}; the third-party task {env.task.name} allows only 0."
+        )
 
 
 def ornstein_uhlenbeck(

@@ -196,6 +196,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self.task.embodiment
 
     @property
+    def start(self) -> Vector:
+        """Joints (J,) at the start of the episode, rad and openings."""
+        return self.task.start
+
+    @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame at this step."""
         return self._schedule.frame_due

@@ -1,5 +1,6 @@
 """Evaluation of a checkpoint on tasks, with the cameras and rates of its training."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,8 +27,12 @@ from stringline.sim.robots.robot_model import (
     check_robot_model,
 )
 from stringline.sim.rollout.cluster import Cluster
+from stringline.sim.tasks.task_registry import task_class
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import instruction_of, open_world
+from stringline.sim.worlds.world_versions import result_versions, task_options
+
+logger = logging.getLogger(__name__)
 
 FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
 SEEDS = 50
@@ -103,6 +108,11 @@ class CheckpointEvaluation:
     Args:
         settings: The settings that are the same for all tasks.
         warn: Whether to log a warning for settings that differ from the checkpoint's record.
+
+    Attributes:
+        policy: The policy of the checkpoint.
+        digest: Digest of the checkpoint.
+        record: Record of its training.
     """
 
     def __init__(self, settings: RunSettings, *, warn: bool = True) -> None:
@@ -110,8 +120,8 @@ class CheckpointEvaluation:
         self._settings = settings
         self.policy, self.digest = open_policy(settings.checkpoint)
         check_robot_model(settings.robot_model)
-        self._record = TrainingRecord.read(settings.checkpoint)
-        self._warn = self._record.warn if warn else lambda chosen: None
+        self.record = TrainingRecord.read(settings.checkpoint)
+        self._warn = self.record.warn if warn else lambda chosen: None
         execution = RecordedExecution(settings.execution, settings.execute_steps)
         self._warn({"robot.model": settings.robot_model, **execution.options()})
 
@@ -122,11 +132,12 @@ class CheckpointEvaluation:
         Cameras, size of images and rate of actions are those of the checkpoint.
         """
         settings = self._settings
-        self._warn({"task": task.name, "task.frame_hz": task.frame_hz})
+        self._warn(task_options(task))
+        self._tell_version(task)
         chosen = _as_trained(task, self.policy)
         instruction = instruction_of(task.name, task.options)
         evaluation = Evaluation(
-            WithInstruction(self.policy, self._record.tasks.get(task.name) or instruction),
+            WithInstruction(self.policy, self.record.tasks.get(task.name) or instruction),
             partial(
                 open_world,
                 task.name,
@@ -146,6 +157,22 @@ class CheckpointEvaluation:
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
 
+    def _tell_version(self, task: TaskSettings) -> None:
+        """Logs the version of a task if another one is usual."""
+        if "version" in task.options:
+            usual = task_class(task.name).default_version
+            chosen = task_class(task.name).version_of(task.options)
+            if chosen != usual:
+                logger.info(
+                    "%s is evaluated in version %d; the usual version is %d, and %s was trained on "
+                    "version %s.",
+                    task.name,
+                    chosen,
+                    usual,
+                    self.record.where,
+                    " and ".join(map(str, self.record.task_versions(task.name))) or "unknown",
+                )
+
     def about(self, task: TaskSettings) -> dict[str, Any]:
         """Returns, as plain JSON, the settings on which the results of a task depend."""
         settings = self._settings
@@ -159,6 +186,7 @@ class CheckpointEvaluation:
             "time_limit_s": task.time_limit_s,
             "frame_hz": task.frame_hz,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
+            **result_versions(task.name, task.options),
         }
 
 

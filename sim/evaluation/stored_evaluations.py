@@ -8,9 +8,13 @@ from typing import Any
 from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, read_results
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.tasks.tabletop import HOME_START
+from stringline.sim.worlds.world_versions import TASK_VERSION, VERSIONS
 
 # Settings of the policy and its execution; the others are the conditions of the measurement.
 POLICY_KEYS = ("checkpoint", "execute_steps", "execution", "wire")
+# Conditions of results that do not name them: those of the code that wrote such results.
+BEFORE_VERSIONS = {ROBOT_MODEL: PRIMITIVES, TASK_VERSION: HOME_START}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def read_evaluation(name: str, path: Path) -> StoredEvaluation:
     for file in _files(path):
         about, results = read_results(file)
         if results:
-            tasks.append(StoredTask(file, {ROBOT_MODEL: PRIMITIVES, **about}, results))
+            tasks.append(StoredTask(file, {**BEFORE_VERSIONS, **about}, results))
     if not tasks:
         raise ValueError(
             f"{path} holds no results of an evaluation ({RESULTS} with at least one episode)."
@@ -132,10 +136,22 @@ def condition_notes(names: Sequence[str], tasks: Sequence[Sequence[StoredTask]])
     executions = [task.about.get("execution") or {"name": RECEDING} for task in tasks[0]]
     texts = [" ".join(str(value) for value in execution.values()) for execution in executions]
     notes += _differing("Execution", names, texts)
+    notes += _unknown_versions([stored for task in tasks for stored in task])
     checkpoints = [task.about.get("checkpoint") for task in tasks[0]]
     if len(set(checkpoints)) == 1 and checkpoints[0] is not None:
         notes.append("All policies are the same checkpoint.")
     return notes
+
+
+def _unknown_versions(files: Sequence[StoredTask]) -> list[str]:
+    """Returns notes on results of earlier code, which lack versions that other results have."""
+    known = [key for key in VERSIONS if any(key in stored.about for stored in files)]
+    lacking = {stored.path: [key for key in known if key not in stored.about] for stored in files}
+    return [
+        f"{path} does not tell its version of {', '.join(keys)}."
+        for path, keys in lacking.items()
+        if keys
+    ]
 
 
 def _differing(label: str, names: Sequence[str], values: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -159,6 +159,17 @@ class Suite:
                 f"{path} is not valid YAML: {' '.join(str(error).split())}."
             ) from error
         return cls.parse(path.stem, plain)
+
+    def with_versions(self, version: Callable[[str], Mapping[str, int]]) -> Self:
+        """Returns the suite with the options that `version` returns for the name of a task.
+
+        Options that an entry has stay as they are.
+        """
+        entries = tuple(
+            replace(entry, options={**version(entry.task), **entry.options})
+            for entry in self.entries
+        )
+        return replace(self, entries=entries)
 
     def with_seeds(self, count: int | None, first: int | None) -> Self:
         """Returns the suite with `count` seeds from `first` in each entry; None: unchanged.

@@ -13,7 +13,7 @@ from stringline.policies.checkpoints.training_record import (
     given_record,
     given_values,
 )
-from stringline.sim.tasks.task_registry import is_user_task, task_class
+from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 
 
 def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -> list[str]:
@@ -47,9 +47,31 @@ def _task_overrides(record: TrainingRecord, given: Mapping[str, str], trust: Tru
         return []
     named = "task" in given or "task.name" in given
     chosen = [_choice(record, trust)] if record.tasks and not named else []
+    chosen += _version_override(record, given)
     if len(record.frame_rates) == 1 and "task.frame_hz" not in given:
         chosen.append(f"task.frame_hz={record.frame_rates[0]}")
     return chosen
+
+
+def _version_override(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
+    """Returns the override with the version of the task in the training, if it is not the usual."""
+    task = given.get("task.name", given.get("task", next(iter(record.tasks), "")))
+    versions = recorded_version(record, task)
+    if not versions or "task.options.version" in given:
+        return []
+    return [f"++task.options.version={versions['version']}"]
+
+
+def recorded_version(record: TrainingRecord, task: str) -> dict[str, int]:
+    """Returns the option with the version of a task in a training.
+
+    It is empty for the usual version, for a task that the training had in several versions or in
+    none, and for tasks of other packages.
+    """
+    versions = record.task_versions(task)
+    if task not in TASKS or len(versions) != 1 or versions[0] == task_class(task).default_version:
+        return {}
+    return {"version": versions[0]}
 
 
 def _contract_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:

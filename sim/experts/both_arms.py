@@ -43,6 +43,7 @@ class Teamwork:
         tries: Number of attempts by the object's name.
         refused: Pairs of an arm and an object out of its reach.
         reserved: Place of each arm's next drop, (2,) in metres.
+        settled: Arms that have been in their usual joints; from others less may be in reach.
     """
 
     middle: str | None = None
@@ -50,6 +51,7 @@ class Teamwork:
     tries: Counter[str] = field(default_factory=Counter)
     refused: set[tuple[str, str]] = field(default_factory=set)
     reserved: dict[str, Vector] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
 
     def leave(self, arm: str) -> None:
         """Ends an arm's work on its object, and frees the middle if the arm has it."""

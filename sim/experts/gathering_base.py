@@ -18,6 +18,7 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
+from stringline.sim.tasks.tabletop import HOME_START
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
 ATTEMPTS = 4  # Per object.
@@ -65,10 +66,9 @@ class GatheringExpert(ScriptedExpert[TaskT]):
             OutOfReachError: An object is out of reach of both arms.
         """
         scene = skills.scene
-        team = Teamwork()
-        motions = {
-            arm: Motion(ALOHA, self._kinematics, scene.env.contract.control_hz) for arm in ARMS
-        }
+        team = Teamwork(settled=set(ARMS) if task.version == HOME_START else set())
+        start, hz = scene.env.start, scene.env.contract.control_hz
+        motions = {arm: Motion(ALOHA, self._kinematics, hz, start=start) for arm in ARMS}
         members = [
             Member(arm, Skills(scene, motion, self._kinematics, skills.rng, skills.pace), team)
             for arm, motion in motions.items()
@@ -124,6 +124,9 @@ class GatheringExpert(ScriptedExpert[TaskT]):
 
     def _take(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
         grasp = self._grasp(task, item, member)
+        if grasp is None and member.arm not in member.team.settled:
+            yield from self._make_room(task, member)
+            grasp = self._grasp(task, item, member)
         if grasp is None:
             member.team.refused.add((member.arm, item.prop.name))
             return
@@ -212,6 +215,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         The joints there are always the same: from the joints after some drops little is in reach.
         """
         arm = member.arm
+        member.team.settled.add(arm)
         motion = member.skills.motion
         sign = SIGNS[arm]
         lean = np.radians(40.0)

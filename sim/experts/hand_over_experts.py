@@ -51,7 +51,7 @@ class HandOverBananaExpert:
             raise ValueError(
                 f"This expert does {HandOverBanana.name!r}; the environment runs {env.task.name!r}."
             )
-        motion = Motion(ALOHA, self._kinematics, env.contract.control_hz)
+        motion = Motion(ALOHA, self._kinematics, env.contract.control_hz, start=env.start)
         self._last = motion.q.copy()
         self._plan = self._script(_BananaTargets(env, env.task), motion, rng)
 

@@ -182,6 +182,7 @@ class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
     """The left arm holds the socket level; the right one aligns the block and pushes it in."""
 
     task_class = SingleInsertion
+    from_home = True
     paces = PACES
 
     def script(self, task: SingleInsertion, skills: Skills) -> Iterator[Vector]:
@@ -198,6 +199,7 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
     """Inserts one block, hands the socket over, and inserts the other block."""
 
     task_class = DoubleInsertion
+    from_home = True
     paces = PACES
 
     def script(self, task: DoubleInsertion, skills: Skills) -> Iterator[Vector]:

@@ -37,7 +37,7 @@ class Motion:
     Over a way d in the time T its speed peaks at 1.875 d / T and its acceleration at 5.774 d / T^2;
     phases are stretched until both limits hold: `top_speed` in rad/s and `top_acceleration` in
     rad/s^2, of the fastest revolute joint. Those of the others are lower by the ratio of their
-    velocity limits.
+    velocity limits. The first phase begins at `start` (J,), by default the home pose.
 
     Attributes:
         q: (J,), current joint targets.
@@ -49,6 +49,7 @@ class Motion:
         kinematics: InverseKinematics,
         control_hz: float,
         *,
+        start: Vector | None = None,
         top_speed: float = 2.8,
         top_acceleration: float = 7.0,
     ) -> None:
@@ -58,7 +59,7 @@ class Motion:
         self._top_speed = top_speed
         self._top_acceleration = top_acceleration
         self._slowness = _slowness(embodiment)
-        self.q = embodiment.home.copy()
+        self.q = (embodiment.home if start is None else start).copy()
         self._wanted = {arm: self.q[place] for arm, place in embodiment.grippers.items()}
 
     def grip(self, arm: str, opening: float) -> None:

@@ -73,6 +73,8 @@ class RecessExpert(ScriptedExpert[RecessT]):
     The peg is lifted by `lift`, metres: enough to turn it there.
     """
 
+    from_home = True
+
     paces = (0.8, 1.9)
     lift: float
 

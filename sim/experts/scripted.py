@@ -7,12 +7,12 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.motion import Motion
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import Skills
-from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
 
 TaskT = TypeVar("TaskT", bound=TabletopTask)
 
@@ -26,11 +26,14 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     Attributes:
         task_class: Class of the task; subclasses set it.
+        from_home: Whether the arms go home first from a varied start, because the script needs a
+            long way in reach, which other joints may not have.
         paces: Default range of the factor. Where the limits of the joints already stretch the long
             motions of faster episodes, only a wide range varies the length of episodes.
     """
 
     task_class: type[TaskT]
+    from_home: ClassVar[bool] = False
     paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
 
     def __init__(self, paces: tuple[float, float] | None = None) -> None:
@@ -58,16 +61,33 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         cell = self.task_class.cell
         hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
-        motion = Motion(self._embodiment, self._kinematics, hz, **limits)
+        motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)
         self._last = motion.q.copy()
         pace = rng.uniform(*self._paces)
         skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, pace)
-        self._plan = self.script(env.task, skills)
+        self._plan = self._follow(env.task, skills)
 
     def act(self, env: TaskEnvironment) -> Vector:
         """Returns the next joint targets (J,); after the end of the script the last ones."""
         self._last = next(self._plan, self._last)
         return self._last
+
+    def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Follows the script; where nothing is in reach from a varied start, from home."""
+        if self.from_home and task.version != HOME_START:
+            yield from skills.go_home(*self._embodiment.arms)
+        script = self.script(task, skills)
+        try:
+            first = next(script, None)
+        except OutOfReachError:
+            if task.version == HOME_START:
+                raise
+            yield from skills.go_home(*self._embodiment.arms)
+            script = self.script(task, skills)
+        else:
+            if first is not None:
+                yield first
+        yield from script
 
     @abstractmethod
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:

@@ -11,6 +11,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.sim.rendering.depth_sensor import StereoSensor
 from stringline.sim.robots.robot import Robot
+from stringline.sim.robots.start_range import StartRange
 from stringline.sim.shifts.distractors import Zone
 
 
@@ -33,6 +34,7 @@ class Workcell:
         depth_sensor: Model of the depth cameras under `depth_noise`.
         usual: Default strengths of shifts, which options override.
         azimuth_deg: Direction of view of films about z; 90 looks along y.
+        start_range: Range of the arms' start poses in version 2 of tasks; None: only version 1.
     """
 
     embodiment: Embodiment
@@ -47,6 +49,7 @@ class Workcell:
     depth_sensor: StereoSensor = field(default_factory=StereoSensor)
     usual: Mapping[str, float] = field(default_factory=dict)
     azimuth_deg: float = 90.0
+    start_range: StartRange | None = None
 
     def robot(self) -> Robot:
         """Builds the simulated arms."""
@@ -67,6 +70,9 @@ ALOHA_CELL = Workcell(
         Zone((-0.42, 0.42), (0.29, 0.35)),
         Zone((-0.4, 0.4), (0.53, 0.6), on_table=False),
     ),
+    start_range=StartRange(
+        level_m=0.08, height_m=(-0.08, 0.1), yaw_deg=20.0, tilt_deg=15.0, opening=(0.0, 1.0)
+    ),
 )
 # The table begins 22 cm before the arm, and an axis may accelerate by 8.6 to 15.7 rad/s^2.
 KUKA_CELL = Workcell(
@@ -81,6 +87,10 @@ KUKA_CELL = Workcell(
     distractor_zones=(Zone((0.25, 0.5), (-0.42, -0.34)), Zone((0.25, 0.5), (0.34, 0.42))),
     usual={"depth_noise": 1.0},
     azimuth_deg=115.0,
+    # Lower and higher than the table's shifts, so that height does not tell the phase.
+    start_range=StartRange(
+        level_m=0.1, height_m=(-0.12, 0.2), yaw_deg=30.0, tilt_deg=15.0, opening=(0.4, 1.0)
+    ),
 )
 KUKA_BIMANUAL_CELL = replace(
     KUKA_CELL,

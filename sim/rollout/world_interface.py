@@ -144,6 +144,11 @@ class World(Simulation, Protocol):
         ...
 
     @property
+    def start(self) -> NDArray[np.float64]:
+        """Joints (J,) at the start of the episode, rad and openings."""
+        ...
+
+    @property
     def time_limit_s(self) -> float:
         """Longest episode, seconds."""
         ...

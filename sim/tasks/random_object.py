@@ -13,7 +13,7 @@ from stringline.sim.props.objects import FORMS, GraspObject
 from stringline.sim.props.prop import Prop
 from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.placement import UP, draw_pose
-from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.tabletop import VARIED_STARTS, TabletopTask
 
 AWAY_M = 8.0  # Beyond the range of every camera.
 SUSPENDED_DAMPING = 100.0  # N s/m and Nm s/rad: what the solver leaves of forces moves nothing.
@@ -29,6 +29,7 @@ class RandomObjectTask(TabletopTask):
     """
 
     cell: ClassVar[Workcell] = KUKA_CELL
+    default_version: ClassVar[int] = VARIED_STARTS
     object_x: ClassVar[tuple[float, float]] = (0.46, 0.68)
     object_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 

@@ -1,5 +1,6 @@
-"""The arena and the base class of all tasks: a table with the arms of a workcell."""
+"""The base class of all tasks: a table with the arms of a workcell."""
 
+import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
@@ -9,56 +10,20 @@ from dm_control import composer, mjcf
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.props.prop import Prop
-from stringline.sim.rendering.rendering import set_flat_rendering
+from stringline.sim.robots.start_range import StartDraws, StartRange
 from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
 from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
+from stringline.sim.tasks.workbench import PHYSICS_SECONDS, Workbench
 
-PHYSICS_SECONDS = 0.002
-TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
-
-
-class Workbench(composer.Arena):
-    """A dark table, whose top is the plane z = 0 of the base frame, and one light."""
-
-    def _build(self, cell: Workcell, name: str = "workbench") -> None:
-        super()._build(name)
-        root = self.mjcf_model
-        root.compiler.angle = "radian"
-        root.option.timestep = PHYSICS_SECONDS
-        root.option.cone = "elliptic"
-        root.option.impratio = 10
-        root.option.integrator = "implicitfast"
-        root.option.flag.multiccd = "enable"
-        set_flat_rendering(root)
-        root.worldbody.add(
-            "light",
-            directional=True,
-            pos=(0, 0, 2),
-            dir=(0.2, 0.4, -1),
-            diffuse=(0.5, 0.5, 0.5),
-            castshadow=False,
-        )
-        self.table = root.worldbody.add("body", name="table")
-        drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
-        top = {"pos": (*cell.table_centre, -0.02), "size": (*cell.table_half, 0.02)}
-        self.table.add("geom", type="box", rgba=TABLE_COLOUR, **top, **drawn)
-        # Contacts of round shapes with a plane are exact and cheap; no prop leaves the table.
-        self.table.add(
-            "geom",
-            name="table",
-            type="plane",
-            size=(2, 2, 0.1),
-            contype=SCENERY,
-            conaffinity=0,
-            condim=3,
-            group=HIDDEN,
-        )
+OPTIONS = ("table_height", "version")
+HOME_START = 1
+VARIED_STARTS = 2
+START_STREAM = zlib.crc32(b"start pose")  # A random stream of its own moves no object.
 
 
 class TabletopTask(composer.Task):
@@ -73,9 +38,14 @@ class TabletopTask(composer.Task):
         name: Name in `TASKS`, or `module:Class` for a user's task.
         instruction: Text that describes the task to policies and people.
         stages: Names of the stages of progress; the last is success.
+        start_range: Range of start poses in version 2; None: that of the cell.
+        default_version: Version of the rule, unless the option `version` chooses another one. In
+            version 1 the arms start at home, in version 2 in `start_range`.
         robot: The arms.
         props: Props on the table by name.
         table_height: Height of the table top above the plane z = 0, metres.
+        version: Version of the rule in this episode.
+        start: (J,), joints at the start of this episode, rad and openings.
         strengths: Strengths of the shifts by name, 0 to 1.
         stage: Index of the furthest stage of this episode.
         success: Whether the task is done now.
@@ -88,6 +58,8 @@ class TabletopTask(composer.Task):
     name: ClassVar[str]
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]
+    start_range: ClassVar[StartRange | None] = None
+    default_version: ClassVar[int] = HOME_START
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
         _check_rate(control_hz)
@@ -102,9 +74,12 @@ class TabletopTask(composer.Task):
         )
         self.strengths: Mapping[str, float] = self.cell.usual
         self.table_height = 0.0
+        self.version = self.default_version
+        self.start: Vector = self.embodiment.home.copy()
         self.stage = 0
         self.success = False
         self._since = np.inf
+        self._starts: StartDraws | None = None
         self.control_timestep = 1.0 / control_hz
 
     @property
@@ -121,14 +96,16 @@ class TabletopTask(composer.Task):
         """Sets the options of the next episodes; options that are not given get their defaults.
 
         Args:
-            options: `table_height` in metres, and strengths of shifts, 0 to 1, by name.
+            options: `table_height` in metres, `version` of the task, and strengths of shifts, 0 to
+                1, by name.
 
         Raises:
             ValueError: An option is unknown or out of range; then all options stay as they were.
         """
         for name in options:
-            if name not in ("table_height", *NAMES):
-                raise unknown_name("task option", name, ["table_height", *NAMES])
+            if name not in (*OPTIONS, *NAMES):
+                raise unknown_name("task option", name, [*OPTIONS, *NAMES])
+        version = self.version_of(options)
         height = number(
             "table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m"
         )
@@ -138,7 +115,31 @@ class TabletopTask(composer.Task):
                 f"{self.name} has no room for distractors: its workcell has no distractor_zones."
             )
         self.table_height = height
+        self.version = version
         self.strengths = {**self.cell.usual, **given}
+
+    @classmethod
+    def versions(cls) -> tuple[int, ...]:
+        """Returns the versions of the task's rule, oldest first."""
+        return (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
+
+    @classmethod
+    def starts_within(cls) -> StartRange | None:
+        """Returns the range of start poses in version 2; None: the task has no version 2."""
+        return cls.start_range or cls.cell.start_range
+
+    @classmethod
+    def version_of(cls, options: Mapping[str, float]) -> int:
+        """Returns the version that the options of an episode choose, by default the usual one.
+
+        Raises:
+            ValueError: The task has no such version.
+        """
+        version = options.get("version", cls.default_version)
+        if isinstance(version, bool) or version not in cls.versions():
+            allowed = ", ".join(map(str, cls.versions()))
+            raise ValueError(f"version of {cls.name} is {version!r}; allowed: {allowed}.")
+        return int(version)
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes for contacts, and hands the model to the shifts."""
@@ -173,10 +174,21 @@ class TabletopTask(composer.Task):
         physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
         self.robot.put(physics, self.embodiment.home)
         self.place_props(physics, random_state)
+        self.start = self._draw_start(physics, np.random.default_rng([*seed, START_STREAM]))
+        self.robot.put(physics, self.start)
         spots = [(*prop.get_pose(physics)[0][:2], prop.reach) for prop in self.props.values()]
         self.shifts.begin(
             EpisodeStart(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed
         )
+
+    def _draw_start(self, physics: mjcf.Physics, rng: np.random.Generator) -> Vector:
+        """Returns the joints (J,) at the start, after the objects have been placed."""
+        chosen = self.starts_within()
+        if self.version == HOME_START or chosen is None:
+            return self.embodiment.home.copy()
+        if self._starts is None:
+            self._starts = StartDraws(self.robot, self.embodiment, chosen)
+        return self._starts.draw(physics, rng)
 
     @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:

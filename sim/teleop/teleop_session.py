@@ -143,7 +143,7 @@ class TeleopSession:
         self.phase = Phase.FREE
         self.notice = ""
         self.world.begin(seed, self.options)
-        self.steering.reset(self.world.embodiment.home)
+        self.steering.reset(self.world.start)
         self.result = StepResult(success=False, stage=0, time=0.0, expired=False)
         self._success = False
 

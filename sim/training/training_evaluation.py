@@ -18,6 +18,7 @@ from stringline.sim.evaluation.suites import Suite
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_versions import task_options
 
 logger = logging.getLogger(__name__)
 
@@ -81,12 +82,9 @@ class TrainingEvaluation:
         )
 
     def options(self) -> list[dict[str, object]]:
-        """Returns task, frame rate and meshes of each task by option, for `TrainingRecord.warn`."""
+        """Returns task, version, frame rate and meshes of each task, for `TrainingRecord.warn`."""
         model = self._settings.robot_model
-        return [
-            {"task": part.task.name, "task.frame_hz": part.task.frame_hz, "robot.model": model}
-            for part in self._parts
-        ]
+        return [{**task_options(part.task), "robot.model": model} for part in self._parts]
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns the metrics of `success_of`."""

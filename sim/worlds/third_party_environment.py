@@ -86,6 +86,11 @@ class ThirdPartyEnvironment:
         return self._schedule.frame_due
 
     @property
+    def start(self) -> Vector:
+        """Joints (J,) at the start of the episode: those of the home pose."""
+        return self.embodiment.home
+
+    @property
     def time(self) -> float:
         """Seconds since the start of the episode."""
         return self._schedule.time

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_module
 
 ROOT = Path(__file__).parents[2]
 FIRST = "hand_over_banana/cayley_values/metric/0/small"
-LOOK = "kuka_pick/lifting/0/small"
+LOOK = "kuka_pick-v2/lifting/0/small"
 MODULES = (
     "evidence_recipe",
     "evidence_cells",
@@ -62,15 +62,15 @@ def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
     doubled = [f"hand_over_banana/{name}/metric/0/medium" for name in ("cayley_values", "cayley")]
     assert names[:9] == [*encodings, f"{FIRST}/flow", f"{FIRST}/act", f"{FIRST}/energy", *doubled]
     tables = [
-        f"kuka_pick/{look}/0/small/{shift}"
+        f"kuka_pick-v2/{look}/0/small/{shift}"
         for look in ("lifting", "2d")
         for shift in ("raised_table", "lowered_table")
     ]
     assert names[9:16] == [
         LOOK,
-        "kuka_pick/2d/0/small",
+        "kuka_pick-v2/2d/0/small",
         *tables,
-        "kuka_pick/normals_lifting/0/small",
+        "kuka_pick-v2/normals_lifting/0/small",
     ]
     assert names[9 + 8 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
 
@@ -90,7 +90,7 @@ def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> Non
 
 
 def test_cells_are_found_by_prefix(evidence: ModuleType) -> None:
-    found = evidence.below("kuka_pick/2d/1")
+    found = evidence.below("kuka_pick-v2/2d/1")
     assert len(found) == 10
     assert all(cell.look == "2d" and cell.seed == 1 and cell.scale == "small" for cell in found)
     with pytest.raises(ValueError, match=r"There is no cell below 'kuka_push'\. --list shows all"):
@@ -192,13 +192,14 @@ def test_worlds_of_a_look_share_its_checkpoint_and_are_those_of_the_suite(
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for cell, options in ((plain, {}), (raised, heights["raised_table"])):
             settings = compose("eval", overrides=dict(cell.commands())["eval"])
-            assert dict(settings.task.options) == options
+            assert dict(settings.task.options) == options | {"version": 2}
             assert (settings.task.name, settings.seeds, settings.videos) == (
                 "kuka_pick",
                 100,
                 cell is plain,
             )
-        compose("collect", overrides=dict(plain.commands())["collect"])
+        collected = compose("collect", overrides=dict(plain.commands())["collect"])
+    assert (dict(collected.task.options), collected.lost_grasps) == ({"version": 2}, 0.2)
 
 
 def test_outcomes_are_in_the_order_of_the_seeds(evidence: ModuleType) -> None:
@@ -278,16 +279,18 @@ def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(
         seen("channel", 3, "raised_table"),
     ]
     text = looks_page.tables([*shifted, seen("2d", 4), seen("lifting", 9), line("none", 2)])
-    title, _, columns, _, *rows = text.splitlines()
-    assert title == "### kuka_pick, small: looks and shifts"
+    title, _, *note, _, columns, _ = text.splitlines()[:8]
+    rows = text.splitlines()[8:]
+    assert title == "### kuka_pick-v1, small: looks and shifts"
+    assert " ".join(note).startswith("Rows of other table heights are void: in version 1 all")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert {len(row) for row in cells} == {columns.count("|") - 1}
     assert [row[:2] for row in cells] == [
         ["in distribution", "lifting"],
         ["in distribution", "2d"],
-        ["raised table", "lifting"],
-        ["raised table", "channel"],
-        ["raised table", "2d"],
+        ["raised table (void)", "lifting"],
+        ["raised table (void)", "channel"],
+        ["raised table (void)", "2d"],
     ]
     lifting, flat, lifting_raised, channel_raised, flat_raised = cells
     assert flat[2] == "1"
@@ -307,6 +310,16 @@ def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(
     assert flat_raised[6].startswith("+60 points [")
     assert flat_raised[7] == "0.094", "2 / 2^6 three times"
     assert flat_raised[8] == "10 %"
+
+
+def test_versions_of_the_task_have_tables_of_their_own(looks_page: ModuleType) -> None:
+    lines = [seen("2d", 4, "raised_table"), seen("2d", 6, "raised_table") | {"version": 2}]
+    former, latter = looks_page.tables(lines).split("### ")[1:]
+    assert former.startswith("kuka_pick-v1, small")
+    assert "| raised table (void) | 2d | 1 | 4/10" in former
+    assert latter.startswith("kuka_pick-v2, small")
+    assert "void" not in latter
+    assert "| raised table | 2d | 1 | 6/10" in latter
 
 
 def test_without_lines_there_is_no_table(page: ModuleType, looks_page: ModuleType) -> None:

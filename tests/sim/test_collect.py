@@ -18,10 +18,13 @@ from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import ornstein_uhlenbeck, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.rollout.messages import TaskResult, WorkerReady
 from stringline.sim.rollout.workers import Workers
 from stringline.sim.rollout.world_interface import Simulation
+from stringline.sim.tasks import success
 from stringline.sim.worlds.world_registry import make_any_expert
+from stringline.sim.worlds.world_versions import world_versions
 
 SMALL = Recipe(
     varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02
@@ -74,6 +77,27 @@ def test_a_store_holds_what_a_single_process_records_however_it_was_collected(
     world.close()
     with pytest.raises(ValueError, match=r"was collected with noise_rad=0.02 \(now 0.0\)"):
         collect(replace(BRIEF, noise_rad=0.0), tmp_path, 3)
+
+
+def test_a_store_of_other_versions_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line tells what differs, for another version of the task as for other physics."""
+    recipe = replace(BRIEF, time_limit_s=0.2)
+    with closing(InProcess()) as here:
+        collect(recipe, tmp_path, 1, cluster=here)
+        (episode,) = EpisodeStore.open(tmp_path).episodes()
+        versions = episode.attributes.extra["recipe"]["versions"]
+        assert versions == world_versions("hand_over_banana", {})
+        other = replace(recipe, options={"version": 2})
+        with pytest.raises(ValueError, match=r"task_version=1 \(now 2\)"):
+            collect(other, tmp_path, 2, cluster=here)
+        physics_digest.cache_clear()
+        monkeypatch.setattr(success, "REST_SPEED", 0.02)
+        with pytest.raises(ValueError, match=r"was collected with physics='\w+' \(now ") as error:
+            collect(recipe, tmp_path, 2, cluster=here)
+    physics_digest.cache_clear()
+    assert "\n" not in str(error.value)
 
 
 def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
 )
 from stringline.sim.rollout.cluster import LocalCluster
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_versions import result_versions
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -297,6 +298,29 @@ def test_a_warning_names_arms_and_execution_that_differ_from_the_training(
         ValueError, match=r"There is no robot.model 3. Allowed: menagerie, primitives"
     ):
         evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "wrong", robot={"model": 3}))
+
+
+def test_an_evaluation_tells_a_version_that_is_not_usual_and_warns_of_another_one(
+    checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line each; the results carry the version, and another one does not continue them."""
+    caplog.set_level("INFO", logger="stringline.sim.evaluation")
+    worlds = [{"task": "hand_over_banana", "options": {}}]
+    trained = recorded(checkpoint, tmp_path / "trained", worlds=worlds)
+    second = TASK | {"options": {"version": 2}}
+    evaluate_checkpoint(settings(trained, second, tmp_path / "out"))
+    said = [text for text in caplog.messages if "version" in text]
+    assert said == [
+        f"The training of {trained} recorded task.options.version=1; this command has "
+        f"task.options.version=2.",
+        f"hand_over_banana is evaluated in version 2; the usual version is 1, and {trained} was "
+        f"trained on version 1.",
+    ]
+    about = json.loads((tmp_path / "out" / "results.jsonl").read_text().splitlines()[0])["about"]
+    assert about.items() >= result_versions("hand_over_banana", {"version": 2}).items()
+    with pytest.raises(ValueError, match="task_version: 2 there, 1 here") as error:
+        evaluate_checkpoint(settings(trained, TASK, tmp_path / "out"))
+    assert "\n" not in str(error.value)
 
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:

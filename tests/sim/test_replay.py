@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.sim import replay
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.replay import recorded_world
+from stringline.sim.replay import recorded_options, recorded_world
 
 
 @pytest.mark.parametrize("noise_rad", [0.0, 0.02])
@@ -46,6 +47,13 @@ def stored(folder: Path, task: str) -> StoredEpisode:
     attributes = EpisodeAttributes(CONTRACT, "recorded", 0, True, extra={"recipe": recipe})
     arrays = {**episode(0), "sim/state": np.zeros((STEPS, 3))}
     return store.episode(store.write(arrays, attributes))
+
+
+def test_an_episode_of_earlier_code_is_repeated_in_version_1(tmp_path: Path) -> None:
+    recipe = recorded_world(stored(tmp_path, "kuka_pick"))
+    assert recorded_options(recipe) == {"version": 1}
+    risen = replace(recipe, versions={"task_version": 2}, options={"table_height": 0.1})
+    assert recorded_options(risen) == {"version": 2, "table_height": 0.1}
 
 
 def test_the_task_of_an_episode_needs_trust(

@@ -148,6 +148,10 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
             r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl",
         ),
         (
+            {"task_version": 2},
+            r"task_version is 1 in .*a\.jsonl and 2 in .*b\.jsonl\.$",  # The first tells none.
+        ),
+        (
             {"task": "push"},
             (
                 r"a and b have no common task\. reach: b has no results\. "
@@ -170,6 +174,24 @@ def test_different_conditions_are_refused(
     runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", A, **about))]
     with pytest.raises(ValueError, match=answer.replace("a has none", "a has no results")):
         Comparison.of(runs)
+
+
+@pytest.mark.parametrize("key", ["task_version", "physics", "mujoco", "torch", "stringline"])
+def test_results_of_different_versions_are_refused_in_one_line(tmp_path: Path, key: str) -> None:
+    a, b = (
+        run_of(write(tmp_path / f"{name}.jsonl", A, **{key: name.upper()})) for name in ("a", "b")
+    )
+    with pytest.raises(ValueError, match=rf"{key} is 'A' in .* and 'B' in") as error:
+        Comparison.of([a, b])
+    assert "\n" not in str(error.value)
+
+
+def test_results_of_earlier_code_are_noted(tmp_path: Path) -> None:
+    versions = {"task_version": 1, "physics": "0a", "torch": "2.0"}
+    a = run_of(write(tmp_path / "a.jsonl", A, **versions))
+    b = run_of(write(tmp_path / "b.jsonl", B))
+    (note,) = (note for note in Comparison.of([a, b]).notes if "version" in note)
+    assert note.endswith("b.jsonl does not tell its version of physics, torch.")
 
 
 def test_fewer_seeds(tmp_path: Path) -> None:

@@ -86,6 +86,22 @@ def test_errors_name_the_wrong_value(entry: Any, answer: str) -> None:
         parse(entry)
 
 
+def test_versions_are_added_to_entries_without_one() -> None:
+    suite = parse(
+        {"task": "a", "options": {"dim_light": 1.0}},
+        {"task": "b"},
+        {"task": "a", "options": {"version": 2}},
+    )
+    versions: dict[str, dict[str, int]] = {"a": {"version": 1}, "b": {}}
+    found = suite.with_versions(versions.__getitem__)
+    assert [entry.options for entry in found.entries] == [
+        {"version": 1, "dim_light": 1.0},
+        {},
+        {"version": 2},
+    ]
+    assert [entry.name for entry in found.entries] == [entry.name for entry in suite.entries]
+
+
 def test_errors_of_a_whole_suite(tmp_path: Path) -> None:
     """Missing, empty, of another shape, or with the same entry twice."""
     with pytest.raises(ValueError, match=r"There is no suite file '.*mine\.yaml'"):

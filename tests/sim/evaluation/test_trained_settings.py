@@ -67,6 +67,27 @@ def test_frame_rate_and_execution_are_those_of_the_record(tmp_path: Path) -> Non
     ]
 
 
+def test_the_version_of_the_task_is_that_of_the_training(tmp_path: Path) -> None:
+    """Recipes of earlier code have no version, which is 1; the usual version is not added."""
+    former = {"task": "kuka_pick", "options": {}}
+    risen = former | {"versions": {"task_version": 2}}
+    banana = {"task": "hand_over_banana", "versions": {"task_version": 2}}
+
+    def added(name: str, worlds: list[dict[str, object]], *options: str) -> list[str]:
+        tasks = {str(world["task"]): "" for world in worlds}
+        where = described(tmp_path / name, tasks=tasks, worlds=worlds)
+        line = [f"checkpoint={where}", *options]
+        return with_trained_settings(line)[len(line) :]
+
+    assert added("a", [former]) == ["task=kuka_pick", "++task.options.version=1"]
+    assert added("b", [risen]) == ["task=kuka_pick"]
+    assert added("c", [former, risen]) == ["task=kuka_pick"]
+    assert added("d", [banana]) == ["task=hand_over_banana", "++task.options.version=2"]
+    assert added("e", [former], "+task.options.version=2") == ["task=kuka_pick"]
+    assert added("f", [former], "task=kuka_place") == []
+    assert added("g", [former], "suite=kuka_shifts") == []
+
+
 def test_cameras_and_rate_are_those_of_the_contract_on_request() -> None:
     line = ["checkpoint=hand_over_banana"]
     cameras = "task.cameras=[overhead,wrist_left,wrist_right]"

@@ -51,6 +51,15 @@ def work(session: TeleopSession, steps: int = 12) -> None:
         session.tick()
 
 
+def test_steering_begins_where_the_arms_start(world: TaskEnvironment, tmp_path: Path) -> None:
+    recorder = TakeRecorder(
+        tmp_path / "store", RECIPE, world.contract, world.task.instruction, world.task.stages
+    )
+    session = TeleopSession(world, recorder, {"version": 2}, seed=3)
+    np.testing.assert_array_equal(session.steering.q, world.start)
+    assert np.abs(world.start - world.embodiment.home).max() > 0.05
+
+
 def test_a_kept_take_is_a_reproducible_episode(session: TeleopSession) -> None:
     """To the last bit, although the arms were elsewhere at the start."""
     work(session)

@@ -1,0 +1,59 @@
+"""The digest of a task changes with its physics, its success criterion and its version."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from stringline.sim.environment.physics_digest import physics_digest
+from stringline.sim.robots.start_range import StartRange
+from stringline.sim.tasks import hand_over_tasks, success, workbench
+from stringline.sim.tasks.hand_over_tasks import HandOverBanana
+from stringline.sim.tasks.tabletop import TabletopTask
+
+TASK = "hand_over_banana"
+
+
+@pytest.fixture(autouse=True)
+def _without_memory() -> Iterator[None]:
+    physics_digest.cache_clear()
+    yield
+    physics_digest.cache_clear()
+
+
+def again(version: int = 1) -> str:
+    """The digest without that of the first call."""
+    physics_digest.cache_clear()
+    return physics_digest(TASK, version)
+
+
+def test_it_depends_on_task_and_version_alone() -> None:
+    first = physics_digest(TASK, 1)
+    assert first == again()
+    assert len({first, again(version=2), physics_digest("hand_over_pen", 1)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "counts"),
+    [
+        (success, "REST_SECONDS", 0.6, True),  # Of all tasks.
+        (hand_over_tasks, "ITEM_X", (0.1, 0.2), True),  # Of the module.
+        (HandOverBanana, "stages", ("start", "success"), True),  # Of the class.
+        (workbench, "PHYSICS_SECONDS", 0.001, True),  # Of the model.
+        (workbench, "TABLE_COLOUR", (0.5, 0.5, 0.5, 1.0), False),
+        (TabletopTask, "default_version", 2, False),
+    ],
+)
+def test_what_changes_it(
+    owner: object, name: str, value: object, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = again()
+    monkeypatch.setattr(owner, name, value)
+    assert (again() != before) is counts
+
+
+def test_the_range_of_the_start_is_part_of_version_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (again(1), again(2))
+    chosen = StartRange(0.01, (0.0, 0.01), 0.0, 0.0, (1.0, 1.0))
+    monkeypatch.setattr(HandOverBanana, "start_range", chosen)
+    assert again(1) == before[0]
+    assert again(2) != before[1]

@@ -1,0 +1,139 @@
+"""In version 2 of a task the arms start anywhere in a stated range, and nothing else changes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dm_control import mjcf
+
+from stringline.datasets.embodiments.transforms import inverse, pose
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.robots.start_range import StartRange
+from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL
+from stringline.sim.tasks.kuka_tasks import KukaPick
+from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
+
+VARIED = {"version": 2}
+
+
+@pytest.fixture(params=TASKS)
+def world(request: pytest.FixtureRequest) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(make_task(request.param), cameras=())
+    yield world
+    world.close()
+
+
+def tilt_deg(rotation: np.ndarray) -> float:
+    """Angle by which a rotation (3, 3) tilts the vertical axis."""
+    return float(np.degrees(np.arccos(np.clip(rotation[2, 2], -1.0, 1.0))))
+
+
+def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
+    world: TaskEnvironment,
+) -> None:
+    """Version 1 starts at home; version 2 leaves every object of the seed where it was."""
+    task, robot = world.embodiment, world.task
+    chosen = robot.starts_within()
+    assert chosen is not None
+    home = task.forward_kinematics(task.home)
+    arms = sum(len(task.hinges[arm]) + 2 for arm in task.arms)
+    lowest, highest = robot.cell.table_heights
+    starts = []
+    for seed, height in enumerate((0.0, lowest, highest)):
+        world.begin(seed, {"version": 1, "table_height": height})
+        np.testing.assert_array_equal(world.start, task.home)
+        before = world.body_positions()
+        world.begin(seed, {**VARIED, "table_height": height})
+        assert (before != world.body_positions()).sum() <= arms
+        np.testing.assert_allclose(robot.robot.positions(world.physics), world.start, atol=1e-9)
+        assert (task.lower <= world.start).all()
+        assert (world.start <= task.upper).all()
+        assert not robot.contact_state(world.physics).by_any_arm([*robot.props, "table"])
+        for arm, T in task.forward_kinematics(world.start).items():
+            offset = T[:3, 3] - home[arm][:3, 3]
+            assert np.abs(offset[:2]).max() <= chosen.level_m + 1e-3
+            assert chosen.height_m[0] - 1e-3 <= offset[2] <= chosen.height_m[1] + 1e-3
+            assert tilt_deg((T @ inverse(home[arm]))[:3, :3]) <= chosen.tilt_deg + 0.1
+            opening = world.start[task.grippers[arm]]
+            assert chosen.opening[0] <= opening <= chosen.opening[1]
+        starts.append(world.start)
+    assert len({tuple(start) for start in starts}) == len(starts)
+
+
+def test_an_expert_moves_on_from_the_start(world: TaskEnvironment) -> None:
+    expert = make_expert(world.task.name)
+    world.begin(5, VARIED)
+    expert.reset(world, np.random.default_rng(5))
+    assert np.abs(expert.act(world) - world.start).max() < 0.05
+
+
+@pytest.mark.parametrize("name", ["fmb_1", "mug_on_plate"])
+def test_an_expert_succeeds_from_a_start_with_less_in_reach(name: str) -> None:
+    """From the joints of this start, the way to the recess of fmb_1 is out of reach."""
+    world = TaskEnvironment(make_task(name), cameras=(), time_limit_s=30.0)
+    recording = record_episode(world, make_expert(name), 1, options=VARIED)
+    world.close()
+    assert recording.success, recording.error
+
+
+def test_the_start_is_that_of_the_seed() -> None:
+    world = TaskEnvironment(make_task("kuka_hand_over"), cameras=())
+    starts = []
+    for seed in (7, 8, 7):
+        world.begin(seed, {"distractors": 1.0} if starts else {})
+        starts.append(world.start.tolist())
+    world.close()
+    assert starts[0] == starts[2] != starts[1]
+
+
+def test_versions() -> None:
+    """The tasks of the KUKA vary the start by default, those of ALOHA on demand."""
+    for name in TASKS:
+        task = task_class(name)
+        assert task.versions() == (1, 2)
+        assert task.version_of({}) == (2 if name.startswith("kuka") else 1)
+    with pytest.raises(ValueError, match=r"version of kuka_pick is 3; allowed: 1, 2\.") as error:
+        KukaPick().configure(version=3)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"version of kuka_pick is True; allowed: 1, 2\."):
+        KukaPick().configure(version=True)
+
+
+def test_a_workcell_without_a_range_has_version_1_only() -> None:
+    class Plain(KukaPick):
+        cell = replace(KUKA_CELL, start_range=None)
+        default_version = 1
+
+    with pytest.raises(ValueError, match=r"version of kuka_pick is 2; allowed: 1\."):
+        Plain().configure(version=2)
+
+
+def test_a_range_without_a_free_start_is_named() -> None:
+    """An object stands where the arm would start."""
+
+    class Blocked(KukaPick):
+        start_range = StartRange(0.0, (-0.15, -0.15), 0.0, 0.0, (0.0, 0.0))
+
+        def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+            self.draw_object(physics, random_state)
+            self.place(physics, self.object, pose((0.385, 0.0, 0.25)))
+
+    world = TaskEnvironment(Blocked(), cameras=())
+    with pytest.raises(
+        ValueError, match=r"None of 60 start poses of the arm arm is reachable"
+    ) as e:
+        world.begin(0)
+    world.close()
+    assert "-15 to -15 cm in height" in str(e.value)
+
+
+def test_ranges_reach_beyond_the_shifts_of_the_table() -> None:
+    """Otherwise the height above the table would still tell the phase on a shifted table."""
+    for cell in (KUKA_CELL, ALOHA_CELL):
+        assert cell.start_range is not None
+        low, high = cell.start_range.height_m
+        assert low <= -cell.table_heights[1]
+        assert high >= -cell.table_heights[0]

@@ -1,0 +1,33 @@
+"""Results and demonstrations have the versions of task, physics and packages."""
+
+from importlib.metadata import version
+
+import pytest
+
+from stringline.sim.environment.physics_digest import physics_digest
+from stringline.sim.worlds.world_versions import VERSIONS, result_versions, world_versions
+
+
+def test_the_versions_of_a_task_of_this_package() -> None:
+    found = result_versions("kuka_hand_over", {})
+    assert found == {
+        "task_version": 2,
+        "physics": physics_digest("kuka_hand_over", 2),
+        "mujoco": version("mujoco"),
+        "torch": version("torch"),
+        "stringline": version("stringline"),
+    }
+    assert set(found) == set(VERSIONS)
+    first = world_versions("kuka_hand_over", {"version": 1})
+    assert first["task_version"] == 1
+    assert first["physics"] == physics_digest("kuka_hand_over", 1)
+    assert "torch" not in first
+
+
+def test_third_party_tasks_have_those_of_the_packages() -> None:
+    assert set(world_versions("gym_aloha_transfer_cube", {})) == {"mujoco", "stringline"}
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"version of fmb_1 is 7; allowed: 1, 2\."):
+        world_versions("fmb_1", {"version": 7})
