@@ -49,6 +49,10 @@ class PositionEncoding(nn.Module, ABC):
     def _places(self, coordinates: Tensor) -> Places:
         """Returns the places of tokens at coordinates (B, N, axes) in float32 or float64."""
 
+    def _further_places(self, coordinates: Tensor, like: Places) -> Places:
+        """Returns places with the basis of others, for encodings with one."""
+        return self._places(coordinates)
+
     def basis(self) -> Tensor | None:
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         return None
@@ -87,6 +91,8 @@ class PositionEncoding(nn.Module, ABC):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         fallback_position: Tensor | None = None,
+        *,
+        like: Places | None = None,
     ) -> Places:
         """Computes the places of tokens, once per forward pass for all layers with this encoding.
 
@@ -100,6 +106,8 @@ class PositionEncoding(nn.Module, ABC):
             fallback_position: (B, axes), used for examples in which no token has a position; None:
                 zero. In cross-attention pass the `centroid` of the other tokens; otherwise a common
                 shift has an effect there.
+            like: Places of other tokens, prepared with the same parameters, whose basis is taken
+                instead of computing it again; None: it is computed.
 
         Raises:
             ValueError: The shapes do not fit, or a coordinate is not finite although its token has
@@ -115,7 +123,9 @@ class PositionEncoding(nn.Module, ABC):
                     "A token has a coordinate that is NaN or infinite; set has_position=False for "
                     "such tokens."
                 )
-            return self._places(complete_coordinates)
+            if like is None:
+                return self._places(complete_coordinates)
+            return self._further_places(complete_coordinates, like)
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         """Rotates queries, keys or values x (B, heads, N, head_dim) by the positions of tokens.

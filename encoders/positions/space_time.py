@@ -64,6 +64,8 @@ class SpaceTime(Rotary):
         coordinates: Tensor,
         has_position: Tensor | None = None,
         fallback_position: Tensor | None = None,
+        *,
+        like: Places | None = None,
     ) -> Places:
         """Computes places; see `PositionEncoding.prepare`. All tokens keep their time."""
         self._check(coordinates, has_position)
@@ -75,7 +77,7 @@ class SpaceTime(Rotary):
                 None if fallback_position is None else fallback_position[..., :-1],
             )
             coordinates = torch.cat((here, known[..., -1:]), dim=-1)
-        return super().prepare(coordinates)
+        return super().prepare(coordinates, like=like)
 
     # As `FixedRotary` it would move tokens without a position to the mean time.
     def folded(self) -> "SpaceTime":  # type: ignore[override]
