@@ -9,7 +9,7 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
-from stringline.policies.action_spaces.space import ActionSpace
+from stringline.policies.action_spaces.space import ActionSpace, dimensions_of_arms
 
 
 class RelativeJoints(ActionSpace):
@@ -29,6 +29,7 @@ class RelativeJoints(ActionSpace):
     def __init__(self, *, contract: Contract) -> None:
         super().__init__()
         self.dim = len(contract.action)
+        self.arms = dimensions_of_arms(contract)
         for dimension in contract.action:
             if dimension.kind not in ("joint", "gripper") or dimension.mode != "absolute":
                 raise ValueError(

@@ -24,11 +24,16 @@ class ActionSpace(nn.Module, ABC):
         name: Name in the keys of statistics.
         reads: Keys of the observation that it needs.
         dim: Generated numbers per action, D.
+        arms: Indices of the numbers that move each arm of the contract.
+        positions: Those that are the position of each gripper, in metres in the frame of the
+            measured one; None: no numbers are.
     """
 
     name: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("joints/position",)
     dim: int
+    arms: Sequence[Sequence[int]]
+    positions: Sequence[Sequence[int]] | None = None
 
     @abstractmethod
     def targets(self, action: Tensor) -> Tensor:
@@ -85,6 +90,7 @@ class ContractActions(ActionSpace):
     def __init__(self, *, contract: Contract) -> None:
         super().__init__()
         self.dim = len(contract.action)
+        self.arms = dimensions_of_arms(contract)
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns the actions unchanged."""
@@ -101,6 +107,14 @@ class ContractActions(ActionSpace):
     def statistics_key(self, chunk: int) -> str:
         """Returns the key of the actions, which is independent of the chunk."""
         return "action"
+
+
+def dimensions_of_arms(contract: Contract) -> list[list[int]]:
+    """Returns the indices of the dimensions of an action that move each arm of the contract."""
+    return [
+        [index for index, dimension in enumerate(contract.action) if dimension.arm == arm]
+        for arm in contract.arms
+    ]
 
 
 ActionSpaceFactory = Callable[..., ActionSpace]
