@@ -37,14 +37,14 @@ def ranges(contract: Contract) -> Statistics:
     return Statistics({key: statistics_of(lambda x=x: iter([x])) for key, x in rows.items()})
 
 
-def policy_for(contract: Contract, *overrides: str) -> DenoisingPolicy:
-    """Builds a policy in float64 whose inputs all have an effect."""
+def policy_for(contract: Contract, *overrides: str, initial: bool = False) -> DenoisingPolicy:
+    """Builds a policy in float64 whose inputs all have an effect, unless it is `initial`."""
     torch.manual_seed(0)
     names = ",".join(camera.name for camera in contract.cameras)
     model = model_configuration(f"policy.observation_encoder.cameras=[{names}]", *overrides)
     policy = build_policy(model, contract, ranges(contract)).double().eval()
     with torch.no_grad():
-        for parameter in policy.parameters():
+        for parameter in () if initial else policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     assert isinstance(policy, DenoisingPolicy)
     return policy
@@ -104,10 +104,10 @@ def test_two_arms_train_keep_to_a_prefix_and_share_the_initial_weights(
 ) -> None:
     choice = (f"+policy={kind}", "+frames=grippers", "+action=gripper_poses")
     policy = policy_for(contract, *choice, f"+action_places={places}")
-    usual = policy_for(contract, *choice)
-    own = policy.state_dict().keys() - usual.state_dict().keys()
-    assert own
-    assert all(name.split(".")[1] == "encoding" for name in own)
+    usual = policy_for(contract, *choice, initial=True).state_dict()
+    fresh = policy_for(contract, *choice, f"+action_places={places}", initial=True).state_dict()
+    assert all(torch.equal(fresh[name], usual[name]) for name in usual)
+    assert {name.split(".")[1] for name in fresh.keys() - usual.keys()} == {"encoding"}
     batch = windows(contract)
     policy.train().observation_encoder.joint_dropout = 0.0  # type: ignore[assignment]
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
