@@ -176,12 +176,7 @@ class PlacedDenoiser(TransformerDenoiser):
             heads=heads,
             steps_per_token=steps_per_token,
         )
-        order = [number for arm in arms for number in arm]
-        if sorted(order) != list(range(action_dim)) or len({len(arm) for arm in arms}) > 1:
-            raise ValueError(
-                f"The arms have {[len(arm) for arm in arms]} of {action_dim} numbers of an action; "
-                f"allowed for actions with places: every number moves one arm, equally many each."
-            )
+        order = _checked_order(arms, action_dim)
         if chunk % (steps_per_token * len(arms)):
             raise ValueError(
                 f"chunk is {chunk}; allowed for {len(arms)} arms with places: multiples of "
@@ -250,3 +245,14 @@ class PlacedDenoiser(TransformerDenoiser):
         ahead = steps.reshape(batch, draws, self.arms, tokens, chunk // tokens, 3).mean(dim=-2)
         directions = places.directions[:, None, :, None].to(ahead.dtype)
         return (grippers + (directions * ahead[..., None, :]).sum(dim=-1)).flatten(1, 3)
+
+
+def _checked_order(arms: Sequence[Sequence[int]], action_dim: int) -> list[int]:
+    """Returns the numbers of an action, arm by arm; each number moves one arm."""
+    order = [number for arm in arms for number in arm]
+    if sorted(order) != list(range(action_dim)) or len({len(arm) for arm in arms}) > 1:
+        raise ValueError(
+            f"The arms have {[len(arm) for arm in arms]} of {action_dim} numbers of an action; "
+            f"allowed for actions with places: every number moves one arm, equally many each."
+        )
+    return order
