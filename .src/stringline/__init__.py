@@ -88,6 +88,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     "Coordinates and vision": {
         "encoders.coordinates.canonical": ("CylindricalPlaces", "SphericalPlaces"),
         "encoders.coordinates.coordinates": ("GridPlaces", "MetricPlaces", "PatchDepthPlaces"),
+        "encoders.coordinates.frames": ("Frames",),
         "encoders.coordinates.geometry": ("View",),
         "encoders.coordinates.ray_places": ("RayPlaces",),
         "encoders.pretrained.monocular_depth": ("MonocularDepth",),
@@ -112,7 +113,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "policies.algorithms.diffusion": ("DiffusionPolicy",),
         "policies.algorithms.energy": ("EnergyPolicy",),
         "policies.algorithms.flow": ("FlowPolicy",),
-        "policies.algorithms.policy_settings": ("PolicySettings",),
+        "policies.algorithms.policy_settings": ("ActionPlaces", "PolicySettings"),
         "policies.checkpoints.load": ("load_policy", "open_policy"),
         "policies.chunks.chunk": ("ActionChunk", "Policy", "Session"),
         "policies.networks.denoiser": ("TransformerDenoiser",),

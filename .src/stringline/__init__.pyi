@@ -43,6 +43,7 @@ from stringline.encoders.coordinates.canonical import SphericalPlaces as Spheric
 from stringline.encoders.coordinates.coordinates import GridPlaces as GridPlaces
 from stringline.encoders.coordinates.coordinates import MetricPlaces as MetricPlaces
 from stringline.encoders.coordinates.coordinates import PatchDepthPlaces as PatchDepthPlaces
+from stringline.encoders.coordinates.frames import Frames as Frames
 from stringline.encoders.coordinates.geometry import View as View
 from stringline.encoders.coordinates.ray_places import RayPlaces as RayPlaces
 from stringline.encoders.positions.absolute import LearnedEncoding as LearnedEncoding
@@ -95,6 +96,7 @@ from stringline.policies.algorithms.chunk_policy import masked_mean as masked_me
 from stringline.policies.algorithms.diffusion import DiffusionPolicy as DiffusionPolicy
 from stringline.policies.algorithms.energy import EnergyPolicy as EnergyPolicy
 from stringline.policies.algorithms.flow import FlowPolicy as FlowPolicy
+from stringline.policies.algorithms.policy_settings import ActionPlaces as ActionPlaces
 from stringline.policies.algorithms.policy_settings import PolicySettings as PolicySettings
 from stringline.policies.checkpoints.load import load_policy as load_policy
 from stringline.policies.checkpoints.load import open_policy as open_policy

@@ -57,6 +57,10 @@ class PositionEncoding(nn.Module, ABC):
             f"or Rope, NoEncoding, and exact places (coordinates.places.spread=0)."
         )
 
+    def _further_places(self, coordinates: Tensor, like: Places) -> Places:
+        """Returns places with the basis of others, for encodings with one."""
+        return self._places(coordinates)
+
     def basis(self) -> Tensor | None:
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
         return None
@@ -97,6 +101,7 @@ class PositionEncoding(nn.Module, ABC):
         fallback_position: Tensor | None = None,
         *,
         spread: Tensor | None = None,
+        like: Places | None = None,
     ) -> Places:
         """Computes the places of tokens, once per forward pass for all layers with this encoding.
 
@@ -120,6 +125,8 @@ class PositionEncoding(nn.Module, ABC):
                 shift has an effect there.
             spread: (B, N, axes), in the unit of the coordinates; ignored for tokens without a
                 position. None: all places are exact.
+            like: Places of other tokens, prepared with the same parameters, whose basis is taken
+                instead of computing it again; unused with a spread. None: it is computed.
 
         Raises:
             ValueError: The shapes do not fit, the encoding does not rotate planes but there is a
@@ -137,7 +144,9 @@ class PositionEncoding(nn.Module, ABC):
                     "such tokens."
                 )
             if spread is None:
-                return self._places(complete_coordinates)
+                if like is None:
+                    return self._places(complete_coordinates)
+                return self._further_places(complete_coordinates, like)
             if has_position is not None:
                 spread = torch.where(has_position.unsqueeze(-1), spread, 0.0)
             if not values_are_hidden(spread) and not spread.isfinite().all():

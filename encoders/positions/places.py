@@ -1,7 +1,8 @@
 """Places: the positions of tokens, prepared once per forward pass for all layers of an encoding."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -115,6 +116,30 @@ class FactorPlaces(Places):
             )
         with without_autocast(self.features):
             return self.features @ keys.features.mT
+
+
+def side_by_side(parts: Sequence[Places], heads: Sequence[int]) -> Places:
+    """Returns places whose heads are those of all parts in turn, `heads[n]` of part n.
+
+    All parts are of one kind, with the same tokens.
+    """
+    joined: dict[str, Tensor | None] = {}
+    for field in fields(parts[0]):
+        known = [value for part in parts if (value := getattr(part, field.name)) is not None]
+        if not known:
+            joined[field.name] = None
+        elif field.name == "embedding":
+            joined[field.name] = torch.cat(known, dim=-1)
+        else:
+            axis = 0 if field.name == "basis_blocks" else 1
+            joined[field.name] = torch.cat(
+                [
+                    value.expand(*value.shape[:axis], size, *value.shape[axis + 1 :])
+                    for value, size in zip(known, heads, strict=True)
+                ],
+                dim=axis,
+            )
+    return type(parts[0])(**joined)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -91,11 +91,15 @@ class Rotary(PositionEncoding):
         return None
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
+        return self._in_basis(coordinates, self.basis_blocks())
+
+    def _further_places(self, coordinates: Tensor, like: Places) -> RotaryPlaces:
+        return self._in_basis(coordinates, like.basis_blocks)
+
+    def _in_basis(self, coordinates: Tensor, blocks: Tensor | None) -> RotaryPlaces:
         phase = phases(coordinates, self.frequencies())
         return RotaryPlaces(
-            cos=computed_once(phase.cos()),
-            sin=computed_once(phase.sin()),
-            basis_blocks=self.basis_blocks(),
+            cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis_blocks=blocks
         )
 
     def _expected_places(self, coordinates: Tensor, spread: Tensor) -> RotaryPlaces:

@@ -66,6 +66,7 @@ class SpaceTime(Rotary):
         fallback_position: Tensor | None = None,
         *,
         spread: Tensor | None = None,
+        like: Places | None = None,
     ) -> Places:
         """Computes places; see `PositionEncoding.prepare`. All tokens keep their time."""
         self._check(coordinates, has_position, spread)
@@ -79,7 +80,7 @@ class SpaceTime(Rotary):
             coordinates = torch.cat((here, known[..., -1:]), dim=-1)
             if spread is not None:
                 spread = torch.where(has_position.unsqueeze(-1), spread, 0.0)
-        return super().prepare(coordinates, spread=spread)
+        return super().prepare(coordinates, spread=spread, like=like)
 
     # As `FixedRotary` it would move tokens without a position to the mean time.
     def folded(self) -> "SpaceTime":  # type: ignore[override]

@@ -75,6 +75,8 @@ class GripperPoses(ActionSpace):
         first = POSE * len(self.embodiment.arms)
         self.dim = first + len(self._grippers)
         self.openings = list(range(first, self.dim))
+        self.arms = [self._numbers(arm) for arm in contract.arms]
+        self.positions = [numbers[:3] for numbers in self.arms]
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns commanded rotations, positions and openings, (..., 12 arms + grippers)."""
@@ -149,6 +151,16 @@ class GripperPoses(ActionSpace):
                 int(step),
             )
         return np.stack(found)
+
+    def _numbers(self, arm: str) -> list[int]:
+        """Returns the indices of the pose of an arm and of the opening of its gripper."""
+        first = POSE * self.embodiment.arms.index(arm)
+        opening = [
+            POSE * len(self.embodiment.arms) + number
+            for number, name in enumerate(self.embodiment.grippers)
+            if name == arm
+        ]
+        return [*range(first, first + POSE), *opening]
 
     def _measured(self, like: Tensor, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns measured rotations (B, 1, arms, 3, 3) and positions (B, 1, arms, 3)."""

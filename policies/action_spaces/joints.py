@@ -10,7 +10,7 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.loading.gripper_commands import gripper_places
-from stringline.policies.action_spaces.space import ActionSpace
+from stringline.policies.action_spaces.space import ActionSpace, dimensions_of_arms
 
 
 class RelativeJoints(ActionSpace):
@@ -31,6 +31,7 @@ class RelativeJoints(ActionSpace):
         super().__init__()
         self.dim = len(contract.action)
         self.openings = gripper_places(contract)
+        self.arms = dimensions_of_arms(contract)
         for dimension in contract.action:
             if dimension.kind not in ("joint", "gripper") or dimension.mode != "absolute":
                 raise ValueError(

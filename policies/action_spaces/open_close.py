@@ -71,20 +71,22 @@ class OpenClose(ActionSpace):
             )
         SHARE.check(hysteresis=hysteresis)
         self._contract = contract
-        self.arms = arms
+        self.space = arms
         self.dim = arms.dim
         self.openings = arms.openings
+        self.arms = arms.arms
+        self.positions = arms.positions
         self.closed = closed
         self.opened = opened
         self.hysteresis = hysteresis
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns the targets of the arms' action space."""
-        return self.arms.targets(action)
+        return self.space.targets(action)
 
     def relative(self, targets: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns the numbers of the arms, and 1 or -1 for each gripper."""
-        encoded = self.arms.relative(targets, observation).clone()
+        encoded = self.space.relative(targets, observation).clone()
         opening = encoded[..., self.openings] > (self.closed + self.opened) / 2
         encoded[..., self.openings] = torch.where(opening, OPEN, CLOSE).to(encoded.dtype)
         return encoded
@@ -94,11 +96,11 @@ class OpenClose(ActionSpace):
         target = torch.where(self._opens(encoded[..., self.openings]), self.opened, self.closed)
         decoded = encoded.clone()
         decoded[..., self.openings] = target.to(encoded.dtype)
-        return self.arms.decode(decoded, observation)
+        return self.space.decode(decoded, observation)
 
     def statistics_key(self, chunk: int) -> str:
         """Returns the key of the statistics of chunks of that length."""
-        return f"action/{self.arms.name}/{self.name}/{chunk}"
+        return f"action/{self.space.name}/{self.name}/{chunk}"
 
     def ranges(self, measured: KeyStatistics) -> KeyStatistics:
         """Returns statistics with which every normaliser leaves commands as they are.
@@ -116,7 +118,7 @@ class OpenClose(ActionSpace):
                 f"commands: data in which one does. Otherwise choose gripper=opening."
             )
         normal = {"min": CLOSE, "max": OPEN, "mean": 0.0, "std": 1.0}
-        arms = self.arms.ranges(measured)
+        arms = self.space.ranges(measured)
         filled = {name: getattr(arms, name).copy() for name in (*normal, "quantiles")}
         for name, value in normal.items():
             filled[name][self.openings] = value

@@ -29,6 +29,9 @@ class ActionSpace(nn.Module, ABC):
             `datasets/loading/gripper_commands.py`, in place of the recorded openings.
         dim: Generated numbers per action, D.
         openings: Places of the openings of grippers among these numbers.
+        arms: Indices of the numbers that move each arm of the contract.
+        positions: Those that are the position of each gripper, in metres in the frame of the
+            measured one; None: no numbers are.
     """
 
     name: ClassVar[str]
@@ -36,6 +39,8 @@ class ActionSpace(nn.Module, ABC):
     reads_commands: ClassVar[bool] = False
     dim: int
     openings: Sequence[int]
+    arms: Sequence[Sequence[int]]
+    positions: Sequence[Sequence[int]] | None = None
 
     @abstractmethod
     def targets(self, action: Tensor) -> Tensor:
@@ -101,6 +106,7 @@ class ContractActions(ActionSpace):
         super().__init__()
         self.dim = len(contract.action)
         self.openings = gripper_places(contract)
+        self.arms = dimensions_of_arms(contract)
 
     def targets(self, action: Tensor) -> Tensor:
         """Returns the actions unchanged."""
@@ -117,6 +123,14 @@ class ContractActions(ActionSpace):
     def statistics_key(self, chunk: int) -> str:
         """Returns the key of the actions, which is independent of the chunk."""
         return "action"
+
+
+def dimensions_of_arms(contract: Contract) -> list[list[int]]:
+    """Returns the indices of the dimensions of an action that move each arm of the contract."""
+    return [
+        [index for index, dimension in enumerate(contract.action) if dimension.arm == arm]
+        for arm in contract.arms
+    ]
 
 
 ActionSpaceFactory = Callable[..., ActionSpace]

@@ -15,7 +15,8 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
+from stringline.policies.algorithms.chunk_policy import masked_mean
+from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.algorithms.policy_settings import DenoisingSettings
 from stringline.policies.algorithms.samplers import (
     Prediction,
@@ -31,7 +32,7 @@ from stringline.policies.algorithms.samplers import (
     starting_noise,
     target_of,
 )
-from stringline.policies.networks.denoiser import Denoiser, Precomputed
+from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
@@ -80,22 +81,13 @@ class DiffusionSettings(DenoisingSettings):
         )
 
 
-class DiffusionPolicy(ChunkPolicy):
+class DiffusionPolicy(DenoisingPolicy):
     """Denoising diffusion over normalised action chunks."""
-
-    denoiser: Denoiser
 
     def __init__(
         self, settings: DiffusionSettings, contract: Contract, statistics: Statistics
     ) -> None:
         super().__init__(settings, contract, statistics)
-        self.denoiser = settings.network(
-            settings.denoiser,
-            action_dim=self.action_dim,
-            conditioning_dim=self.observation_encoder.dim,
-        )
-        self.sampling_steps = settings.sampling_steps
-        self.draws = settings.draws
         self.prediction: Prediction = settings.prediction
         self.scheduler = settings.scheduler(self.action_range.reach)
         first = ready(self.scheduler, self.sampling_steps).timesteps[0]
@@ -107,7 +99,7 @@ class DiffusionPolicy(ChunkPolicy):
         noise = torch.randn_like(clean)
         step = torch.randint(self._levels, clean.shape[:2], device=clean.device)
         kept = self._kept(step)[..., None, None]
-        precomputed = self.denoiser.precompute(conditioning.tokens)
+        precomputed = self.precompute(self.denoiser, conditioning)
         predicted = self._predict(
             kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, precomputed, conditioning.present
         )
@@ -131,7 +123,7 @@ class DiffusionPolicy(ChunkPolicy):
         # A copy, since several threads may use one policy.
         scheduler = ready(self.scheduler, self.sampling_steps)
         chunk = self._start(conditioning, scheduler.timesteps[0], generator, prefix)
-        precomputed = self.denoiser.precompute(conditioning.tokens)
+        precomputed = self.precompute(self.denoiser, conditioning)
         for step in scheduler.timesteps:
             clean = self._clean(chunk, step, precomputed, conditioning.present)
             clean = clean if prefix is None else prefix.blend(clean)

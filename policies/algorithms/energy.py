@@ -124,11 +124,7 @@ class EnergyPolicy(FlowPolicy):
         self, settings: EnergySettings, contract: Contract, statistics: Statistics
     ) -> None:
         super().__init__(settings, contract, statistics)
-        self.energy = settings.network(
-            settings.energy,
-            action_dim=self.action_dim,
-            conditioning_dim=self.observation_encoder.dim,
-        )
+        self.energy = self.make_network(settings, settings.energy)
         self.negatives = settings.negatives
         self.ranking_weight = settings.ranking_weight
         self.candidates = settings.candidates
@@ -151,7 +147,7 @@ class EnergyPolicy(FlowPolicy):
         # The energy has no gradient to the proposal: the training is not adversarial.
         with torch.no_grad():
             proposed = self.propose(
-                conditioning, self.denoiser.precompute(conditioning.tokens), self.negatives, None
+                conditioning, self.precompute(self.denoiser, conditioning), self.negatives, None
             )
         # Beyond the end of the episode all chunks are equal, so nothing there distinguishes them.
         proposed = torch.where(mask[:, None, :, None], proposed, action[:, None])
@@ -161,7 +157,7 @@ class EnergyPolicy(FlowPolicy):
         log_odds = self._log_odds(
             noisy,
             level.expand(chunks.shape[:2]),
-            self.energy.precompute(conditioning.tokens),
+            self.precompute(self.energy, conditioning),
             conditioning.present,
         )
         return ranking_loss(log_odds, mask.sum(dim=1))
@@ -178,7 +174,7 @@ class EnergyPolicy(FlowPolicy):
         `FlowPolicy.constrained_walk`; Langevin steps are shortened by its weight, so fixed actions
         do not move.
         """
-        precomputed = self.denoiser.precompute(conditioning.tokens)
+        precomputed = self.precompute(self.denoiser, conditioning)
         proposed = self.propose(conditioning, precomputed, self.candidates, generator, prefix)
         noise = starting_noise(
             conditioning.tokens, self.candidates, (self.chunk, self.action_dim), generator
@@ -186,14 +182,19 @@ class EnergyPolicy(FlowPolicy):
         noisy = torch.lerp(proposed, noise, self.refining_level)
         # For the gradients of the refinement; see `langevin`.
         with torch.inference_mode(False), torch.no_grad():
-            present = None if conditioning.present is None else conditioning.present.clone()
-            judged = self.energy.precompute(conditioning.tokens.clone())
-        log_odds = self._log_odds(noisy, self._levels_like(noisy), judged, present)
+            copied = conditioning.clone()
+            judged = self.precompute(self.energy, copied)
+        log_odds = self._log_odds(noisy, self._levels_like(noisy), judged, copied.present)
         best = choose(log_odds, self.temperature, generator)[:, None, None, None].expand(
             -1, 1, *noisy.shape[2:]
         )
         refined = self.refine(
-            noisy.gather(1, best), proposed.gather(1, best), judged, present, generator, prefix
+            noisy.gather(1, best),
+            proposed.gather(1, best),
+            judged,
+            copied.present,
+            generator,
+            prefix,
         )
         landed = self.constrained_walk(
             refined,

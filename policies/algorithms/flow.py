@@ -15,10 +15,11 @@ from torch import Tensor
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
+from stringline.policies.algorithms.chunk_policy import masked_mean
+from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.algorithms.policy_settings import DenoisingSettings
 from stringline.policies.algorithms.samplers import check_name, starting_noise
-from stringline.policies.networks.denoiser import Denoiser, Precomputed
+from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
@@ -76,20 +77,11 @@ class FlowSettings(DenoisingSettings):
         check_name(self.levels, "distribution of levels", get_args(Levels))
 
 
-class FlowPolicy(ChunkPolicy):
+class FlowPolicy(DenoisingPolicy):
     """Flow matching over normalised action chunks."""
-
-    denoiser: Denoiser
 
     def __init__(self, settings: FlowSettings, contract: Contract, statistics: Statistics) -> None:
         super().__init__(settings, contract, statistics)
-        self.denoiser = settings.network(
-            settings.denoiser,
-            action_dim=self.action_dim,
-            conditioning_dim=self.observation_encoder.dim,
-        )
-        self.sampling_steps = settings.sampling_steps
-        self.draws = settings.draws
         self.solver: Solver = settings.solver
         self.levels: Levels = settings.levels
 
@@ -100,7 +92,7 @@ class FlowPolicy(ChunkPolicy):
         level = self._draw_levels(clean.shape[:2], clean)
         noisy = torch.lerp(clean, noise, level[..., None, None])
         velocity = self.denoiser(
-            noisy, level, self.denoiser.precompute(conditioning.tokens), conditioning.present
+            noisy, level, self.precompute(self.denoiser, conditioning), conditioning.present
         ).float()
         return masked_mean((velocity - (clean - noise)) ** 2, mask)
 
@@ -112,7 +104,7 @@ class FlowPolicy(ChunkPolicy):
     ) -> Tensor:
         """Integrates from noise to data; see `ChunkPolicy.generate` and `constrained_walk`."""
         return self.propose(
-            conditioning, self.denoiser.precompute(conditioning.tokens), 1, generator, prefix
+            conditioning, self.precompute(self.denoiser, conditioning), 1, generator, prefix
         )[:, 0]
 
     def propose(
@@ -127,7 +119,7 @@ class FlowPolicy(ChunkPolicy):
 
         Args:
             conditioning: Conditioning tokens of B observations.
-            precomputed: Result of the denoiser's `precompute` for these tokens.
+            precomputed: Result of `precompute` of the denoiser for these tokens.
             draws: K.
             generator: Generator of the noise; None: torch's global one.
             prefix: Actions that the chunks have to follow; None: all are free.

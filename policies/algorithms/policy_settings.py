@@ -7,9 +7,13 @@ configuration. Contract and statistics, which come from the data, are separate a
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, get_args
 
-from stringline.datasets.contract.argument_checks import COUNT
+from torch import nn
+
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.contract.contract import Contract
+from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.policies.action_spaces.space import (
     ActionSpace,
     ActionSpaceFactory,
@@ -50,6 +54,30 @@ class PolicySettings:
         )
 
 
+Standing = Literal["gripper", "noisy_pose"]
+
+
+class ActionPlaces(nn.Module):
+    """The places of action tokens in the denoiser, which reads the conditioning tokens by them."""
+
+    def __init__(self, *, at: Standing, encoding: EncodingFactory, values: bool = True) -> None:
+        """Sets the places.
+
+        Args:
+            at: `gripper`: at the measured gripper that they move; `noisy_pose`: at the noisy
+                position of this gripper, which needs gripper poses as actions and changes in every
+                denoising step.
+            encoding: Factory of the encoding of places in cross-attention.
+            values: Relative values: positions rotate values too.
+        """
+        super().__init__()
+        if at not in get_args(Standing):
+            raise unknown_name("place of actions", str(at), get_args(Standing))
+        self.at = at
+        self.encoding = encoding
+        self.values = values
+
+
 @dataclass(frozen=True, kw_only=True)
 class DenoisingSettings(PolicySettings):
     """Settings of policies that generate chunks from noise.
@@ -59,6 +87,7 @@ class DenoisingSettings(PolicySettings):
         depth: Number of its blocks.
         heads: Number of its attention heads.
         denoiser: Factory of another denoiser, with its own sizes; None: the transformer.
+        action_places: Places of the action tokens of the transformer; None: they have none.
         sampling_steps: Steps from noise to data at run time.
         draws: Noise draws per observation and training step; the observation is encoded once.
     """
@@ -67,6 +96,7 @@ class DenoisingSettings(PolicySettings):
     depth: int = 3
     heads: int = 4
     denoiser: DenoiserFactory | None = None
+    action_places: ActionPlaces | None = None
     sampling_steps: int = 8
     draws: int = 4
 

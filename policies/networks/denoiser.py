@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from stringline.encoders.vision.attention import attend
 
-Precomputed = Sequence[tuple[Tensor, ...]]
+Precomputed = Any
 """The precomputed tensors of B observations; their content is private to the denoiser."""
 
 
@@ -84,9 +84,7 @@ class TransformerDenoiser(nn.Module):
         self.embed_level = nn.Sequential(
             nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU()
         )
-        self.blocks = nn.ModuleList(
-            DenoiserBlock(dim, conditioning_dim, heads) for _ in range(depth)
-        )
+        self.blocks = nn.ModuleList(self._block(dim, conditioning_dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.modulation = nn.Linear(dim, 2 * dim)
         self.read_action = nn.Linear(dim, action_dim * steps_per_token)
@@ -102,17 +100,27 @@ class TransformerDenoiser(nn.Module):
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
         """Denoises K draws per observation; see `Denoiser`."""
-        batch, draws, chunk, action_dim = noisy.shape
-        tokens = (
-            self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1))
-            + self.position
-        )
+        batch, draws, chunk, _ = noisy.shape
+        grouped = noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)
+        return self._denoised(grouped, level, precomputed, present).reshape(noisy.shape)
+
+    def _denoised(
+        self, grouped: Tensor, level: Tensor, memories: Sequence[Any], present: Tensor | None
+    ) -> Tensor:
+        """Maps the numbers of action tokens (B, K, L, n) to predictions of the same shape.
+
+        `memories` are what each block reads.
+        """
+        tokens = self.embed_action(grouped) + self.position
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
-        for block, (keys, values) in zip(self._blocks(), precomputed, strict=True):
-            tokens = block(tokens, condition, keys, values, present)
+        for block, memory in zip(self._blocks(), memories, strict=True):
+            tokens = block(tokens, condition, memory, present)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)
         out: Tensor = self.read_action(self.norm(tokens) * (1 + scale) + shift)
-        return out.reshape(batch, draws, chunk, action_dim)
+        return out
+
+    def _block(self, dim: int, conditioning_dim: int, heads: int) -> "DenoiserBlock":
+        return DenoiserBlock(dim, conditioning_dim, heads)
 
     def _blocks(self) -> Iterator["DenoiserBlock"]:
         for block in self.blocks:
@@ -149,13 +157,12 @@ class DenoiserBlock(nn.Module):
         self,
         tokens: Tensor,
         condition: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        memory: Any,
         present: Tensor | None = None,
     ) -> Tensor:
         """Maps (B, K, L, dim) to the same shape, under a condition (B, K, 1, dim).
 
-        `keys` and `values` are those of the conditioning tokens, of which `present` (B, N) exist.
+        `memory` is precomputed from the conditioning tokens, of which `present` (B, N) exist.
         """
         batch, draws, length, dim = tokens.shape
         parts = self.modulation(condition).chunk(9, dim=-1)
@@ -175,14 +182,19 @@ class DenoiserBlock(nn.Module):
         # All draws of one observation share its keys and values, so they are concatenated as
         # queries.
         x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
-        q = split_heads(self.cross_q(x.reshape(batch, draws * length, dim)), self.heads)
-        tokens = tokens + gates[1] * self.cross_out(
-            join_heads(attend(q, keys, values, present=present))
-        ).reshape(tokens.shape)
+        read = self._read(x.reshape(batch, draws * length, dim), memory, present)
+        tokens = tokens + gates[1] * read.reshape(tokens.shape)
 
         x = self.norm(tokens) * (1 + scales[2]) + shifts[2]
         out: Tensor = tokens + gates[2] * self.feed_forward(x)
         return out
+
+    def _read(self, x: Tensor, memory: Any, present: Tensor | None) -> Tensor:
+        """Returns what action tokens x (B, K L, dim) read from the conditioning tokens."""
+        keys, values = memory
+        q = split_heads(self.cross_q(x), self.heads)
+        read: Tensor = self.cross_out(join_heads(attend(q, keys, values, present=present)))
+        return read
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

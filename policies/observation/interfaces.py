@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
+from stringline.policies.networks.token_places import TokenPlaces
 from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import Instruction
 
@@ -19,10 +21,20 @@ class ConditioningTokens:
         tokens: (B, N, dim).
         present: (B, N) bool, False for tokens without meaning, such as those of cameras that an
             example lacks; None: all tokens are present.
+        places: Places of the tokens and of the grippers; None: they have none in metres.
     """
 
     tokens: Tensor
     present: Tensor | None = None
+    places: TokenPlaces | None = None
+
+    def clone(self) -> "ConditioningTokens":
+        """Returns a copy of all tensors."""
+        return ConditioningTokens(
+            self.tokens.clone(),
+            None if self.present is None else self.present.clone(),
+            None if self.places is None else self.places.clone(),
+        )
 
 
 class ObservationEncoderInterface(Protocol):
@@ -52,6 +64,21 @@ class ObservationEncoderInterface(Protocol):
 
     def __call__(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch: at least `keys`, each with a leading batch axis."""
+        ...
+
+
+@runtime_checkable
+class EncoderOfPlaces(Protocol):
+    """An observation encoder whose conditioning tokens have `places`."""
+
+    def encoding_of_places(
+        self, factory: EncodingFactory, *, heads: int, head_dim: int
+    ) -> PositionEncoding:
+        """Returns a new encoding of the coordinates of its tokens, for another network.
+
+        Raises:
+            ValueError: Its coordinates are not metric.
+        """
         ...
 
 

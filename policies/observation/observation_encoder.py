@@ -11,23 +11,24 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.statistics import Statistics
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.space_time import with_time
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.vision.camera_views import read_key
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.observation.instruction import Instruction
 from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.observation.observation_settings import ObservationSettings
+from stringline.policies.observation.token_frames import TokenFrames
 
 
 class ObservationEncoder(nn.Module):
-    """Fuses images and proprioception by attention between tokens with positions in the base frame.
+    """Fuses images and proprioception by attention between tokens with positions.
 
     Patches are put at their back-projected depth, the token of each arm at the TCP of its gripper,
-    from the kinematics. An arm's token contains the joint state of the whole embodiment. With a
-    history, time in seconds from now is a further axis, and past tokens have the positions of that
-    time. An instruction has no position.
+    from the kinematics. An arm's token contains the joint state of the whole embodiment. Positions
+    are in the base frame, or in the present frames of the grippers (`Frames`). With a history, time
+    in seconds from now is a further axis, and past tokens have the positions of that time. An
+    instruction has no position.
 
     Attributes:
         history: The past observations that it reads; None: only the present.
@@ -45,8 +46,8 @@ class ObservationEncoder(nn.Module):
             statistics: Statistics of the joints, and the known instructions.
 
         Raises:
-            ValueError: A camera does not exist, there are no arms or joints, the encoding does not
-                support time, or there are no instructions.
+            ValueError: A camera or a frame does not exist, there are no arms or joints, the
+                encoding does not support time, or there are no instructions.
         """
         super().__init__()
         if not contract.arms or not contract.joints:
@@ -70,6 +71,7 @@ class ObservationEncoder(nn.Module):
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
         self.history = settings.history
+        self.frames = TokenFrames(settings.frames, settings.coordinates, self.arms, self.history)
         places = self._encoding(settings, contract)
         factory = settings.instruction
         self.instruction: Instruction | None = (
@@ -88,15 +90,22 @@ class ObservationEncoder(nn.Module):
         """Returns the encoding of positions, extended by time if there is a history."""
         heads = settings.heads
         dim = settings.dim
-        places = settings.encoding(
-            heads=heads, head_dim=dim // heads, axes=settings.coordinates.axes
-        )
-        if self.history is None:
-            return places
-        self.history.steps(contract.control_hz)
-        places = with_time(places, self.history.wavelengths_s)
-        self.past_mark = nn.Parameter(0.02 * torch.randn(len(self.history.ages_s), dim))
+        places = self.frames.encoding(settings.encoding, heads=heads, head_dim=dim // heads)
+        if self.history is not None:
+            self.history.steps(contract.control_hz)
+            self.past_mark = nn.Parameter(0.02 * torch.randn(len(self.history.ages_s), dim))
         return places
+
+    def encoding_of_places(
+        self, factory: EncodingFactory, *, heads: int, head_dim: int
+    ) -> PositionEncoding:
+        """Returns a new encoding of the coordinates of its tokens; see `EncoderOfPlaces`."""
+        if not self.frames.metric:
+            raise ValueError(
+                f"Tokens have {type(self.tokenise.coordinates).__name__}; allowed for networks "
+                f"that read them by their places: metres in the base frame, such as MetricPlaces."
+            )
+        return self.frames.encoding(factory, heads=heads, head_dim=head_dim)
 
     @property
     def keys(self) -> list[str]:
@@ -142,7 +151,7 @@ class ObservationEncoder(nn.Module):
         arms = self._timed(self._arm_tokens(observation, shown))
         past_images, past_arms = self._past(observation, shown)
         others = [*past_arms, *self._instruction_tokens(observation, arms), arms]
-        tokens = reduce(add, [images, *past_images, *others])
+        tokens = self.frames.framed(reduce(add, [images, *past_images, *others]), observation)
         encoded = self.blocks(
             tokens.features,
             tokens.coordinates,
@@ -150,7 +159,12 @@ class ObservationEncoder(nn.Module):
             tokens.present,
             spread=tokens.spread,
         )
-        return self._fused(encoded, tokens.present, sum(part.features.shape[1] for part in others))
+        fused = self._fused(
+            replace(tokens, features=encoded), sum(part.features.shape[1] for part in others)
+        )
+        return ConditioningTokens(
+            fused.features, fused.present, self.frames.places(fused, observation)
+        )
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
@@ -236,19 +250,28 @@ class ObservationEncoder(nn.Module):
         no_position = torch.zeros_like(like.coordinates[:, :1])
         return [Tokens(features, no_position, torch.zeros_like(present), present)]
 
-    def _fused(self, encoded: Tensor, present: Tensor | None, others: int) -> ConditioningTokens:
+    def _fused(self, tokens: Tokens, others: int) -> Tokens:
         """Joins the streams of the images of each time; `others` tokens follow them."""
         streams = self.tokenise.fusion.streams
         if streams == 1:
-            return ConditioningTokens(encoded, present)
+            return tokens
         moments = 1 + (
             len(self.history.ages_s) if self.history is not None and self.history.images else 0
         )
+        encoded = tokens.features
         batch = len(encoded)
         own = encoded.shape[1] - others
         images = self.tokenise.fusion(encoded[:, :own].reshape(batch * moments, own // moments, -1))
-        tokens = torch.cat((images.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1)
-        if present is not None:  # The streams of a time have the same presence.
-            first = present[:, :own].reshape(batch, moments, streams, -1)[:, :, 0].flatten(1)
-            present = torch.cat((first, present[:, own:]), dim=1)
-        return ConditioningTokens(tokens, present)
+
+        def of_first(each: Tensor) -> Tensor:
+            """Returns values (B, N, ...) without those of the other streams, which are equal."""
+            parts = each[:, :own].reshape(batch, moments, streams, -1, *each.shape[2:])
+            return torch.cat((parts[:, :, 0].flatten(1, 2), each[:, own:]), dim=1)
+
+        return Tokens(
+            torch.cat((images.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1),
+            of_first(tokens.coordinates),
+            of_first(tokens.has_position),
+            None if tokens.present is None else of_first(tokens.present),
+            None if tokens.spread is None else of_first(tokens.spread),
+        )

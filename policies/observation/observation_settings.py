@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from stringline.datasets.contract.argument_checks import COUNT, SHARE, WHOLE
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.frames import Frames
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.pretrained.resnet import ImageNetworkFactory, ResNet
 from stringline.encoders.vision.attention import check_heads
@@ -44,6 +45,7 @@ class ObservationSettings(EncoderSettings):
     Attributes:
         encoding: Factory of the position encoding.
         coordinates: Coordinates of tokens.
+        frames: The frames of metric coordinates; None: the base frame.
         depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
         embedding: Factory of the patch embedding.
         learned_places: Whether a patch is at a learned mean of the places of its cells, instead of
@@ -63,6 +65,7 @@ class ObservationSettings(EncoderSettings):
 
     encoding: EncodingFactory
     coordinates: Coordinates
+    frames: Frames | None = None
     depth_input: DepthInput | None = None
     embedding: EmbeddingFactory = ConvolutionalStem
     learned_places: bool = False

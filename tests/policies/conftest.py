@@ -11,6 +11,7 @@ from tests.policies.demonstrations import CONTRACT, make_store
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
@@ -46,17 +47,18 @@ def model_configuration(*overrides: str) -> dict[str, object]:
 
 def observation(seed: int, contract: Contract) -> dict[str, Array]:
     """Draws an observation of the contract with holes in its depth."""
+    body = EMBODIMENTS[contract.embodiment]
     random = np.random.default_rng(seed)
-    q = random.uniform(ALOHA.lower, ALOHA.upper) * 0.3
+    q = random.uniform(body.lower, body.upper) * 0.3
     drawn: dict[str, Array] = {
         "time": np.asarray(1.0 + seed),
         "joints/position": q.astype(np.float32),
     }
     drawn |= {
         f"T_base_gripper/{arm}": T.astype(np.float32)
-        for arm, T in ALOHA.forward_kinematics(q).items()
+        for arm, T in body.forward_kinematics(q).items()
     }
-    poses = ALOHA.camera_poses(q)
+    poses = body.camera_poses(q)
     for camera in contract.cameras:
         size = (camera.height, camera.width)
         depth = random.integers(300, 1200, size)

@@ -166,6 +166,50 @@ def test_a_rotation_of_the_base_changes_the_tokens_only(
     assert (one.tokens - other.tokens)[1].abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("policy", "places", "by"),
+    [
+        ("diffusion", "none", "axes"),
+        ("diffusion", "noisy_pose", "heads"),
+        ("flow", "gripper", "heads"),
+        ("energy", "noisy_pose", "axes"),
+    ],
+)
+def test_in_frames_of_both_grippers_a_rigid_motion_changes_no_plan(
+    policy_of: Callable[..., ChunkPolicy],
+    batch: dict[str, Tensor],
+    policy: str,
+    places: str,
+    by: str,
+) -> None:
+    """The scene with the robot is moved and turned: the same tokens, and the same joint targets."""
+    built = policy_of(
+        f"+policy={policy}",
+        "+action=gripper_poses",
+        "+frames=grippers",
+        f"policy.observation_encoder.frames.by={by}",
+        f"+action_places={places}",
+        *LOOKING_BACK,
+        "+instruction=task",
+    )
+    T = translation(0.4, -1.3, 0.7)
+    T[:3, :3] = torch.linalg.matrix_exp(
+        torch.tensor([[0.0, -1.0, 0.5], [1.0, 0.0, 2.0], [-0.5, -2.0, 0.0]])
+    )
+    there = transformed(batch, T)
+    with torch.inference_mode():
+        one, other = built.observation_encoder(batch), built.observation_encoder(there)
+    assert one.present is not None
+    assert (one.tokens - other.tokens)[one.present].abs().max() <= BOUND
+    assert (generated(built, batch) - generated(built, there)).abs().max() <= BOUND
+    action_here, action_there = (
+        built.predict(each, torch.Generator().manual_seed(0)) for each in (batch, there)
+    )
+    assert (action_here - action_there).abs().max() <= BOUND
+    alone = batch | {"T_base_camera/overhead": T @ batch["T_base_camera/overhead"]}
+    assert (generated(built, alone) - generated(built, batch)).abs().max() > 1e-5
+
+
 def test_a_rotation_about_the_axis_has_no_effect_in_cylindrical_places(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
