@@ -54,7 +54,7 @@ class Prompt:
 def host(prompt: bool, port: Connection) -> None:
     """Serves until the process ends."""
     policy = load_policy(CHECKPOINT)
-    serve(Prompt(policy.contract) if prompt else policy, port=0, queue=16, started=port.send)
+    serve(Prompt(policy.contract) if prompt else policy, port=0, started=port.send)
 
 
 def plans_per_client(address: str, observation: Observation, seed: int, count: int) -> list[float]:
