@@ -185,6 +185,7 @@ class PolicyEpisode:
             home_s=0.0 if dry else self.settings.robot.home_s,
             watchers=tuple(watchers),
             leaders=leaders,
+            reconnect_s=self.settings.reconnect_s,
         )
         if self.recording is not None:
             supervision = replace(supervision, record_by_hand=self.recording.follow_by_hand)

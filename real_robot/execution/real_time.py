@@ -10,6 +10,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import explain_fault
@@ -34,6 +35,8 @@ class RealTimeEpisode:
         following: Distance of commands to faster targets.
         late: Cycles that the device process skipped.
         fault: Reasons of the fault that ended the episode; empty without one.
+        unavailable: The error of a policy that cannot be reached, which ended the episode; None
+            without one.
     """
 
     seconds: float = 0.0
@@ -46,6 +49,7 @@ class RealTimeEpisode:
     following: FollowingError = NO_FOLLOWING_ERROR
     late: int = 0
     fault: list[str] = field(default_factory=list)
+    unavailable: RemoteUnavailableError | None = None
 
 
 class RealTimeRobot:
@@ -84,7 +88,7 @@ class RealTimeRobot:
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
     ) -> RealTimeEpisode:
-        """Runs the policy until the end of the time, success, a fault, or a brake.
+        """Runs the policy until the end of the time, success, a fault, a brake, or its absence.
 
         Args:
             session: Session of the policy.
@@ -122,7 +126,13 @@ class RealTimeRobot:
                 return episode
             if now < due:
                 time.sleep(min(_POLL_S, due - now))
-            elif chunk := self._plan(session, episode):
+                continue
+            try:
+                chunk = self._plan(session, episode)
+            except RemoteUnavailableError as error:
+                episode.unavailable = error
+                return episode
+            if chunk:
                 period = 1.0 / self._contract.control_hz
                 due = (
                     float(chunk.time[-1]) + period
