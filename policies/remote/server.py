@@ -207,17 +207,13 @@ def serve(
     worker = CallersThread()
     leaving = Event()
 
+    server = PolicyServer(
+        policy, digest=digest, training=training, clients=clients, access=access, worker=worker
+    )
+
     async def listen_until_left() -> None:
-        server_of_policy = PolicyServer(
-            policy,
-            digest=digest,
-            training=training,
-            clients=clients,
-            access=access,
-            worker=worker,
-        )
-        async with await server_of_policy.start(host, port) as server:
-            taken = next(iter(server.sockets)).getsockname()[1]
+        async with await server.start(host, port) as listening:
+            taken = next(iter(listening.sockets)).getsockname()[1]
             scheme = "ws" if access.tls is None else "wss"
             logger.info("Serving at %s://%s:%d; Ctrl-C ends it.", scheme, host, taken)
             if started is not None:

@@ -6,16 +6,18 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PAUSE_WEIGHT = 10.0
+PAUSE_WEIGHT = 50.0
+LONGEST_LEAD_S = 10.0
 
 
 class Turns:
     """Decides which waiting client is next.
 
-    The next client is the one with the largest sum of its waiting time and ten times its pause, the
-    time between its last answer and its request. Arms execute a plan between two requests, so their
-    client precedes those that ask again at once, and waits for one other plan at most. Clients with
-    equal pauses take turns. The wait of each client is bounded, since waiting counts as well.
+    The next client is the one with the largest sum of its waiting time and fifty times its pause,
+    the time between its last answer and its request. Arms execute a plan between two requests, so
+    their client precedes those that ask again at once, and waits for one other plan at most.
+    Clients with equal pauses take turns. A pause counts for 10 s at most, so a client without a
+    pause is served at the latest 10 s after it would be served in the order of arrival.
     """
 
     def __init__(self) -> None:
@@ -30,7 +32,7 @@ class Turns:
             loop = asyncio.get_running_loop()
             called = loop.create_future()
             # All waiting times grow alike, so the order follows from the arrival.
-            rank = loop.time() - PAUSE_WEIGHT * pause_s
+            rank = loop.time() - min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)
             heapq.heappush(self._waiting, (rank, next(self._arrivals), called))
             try:
                 await called

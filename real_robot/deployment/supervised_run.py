@@ -216,7 +216,6 @@ class SupervisedRun:
         limit_s = self.supervision.reconnect_s
         print_line(f"{error} The arms hold; the policy is asked again for up to {limit_s:g} s.")
         deadline = time.monotonic() + limit_s
-        self._pressed = None
         while time.monotonic() < deadline:
             ask_at = time.monotonic() + _ASK_AGAIN_S
             while time.monotonic() < ask_at:

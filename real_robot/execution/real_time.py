@@ -51,6 +51,12 @@ class RealTimeEpisode:
     fault: list[str] = field(default_factory=list)
     unavailable: RemoteUnavailableError | None = None
 
+    def note(self, state: DeviceState) -> None:
+        """Takes over the counts of the newest state."""
+        self.counts = state.counts
+        self.following = state.following
+        self.late = state.late
+
 
 class RealTimeRobot:
     """A robot whose device process runs in real time, with torque on.
@@ -108,6 +114,7 @@ class RealTimeRobot:
         self._followed = False
         start = time.monotonic()
         episode = RealTimeEpisode()
+        hz = self._contract.control_hz
         due = 0.0
         while True:
             state = self._device.latest()
@@ -115,9 +122,7 @@ class RealTimeRobot:
             if state.session != first.session:
                 return episode
             episode.seconds = now - start
-            episode.counts = state.counts
-            episode.following = state.following
-            episode.late = state.late
+            episode.note(state)
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
@@ -133,12 +138,11 @@ class RealTimeRobot:
                 episode.unavailable = error
                 return episode
             if chunk:
-                period = 1.0 / self._contract.control_hz
-                due = (
-                    float(chunk.time[-1]) + period
-                    if execute_steps is None
-                    else now + execute_steps * period
-                )
+                due = self._end(chunk) if execute_steps is None else now + execute_steps / hz
+
+    def _end(self, chunk: ActionChunk) -> float:
+        """Returns the time at which the last action of a plan ends, s."""
+        return float(chunk.time[-1]) + 1.0 / self._contract.control_hz
 
     def _plan(self, session: Session, episode: RealTimeEpisode) -> ActionChunk | None:
         """Returns a plan of the policy, or None without fresh images."""

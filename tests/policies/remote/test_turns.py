@@ -32,9 +32,13 @@ def test_a_client_after_a_pause_waits_for_one_other_at_most() -> None:
     assert served.index("robot") == 1
 
 
-def test_waiting_outweighs_a_pause_in_the_end() -> None:
-    """A client without a pause has waited 0.3 s: longer than ten pauses of 0.02 s."""
-    requests = [("first", 0.0, 0.0), ("waits", 0.0, 0.0), ("late", 0.3, 0.2 / PAUSE_WEIGHT)]
+@pytest.mark.parametrize(("pause_s", "lead_s"), [(0.2 / PAUSE_WEIGHT, 10.0), (100.0, 0.2)])
+def test_waiting_outweighs_a_pause_in_the_end(
+    pause_s: float, lead_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without a pause has waited for 0.3 s; the pause of the other counts for 0.2 s."""
+    monkeypatch.setattr("stringline.policies.remote.turns.LONGEST_LEAD_S", lead_s)
+    requests = [("first", 0.0, 0.0), ("waits", 0.0, 0.0), ("late", 0.3, pause_s)]
     assert asyncio.run(order(requests, 0.4)) == ["first", "waits", "late"]
 
 
