@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.vision.attention import attend
+from stringline.encoders.vision.softmax_attention import attend
 
 Precomputed = Sequence[tuple[Tensor, ...]]
 """The precomputed tensors of B observations; their content is private to the denoiser."""
