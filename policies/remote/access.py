@@ -89,6 +89,9 @@ class ServerAccess:
         _read_private("private key", self.private_key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # A ticket would arrive while the client sends its request, from another thread than that
+        # which reads; before Python 3.13 this may end the connection.
+        context.num_tickets = 0
         try:
             context.load_cert_chain(self.certificate, self.private_key)
         except OSError as error:  # Also ssl.SSLError.
