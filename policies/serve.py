@@ -15,6 +15,7 @@ from stringline.policies.checkpoints.training_record import (
 )
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import CombiningPolicy, Execution
+from stringline.policies.remote.access import ServerAccess
 from stringline.policies.remote.server import serve
 
 
@@ -37,6 +38,7 @@ def _serve(config: DictConfig) -> None:
     settings = OmegaConf.to_container(config.execution, resolve=True)
     assert isinstance(settings, dict)
     execution = Execution.of({str(key): value for key, value in settings.items()})
+    access = ServerAccess.of(config.access)
     policy: Policy = load_policy(config.checkpoint)
     digest = checkpoint_digest(config.checkpoint)
     record = TrainingRecord.read(config.checkpoint)
@@ -48,7 +50,7 @@ def _serve(config: DictConfig) -> None:
         )
 
     def started(port: int) -> None:
-        address = f"ws://{config.host}:{port}"
+        address = f"{'ws' if access.tls is None else 'wss'}://{config.host}:{port}"
         report_next("stringline-eval", {"checkpoint": address, "output": "runs/eval_remote"})
 
     serve(
@@ -57,7 +59,8 @@ def _serve(config: DictConfig) -> None:
         port=config.port,
         digest=digest,
         training=_for_clients(record, execution).to_dict(),
-        queue=config.queue,
+        clients=config.clients,
+        access=access,
         started=started,
     )
 

@@ -15,13 +15,14 @@ from omegaconf import DictConfig
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import WHOLE
+from stringline.policies.remote.access import ServerAccess
 from stringline.sim.collect import open_recipe_world, task_recipe
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.teleop.gamepad import Gamepad, GamepadLayout
 from stringline.sim.teleop.gamepad_control import GamepadControl
 from stringline.sim.teleop.page import Page
-from stringline.sim.teleop.page_server import close_server, open_server
+from stringline.sim.teleop.page_server import address_of, close_server, open_server
 from stringline.sim.teleop.rate import Rate
 from stringline.sim.teleop.steering import Speeds
 from stringline.sim.teleop.take_recorder import TakeRecorder
@@ -41,14 +42,15 @@ def teleoperate(config: DictConfig) -> None:
     stop_conditions = StopConditions(config.longest_s, config.end_on_success)
     speeds = Speeds(**config.speeds)
     gamepad = _gamepad(config.gamepad)
+    access = ServerAccess.of(config.access)
     with (
-        _server(config.host, config.port) as server,
+        _server(config.host, config.port, access) as server,
         _session(config, stop_conditions, speeds) as session,
     ):
         page = Page(server, session, hz=config.page_hz)
         _print(
-            f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends the session; "
-            f"the store is {config.store}."
+            f"Open {address_of(config.host, server.get_port(), access)} in a browser. Ctrl-C ends "
+            f"the session; the store is {config.store}."
         )
         _serve(session, page, gamepad)
 
@@ -69,8 +71,8 @@ def _serve(session: TeleopSession, page: Page, gamepad: Gamepad | None) -> None:
 
 
 @contextmanager
-def _server(host: str, port: int) -> Iterator[Any]:
-    server = open_server(host, port)
+def _server(host: str, port: int, access: ServerAccess) -> Iterator[Any]:
+    server = open_server(host, port, access)
     try:
         yield server
     finally:

@@ -133,6 +133,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "QuantileNormaliser",
         ),
         "policies.observation.observation_encoder": ("ObservationEncoder",),
+        "policies.remote.access": ("ServerAccess",),
         "policies.remote.client": ("RemotePolicy",),
         "policies.remote.openpi": ("OpenpiPolicy",),
         "policies.remote.server": ("serve",),

@@ -117,6 +117,7 @@ from stringline.policies.observation.normaliser import MinMaxNormaliser as MinMa
 from stringline.policies.observation.normaliser import QuantileNormaliser as QuantileNormaliser
 from stringline.policies.observation.observation_encoder import ObservationEncoder as ObservationEncoder
 from stringline.policies.observation.observation_settings import EncoderSettings as EncoderSettings
+from stringline.policies.remote.access import ServerAccess as ServerAccess
 from stringline.policies.remote.client import RemotePolicy as RemotePolicy
 from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.server import serve as serve

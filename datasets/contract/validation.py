@@ -1,5 +1,6 @@
 """Checks of observations, actions and episodes against their contract."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,6 +62,13 @@ def check_observation(
             _check(entry.key, observation[entry.key], entry.shape, entry.dtype)
         elif entry.required:
             raise unknown_name("observation key", entry.key, observation)
+
+
+def observation_bytes(contract: Contract) -> int:
+    """Returns the bytes of the arrays of a complete observation, with all optional ones."""
+    arrays = list(_state_arrays(contract))
+    arrays += [entry for camera in contract.cameras for entry in _camera_arrays(camera)]
+    return sum(math.prod(entry.shape) * np.dtype(entry.dtype).itemsize for entry in arrays)
 
 
 def check_action(action: Array, contract: Contract) -> None:

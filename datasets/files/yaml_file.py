@@ -1,21 +1,68 @@
-"""YAML files that users write, with errors that name the file."""
+"""YAML files, with errors that name the file."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+# Nodes of a file whose aliases are replaced by what they stand for.
+MOST_NODES = 1_000_000
+
 
 def read_yaml(kind: str, path: Path) -> Any:
     """Returns the content of a file; messages begin with `kind`, such as "The limits file".
 
     Raises:
-        ValueError: The file cannot be read, or is not valid YAML.
+        ValueError: The file cannot be read, is not valid YAML, or expands to too much.
     """
     try:
-        return yaml.safe_load(path.read_text())
+        return parse_yaml(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise ValueError(f"{kind} {path} cannot be read: {reason}.") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{kind} {path} is not valid YAML: {error}.") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{kind} {path} is not valid YAML: {reason}.") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """Returns the content of a text, as `yaml.safe_load` does.
+
+    Aliases of aliases let a short text stand for a huge tree, which `safe_load` returns at once and
+    whose first reader never ends. So the nodes are counted before anything is made of them.
+
+    Raises:
+        yaml.YAMLError: The text is not valid YAML, contains itself, or stands for more than a
+            million nodes.
+        RecursionError: It is nested too deeply.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _count(root, {})
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
+    """Returns the nodes below and including one; `counts` has those of completed nodes."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node in counts:
+        if not counts[node]:
+            raise yaml.YAMLError("an alias contains itself")
+        return counts[node]
+    counts[node] = 0
+    children = node.value
+    if isinstance(node, yaml.MappingNode):
+        children = [part for pair in children for part in pair]
+    count = 1 + sum(_count(child, counts) for child in children)
+    if count > MOST_NODES:
+        raise yaml.YAMLError(
+            f"with its aliases it has more than {MOST_NODES} entries; allowed: fewer"
+        )
+    counts[node] = count
+    return count

@@ -101,10 +101,10 @@ class LearnedEncoding(PositionEncoding):
                 f"{got}; allowed: {axes} entries each, cells above 0, low below high, both finite."
             )
         self.cells = tuple(cells)
-        self.register_buffer("low", torch.tensor(low, dtype=torch.float64), persistent=False)
+        self.register_buffer("low", _doubles(low), persistent=False)
         self.register_buffer(
             "cell",
-            (torch.tensor(high, dtype=torch.float64) - self.low) / torch.tensor(cells),
+            (_doubles(high) - _doubles(low)) / _doubles(cells),
             persistent=False,
         )
         self.table = nn.Parameter(torch.empty(*self.cells, heads * head_dim))
@@ -117,7 +117,10 @@ class LearnedEncoding(PositionEncoding):
     def reset_parameters(self, seed: int) -> None:
         """Draws the table with ViT's standard deviation of 0.02."""
         drawn = torch.randn(
-            self.table.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+            self.table.shape,
+            dtype=torch.float64,
+            device="cpu",
+            generator=torch.Generator().manual_seed(seed),
         )
         self.table.copy_(0.02 * drawn)
 
@@ -143,3 +146,7 @@ class LearnedEncoding(PositionEncoding):
             weight = torch.where(step > 0, share, 1 - share).prod(dim=-1, keepdim=True)
             corners.append(weight * self.table[index.unbind(-1)].to(weight.dtype))
         return Places(embedding=torch.stack(corners).sum(dim=0))
+
+
+def _doubles(numbers: Sequence[float]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")

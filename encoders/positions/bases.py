@@ -158,7 +158,7 @@ class GivensBasis(Basis):
 
     def _rounds(self) -> Tensor:
         """Returns the first and second channels of the pairs, (rounds, 2, size / 2)."""
-        players = torch.arange(self.size)
+        players = torch.arange(self.size, device="cpu")
         half = self.size // 2
         tables = [torch.cat((players[:1], players[1:].roll(n))) for n in range(self.size - 1)]
         return torch.stack([torch.stack((each[:half], each[half:].flip(0))) for each in tables])
@@ -187,7 +187,7 @@ class ButterflyGivens(GivensBasis):
         super().__init__(sets, size, seed=seed)
 
     def _rounds(self) -> Tensor:
-        channels = torch.arange(self.size)
+        channels = torch.arange(self.size, device="cpu")
         rounds = []
         for stride in (1 << step for step in range(int(math.log2(self.size)))):
             low = channels[channels & stride == 0]
@@ -237,7 +237,9 @@ class HouseholderBasis(Basis):
     def reset_parameters(self, seed: int) -> None:
         """Draws the constant vectors anew."""
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randn(self.sets, self.start.shape[1] // 2, self.size, generator=generator)
+        drawn = torch.randn(
+            self.sets, self.start.shape[1] // 2, self.size, device="cpu", generator=generator
+        )
         self.start.copy_((drawn / drawn.norm(dim=-1, keepdim=True)).repeat_interleave(2, dim=1))
         self.offsets.zero_()
 
@@ -259,7 +261,9 @@ class FourierBasis(Basis):
         super().__init__(1, size)
         self.block = _checked_block(block, size)
         self.register_buffer(
-            "constant", self._computed(torch.get_default_dtype()), persistent=False
+            "constant",
+            self._computed(torch.get_default_dtype(), torch.device("cpu")),
+            persistent=False,
         )
 
     def blocks(self) -> Tensor:

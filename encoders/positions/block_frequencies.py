@@ -84,9 +84,8 @@ class CirculantFrequencies(Frequencies):
         turning = self.block // 2 - 1
         omega = self.initialisation.draw(self.sets, self.axes, blocks * turning, seed)
         omega = omega.reshape(self.sets, self.axes, blocks, turning)
-        self.scaled.copy_(
-            omega @ sine_transform(self.block)[1:] / math.sqrt(2 * self.block) / self.scale
-        )
+        columns = omega @ sine_transform(self.block, omega.device)[1:] / math.sqrt(2 * self.block)
+        self.scaled.copy_(columns.to(self.scale.device) / self.scale)
 
 
 class LinearlyDependentFrequencies(Frequencies):
@@ -144,6 +143,7 @@ class LinearlyDependentFrequencies(Frequencies):
         in_turn = (
             self.initialisation.magnitudes(self.planes).reshape(self.block // 2, -1).T.flatten()
         )
+        in_turn = in_turn.to(self.scale.device)
         self.scaled.copy_((in_turn / self.scale).expand(self.sets, -1))
 
     @torch.no_grad()

@@ -82,7 +82,9 @@ class _ComRope(RotaryEncoding):
 
     def _draw(self, generator: torch.Generator) -> None:
         shape = (self.sets, self.head_dim // self.block, self.block, self.block)
-        drawn = self.init_std * torch.randn(shape, dtype=torch.float64, generator=generator)
+        drawn = self.init_std * torch.randn(
+            shape, dtype=torch.float64, device="cpu", generator=generator
+        )
         self.set_angle_matrices(drawn - drawn.mT)
 
     @torch.no_grad()
@@ -100,7 +102,8 @@ class _ComRope(RotaryEncoding):
                 f"Angle matrices have shape {got}; allowed: antisymmetric ones of shape {shape}."
             )
         magnitudes, planes = planes_of(matrices.double())
-        scaled = magnitudes.flatten(1) / self.frequency_model.scale
+        scale = self.frequency_model.scale
+        scaled = magnitudes.flatten(1).to(scale.device) / scale
         self.frequency_model.scaled.copy_(scaled)
         self.basis_model.skew.zero_()
         self.basis_model.start = planes.to(self.basis_model.skew.device)

@@ -156,16 +156,17 @@ class PositionEncoding(nn.Module, ABC):
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         """Rotates queries, keys or values x (B, heads, N, head_dim) by the positions of tokens.
 
-        The result is in the basis P: the rotation of P^T x.
+        The result is in the basis P: the rotation of P^T x. If all heads share frequencies and
+        basis, x may have any number of heads, such as keys in grouped-query attention.
         """
-        return places.rotate(self._of_heads(x))
+        return places.rotate(self._of_heads(x, places))
 
     def rotate_inverse(self, y: Tensor, places: Places) -> Tensor:
         """Undoes `rotate`: for relative values, rotates outputs (B, heads, N, head_dim) back.
 
         Places with a spread multiply by the transpose of their damped rotation instead.
         """
-        return places.rotate_inverse(self._of_heads(y))
+        return places.rotate_inverse(self._of_heads(y, places))
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
         """Returns the factor of the logits, (B, heads | 1, N_q, N_k); None: 1."""
@@ -240,11 +241,14 @@ class PositionEncoding(nn.Module, ABC):
                 f"spread is {got}; allowed: {tuple(coordinates.shape)} floating point."
             )
 
-    def _of_heads(self, x: Tensor) -> Tensor:
-        if x.ndim < 4 or x.shape[-1] != self.head_dim or x.shape[-3] != self.heads:
+    def _of_heads(self, x: Tensor, places: Places) -> Tensor:
+        shared = self.sets == 1 and (places.basis_blocks is None or len(places.basis_blocks) == 1)
+        fits = x.ndim >= 4 and (shared or x.shape[-3] == self.heads)
+        if not fits or x.shape[-1] != self.head_dim:
             got = tuple(x.shape)
+            heads = "any number of" if shared else self.heads
             raise ValueError(
-                f"Tokens have shape {got}; allowed: (B, {self.heads} heads, N, {self.head_dim} "
+                f"Tokens have shape {got}; allowed: (B, {heads} heads, N, {self.head_dim} "
                 f"channels)."
             )
         return x

@@ -100,7 +100,8 @@ class MixedFrequencies(Frequencies):
     def reset_parameters(self, seed: int) -> None:
         """Draws the directions."""
         self.scaled.copy_(
-            self.initialisation.draw(self.sets, self.axes, self.planes, seed) / self.scale
+            self.initialisation.draw(self.sets, self.axes, self.planes, seed).to(self.scale.device)
+            / self.scale
         )
 
 

@@ -21,6 +21,7 @@ from stringline.datasets.contract.argument_checks import unknown_public_name
 from stringline.datasets.extensions.class_names import is_class_name
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.replaced_directory import replaced_directory
+from stringline.datasets.files.yaml_file import read_yaml
 from stringline.encoders.training.weight_files import fill, read_weights
 
 FORMAT = 1
@@ -55,10 +56,7 @@ def load_description(directory: Path) -> dict[str, Any]:
             f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. A checkpoint is a "
             f"folder with {DESCRIPTION} and {WEIGHTS}."
         )
-    try:
-        description = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid YAML: {error}.") from error
+    description = read_yaml("The description", file)
     if not isinstance(description, dict) or not isinstance(description.get("format"), int):
         raise ValueError(f"{file} is not a checkpoint description: the key 'format' is missing.")
     if description["format"] > FORMAT:

@@ -1,6 +1,5 @@
 """Attention over tokens with positions: queries, keys and optionally values are rotated."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.contract.argument_checks import COUNT, SHARE
 from stringline.encoders.positions.folding import (
     check_foldable,
     commutes_with_bases,
@@ -18,6 +17,7 @@ from stringline.encoders.positions.folding import (
 )
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.vision.softmax_attention import attend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,7 @@ class PositionalAttention(nn.Module):
         values: bool = True,
         qkv_bias: bool = True,
         qk_norm: Callable[[int], nn.Module] | None = None,
+        dropout: float = 0.0,
     ) -> None:
         """Builds the projections.
 
@@ -66,9 +67,13 @@ class PositionalAttention(nn.Module):
             qk_norm: Makes a normalisation of head_dim channels, for queries and for keys before the
                 rotation. If it does not commute with a basis, the basis is applied to each token
                 and cannot be folded.
+            dropout: Share of the attention weights that are set to zero in training, from 0 to
+                below 1.
         """
         super().__init__()
         check_heads(dim, heads)
+        SHARE.check(dropout=dropout)
+        self.dropout = dropout
         self.heads = heads
         self.values = values
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -86,6 +91,8 @@ class PositionalAttention(nn.Module):
         context_places: Places | None = None,
         *,
         present: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
     ) -> Tensor:
         """Attends.
 
@@ -96,10 +103,20 @@ class PositionalAttention(nn.Module):
             context_places: Their places, of the same encoding; not needed after `precompute`.
             present: (B, M) bool, which of the tokens attended to exist, at least one per example;
                 None: all.
+            mask: (B | 1, heads | 1, N, M) bool, which of them each token attends to, at least one;
+                None: all.
+            causal: Whether token i attends to the tokens up to i of `x` only.
 
         Returns:
             (B, N, dim), in the type of the weights.
+
+        Raises:
+            ValueError: The mask is not boolean, or the attention to a context is causal.
         """
+        if causal and context is not None:
+            raise ValueError("causal is True with a context; allowed: attention of x to itself.")
+        mask = _joined(mask, x.shape[1] if causal else None, x.device)
+        dropout = self.dropout if self.training else 0.0
         with without_autocast(x):
             if context is None:
                 q, k, v = self._project(x, places, 0, 3)
@@ -114,7 +131,8 @@ class PositionalAttention(nn.Module):
                 v = known.values
                 key_places = known.places
                 (q,) = self._project(x, places, 0, 1)
-            y = attend(q, k, v, places.logit_factor(key_places), present)
+            factor = places.logit_factor(key_places)
+            y = attend(q, k, v, factor, present, mask=mask, dropout=dropout)
             y = (places.rotate_inverse_in_basis(y) if self.values else y).transpose(1, 2).flatten(2)
             return functional.linear(
                 y.to(self.out.weight.dtype), self._output(places.basis_blocks), self.out.bias
@@ -186,8 +204,10 @@ class PositionalAttention(nn.Module):
         weight = self._folded(self.qkv.weight, basis, parts)
         bias = None if self.qkv.bias is None else self._folded(self.qkv.bias, basis, parts)
         x = x.to(torch.promote_types(x.dtype, weight.dtype))
+        # Not -1, which is undefined without tokens.
+        head_dim = self.qkv.in_features // self.heads
         projected = functional.linear(x, weight, bias).reshape(
-            *x.shape[:2], len(parts), self.heads, -1
+            *x.shape[:2], len(parts), self.heads, head_dim
         )
         return tuple(
             self._placed(one.transpose(1, 2), places, part)
@@ -242,35 +262,14 @@ def check_heads(dim: int, heads: int) -> None:
         raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    logit_factor: Tensor | None = None,
-    present: Tensor | None = None,
-) -> Tensor:
-    """Returns softmax(q k^T / sqrt(d)) v for (B, heads, N, d), by the fastest available kernel.
-
-    Logits and weights are float32 at least, whatever the type of the tokens: rounded to bfloat16, a
-    logit of 10 is off by up to 0.03. The result has the type of the values; under autocast on a GPU
-    that of autocast.
-
-    Args:
-        q: Queries.
-        k: Keys (B, heads, M, d).
-        v: Values (B, heads, M, d).
-        logit_factor: Factor of the logits, (B, heads | 1, N, M); None: 1.
-        present: (B, M) bool, which keys exist; None: all.
-    """
-    mask = None if present is None else present[:, None, None, :]
-    if logit_factor is None and q.device.type != "cpu":
-        # Its kernels keep logits in float32.
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    kind = v.dtype
-    with without_autocast(q):
-        q, k, v = (at_least_float32(x) for x in (q, k, v))
-        if logit_factor is None:
-            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).to(kind)
-        logits = (q / math.sqrt(q.shape[-1])) @ k.mT * at_least_float32(logit_factor)
-        logits = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-        return (torch.softmax(logits, dim=-1) @ v).to(kind)
+def _joined(mask: Tensor | None, causal: int | None, device: torch.device) -> Tensor | None:
+    """Returns a mask (B | 1, heads | 1, N, M), without the tokens after each of `causal` tokens."""
+    if mask is not None and (mask.dtype != torch.bool or mask.ndim != 4):
+        raise ValueError(
+            f"mask is {tuple(mask.shape)} {mask.dtype}; allowed: (B | 1, heads | 1, N, M) "
+            "torch.bool."
+        )
+    if causal is None:
+        return mask
+    before = torch.ones(1, 1, causal, causal, dtype=torch.bool, device=device).tril()
+    return before if mask is None else mask & before

@@ -15,10 +15,11 @@ class LinearAttention(nn.Module):
     out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j), f(x) = ReLU(x) + 1e-6
     (Katharopoulos et al., 2020)
 
-    Features are rotated in the numerator only, so the denominator stays positive. The basis acts on
-    the features, after the ReLU: it adds capacity (Schenck et al., STRING, 2025, section 3.2) and
+    Features are rotated in the numerator only, so the denominator stays positive. Weights may be
+    negative: with random features and places, almost half of them are. The basis acts on the
+    features, after the ReLU: it adds capacity (Schenck et al., STRING, 2025, section 3.2) and
     cannot be folded. Tensor-product STRING expands the features instead. Self-attention only, with
-    the interface of `PositionalAttention`.
+    the interface of `PositionalAttention` except `mask`, `causal` and `dropout`.
     """
 
     def __init__(self, dim: int, heads: int, *, values: bool = True) -> None:
@@ -43,7 +44,7 @@ class LinearAttention(nn.Module):
             x = x.to(torch.promote_types(x.dtype, self.qkv.weight.dtype))
             split = (
                 at_least_float32(self.qkv(x))
-                .reshape(*x.shape[:2], 3, self.heads, -1)
+                .reshape(*x.shape[:2], 3, self.heads, self.qkv.in_features // self.heads)
                 .permute(2, 0, 3, 1, 4)
             )
             q = functional.relu(split[0]) + 1e-6

@@ -6,13 +6,17 @@ unpacking never executes code.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
 KINDS = "biuf"  # Booleans, integers, floats: no objects, no structures.
+# Entries of all lists and maps of a message; an object needs up to 64 times the memory of its byte.
+MOST_ENTRIES = 2**17
+
+Container = TypeVar("Container", list[Any], dict[Any, Any])
 
 
 def pack(value: object) -> bytes:
@@ -24,14 +28,30 @@ def pack(value: object) -> bytes:
     return packed
 
 
-def unpack(data: bytes) -> Any:
+def unpack(
+    data: bytes, *, most_entries: int = MOST_ENTRIES, longest_list: int = MOST_ENTRIES
+) -> Any:
     """Returns the argument of `pack`; arrays are read-only views of the bytes.
 
+    Args:
+        data: The bytes.
+        most_entries: Largest number of entries of all lists and maps together.
+        longest_list: Largest length of a list; memory for it is reserved before it is read.
+
     Raises:
-        ValueError: The bytes are invalid; sizes of arrays are checked before they are created.
+        ValueError: The bytes are invalid, or exceed a limit; sizes of arrays are checked before
+            they are created.
     """
+    counter = _Counter(most_entries)
     try:
-        return msgpack.unpackb(data, object_hook=_array, strict_map_key=False)
+        return msgpack.unpackb(
+            data,
+            object_hook=lambda found: _array(counter.count(found)),
+            list_hook=counter.count,
+            strict_map_key=False,
+            max_array_len=min(longest_list, most_entries),
+            max_map_len=most_entries,
+        )
     except (
         msgpack.UnpackException,
         ValueError,
@@ -44,6 +64,21 @@ def unpack(data: bytes) -> Any:
         raise ValueError(
             f"A message of {len(data)} bytes cannot be unpacked: {error or type(error).__name__}."
         ) from error
+
+
+class _Counter:
+    """Counts the entries of a message while it is unpacked."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+
+    def count(self, found: Container) -> Container:
+        """Adds a list or map with its entries, and returns it."""
+        self._count += 1 + len(found)
+        if self._count > self._most:
+            raise ValueError(f"it has more than {self._most} entries")
+        return found
 
 
 def _plain(value: object) -> object:

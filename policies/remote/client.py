@@ -8,6 +8,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import ActionPrefix, prefix_error
+from stringline.policies.remote.access import token_for
 from stringline.policies.remote.connection import Connection
 from stringline.policies.remote.protocol import PROTOCOL, RemoteError, field
 
@@ -17,8 +18,11 @@ STATE = ("time", "joints/", "T_base_gripper/", "instruction")
 class RemotePolicy:
     """A policy behind `stringline-serve`.
 
+    If the environment variable `STRINGLINE_TOKEN_FILE` names a file, its token is sent; see
+    docs/remote.md.
+
     Args:
-        address: Such as `ws://127.0.0.1:8765`.
+        address: Such as `ws://127.0.0.1:8765`, or `wss://` with TLS.
         timeout_s: Timeout of the connection and of each answer.
 
     Attributes:
@@ -28,6 +32,7 @@ class RemotePolicy:
             `checkpoint.yaml`; empty if the server does not send them.
 
     Raises:
+        ValueError: The token file is invalid, or its token would be sent unencrypted.
         RemoteError: There is no policy server of this version.
     """
 
@@ -48,7 +53,7 @@ class RemotePolicy:
 
     def connect(self) -> tuple[Connection, dict[str, Any]]:
         """Returns a connection and the greeting of the server."""
-        connection = Connection(self.address, self._timeout_s)
+        connection = Connection(self.address, self._timeout_s, token_for(self.address))
         hello = connection.receive()
         if hello.get("protocol") != PROTOCOL:
             connection.close()

@@ -3,11 +3,24 @@
 from contextlib import suppress
 from typing import Any
 
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
+from websockets.frames import CloseCode
 from websockets.sync.client import connect
 
 from stringline.policies.remote.arrays import pack, unpack
-from stringline.policies.remote.protocol import LARGEST_MESSAGE, RemoteError
+from stringline.policies.remote.protocol import (
+    LARGEST_ANSWER,
+    RemoteError,
+    RemoteUnavailableError,
+)
+
+# A server closes with these for a client that will fail again.
+FINAL = (CloseCode.POLICY_VIOLATION, CloseCode.MESSAGE_TOO_BIG)
 
 
 class Connection:
@@ -16,24 +29,32 @@ class Connection:
     Args:
         address: Such as `ws://127.0.0.1:8765`.
         timeout_s: Timeout of the connection and of each message.
+        token: Sent as `Authorization: Bearer TOKEN`; None: not sent.
 
     Raises:
-        RemoteError: The connection failed.
+        RemoteError: The server refuses the connection.
+        RemoteUnavailableError: The connection failed otherwise.
     """
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float, token: str | None = None) -> None:
         self._address = address
         self._timeout_s = timeout_s
         try:
             self._socket = connect(
                 address,
                 compression=None,
-                max_size=LARGEST_MESSAGE,
+                max_size=LARGEST_ANSWER,
                 open_timeout=timeout_s,
                 proxy=None,
+                additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
             )
-        except (WebSocketException, OSError, ValueError) as error:
-            raise RemoteError(
+        except InvalidStatus as error:
+            reason = (error.response.body or b"").decode(errors="replace")[:500].strip()
+            raise RemoteError(f"{address} refuses the connection: {reason or error}") from error
+        except (InvalidURI, ValueError) as error:
+            raise RemoteError(f"There is no policy server at {address}: {error}.") from error
+        except (WebSocketException, OSError) as error:
+            raise RemoteUnavailableError(
                 f"There is no policy server at {address}: {error or type(error).__name__}."
             ) from error
 
@@ -42,7 +63,7 @@ class Connection:
         try:
             self._socket.send(pack(message))
         except (WebSocketException, OSError) as error:
-            raise RemoteError(f"{self._address} does not accept a message: {error}.") from error
+            raise self._ended("does not accept a message", error) from error
         return self.receive()
 
     def receive(self) -> dict[str, Any]:
@@ -51,11 +72,11 @@ class Connection:
             data = self._socket.recv(timeout=self._timeout_s)
         except TimeoutError as error:
             self.close()  # A late answer would be read as that of the next message.
-            raise RemoteError(
+            raise RemoteUnavailableError(
                 f"{self._address} did not answer within {self._timeout_s} s."
             ) from error
         except (WebSocketException, OSError) as error:
-            raise RemoteError(f"{self._address} ended the connection: {error}.") from error
+            raise self._ended("ended the connection", error) from error
         if isinstance(data, str):
             raise RemoteError(f"{self._address} failed: {data[-500:]}")
         try:
@@ -72,3 +93,10 @@ class Connection:
         """Closes the connection."""
         with suppress(WebSocketException, OSError):
             self._socket.close()
+
+    def _ended(self, what: str, error: Exception) -> RemoteError:
+        """Returns the error for a connection that has ended."""
+        closed = error.rcvd if isinstance(error, ConnectionClosed) else None
+        final = closed is not None and closed.code in FINAL
+        kind = RemoteError if final else RemoteUnavailableError
+        return kind(f"{self._address} {what}: {error}.")

@@ -1,41 +1,38 @@
 """Serves a policy over WebSocket; `serve(MyPolicy())` makes a policy of your own available.
 
-The server listens on this machine by default, since it has no password. One thread computes, in
-order of arrival; the queue is bounded, and requests beyond it are rejected at once, so that no
-answer is outdated.
+The server listens on this machine by default. One thread computes one request at a time; `Turns`
+decides whose. Each client has at most one request in the server, of bounded size.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
-import numpy as np
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
 
-from stringline.datasets.contract.argument_checks import COUNT, PORTS, unknown_name
-from stringline.policies.chunks.chunk import Policy, Session
-from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, plan_with_prefix
-from stringline.policies.remote.arrays import pack, unpack
+from stringline.datasets.contract.argument_checks import COUNT, PORTS
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.remote.access import ServerAccess, bearer
+from stringline.policies.remote.arrays import pack
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
-from stringline.policies.remote.protocol import (
-    BUSY,
-    DEFECT,
-    LARGEST_MESSAGE,
-    MISTAKE,
-    PORT,
-    PROTOCOL,
-    field,
-)
+from stringline.policies.remote.protocol import PORT, PROTOCOL, largest_request
+from stringline.policies.remote.served_episode import ServedEpisode
+from stringline.policies.remote.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-QUEUE = 8
+CLIENTS = 32
+MOST_FRAGMENTS = 64  # Of a message; the clients of this project and of openpi send whole messages.
+CLOSE_TIMEOUT_S = 1.0  # A client that floods does not answer to the end of its connection.
 
 
 class PolicyServer:
@@ -45,8 +42,8 @@ class PolicyServer:
         policy: The policy, called by one thread at a time.
         digest: Identifier of its checkpoint; clients store it with their results.
         training: Facts of its training for clients, plain data; see `protocol.py`.
-        queue: Largest number of waiting or processed requests of all clients.
-        largest_message: Bytes; a client that sends more is disconnected.
+        clients: Largest number of connected clients; further ones are disconnected.
+        access: Who may connect; None: everybody who reaches the address, except web pages.
         worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
             from it ends the connection.
     """
@@ -57,95 +54,121 @@ class PolicyServer:
         *,
         digest: str = "",
         training: Mapping[str, Any] | None = None,
-        queue: int = QUEUE,
-        largest_message: int = LARGEST_MESSAGE,
+        clients: int = CLIENTS,
+        access: ServerAccess | None = None,
         worker: Executor | None = None,
     ) -> None:
-        COUNT.check(queue=queue)
+        COUNT.check(clients=clients)
         self._policy = policy
         self._digest = digest
         self._training = dict(training or {})
-        self._queue = queue
-        self._largest = largest_message
-        self._waiting = 0
+        self._most_clients = clients
+        self._clients = 0
+        self._access = access or ServerAccess()
+        self._turns = Turns()
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def start(self, host: str = HOST, port: int = PORT) -> Server:
         """Starts listening and returns the WebSocket server; its `sockets` have the port."""
         return await listen(
-            self._serve_client, host, port, compression=None, max_size=self._largest
+            self._serve_client,
+            host,
+            port,
+            compression=None,
+            max_size=largest_request(self._policy.contract),
+            max_queue=1,  # Frames; a second request ends the connection anyway.
+            close_timeout=CLOSE_TIMEOUT_S,
+            process_request=self._refusal,
+            ssl=self._access.tls,
         )
+
+    def _refusal(self, connection: ServerConnection, request: Request) -> Response | None:
+        refusal = self._access.refusal(request.headers, bearer(request.headers))
+        if refusal is None:
+            return None
+        logger.warning("A connection was refused. %s", refusal[1])
+        return connection.respond(*refusal)
 
     async def _serve_client(self, connection: ServerConnection) -> None:
         """Communicates with one client until it leaves."""
+        if self._clients >= self._most_clients:
+            full = f"{self._clients} clients are connected; allowed: {self._most_clients}."
+            await connection.close(CloseCode.TRY_AGAIN_LATER, full)
+            return
+        self._clients += 1
         logger.debug("A client connected.")
-        episode = _Episode(self._policy)
+        try:
+            await self._converse(connection)
+        except ConnectionClosed as error:
+            logger.info("A client was disconnected: %s", error)
+        except WorkEndedError:
+            logger.debug("The server ends while a client waits.")
+        finally:
+            self._clients -= 1
+        logger.debug("A client disconnected.")
+
+    async def _converse(self, connection: ServerConnection) -> None:
+        """Answers requests, one at a time."""
         hello = {
             "protocol": PROTOCOL,
             "contract": self._policy.contract.to_dict(),
             "digest": self._digest,
             "training": self._training,
         }
+        episode = ServedEpisode(self._policy)
+        await connection.send(pack(hello))
+        receiving = asyncio.create_task(_received(connection))
         try:
-            await connection.send(pack(hello))
-            async for data in connection:
-                await connection.send(pack(await self._answered(episode, data)))
-        except ConnectionClosed as error:
-            logger.info("A client was disconnected: %s", error)
-        except WorkEndedError:
-            logger.debug("The server ends while a client waits.")
-        logger.debug("A client disconnected.")
-
-    async def _answered(self, episode: "_Episode", data: str | bytes) -> dict[str, Any]:
-        if self._waiting >= self._queue:
-            waiting = f"{self._waiting} requests are waiting; allowed: {self._queue}. Try again."
-            return _error(BUSY, waiting)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._worker, _guarded, episode.answer, data
-            )
+            while True:
+                sent_s = time.monotonic()
+                request = await receiving
+                # Shows that the client leaves, or does not wait for its answer.
+                receiving = asyncio.create_task(_received(connection))
+                answer = await self._answer(episode, request, time.monotonic() - sent_s, receiving)
+                if receiving.done():
+                    receiving.result()
+                    early = "A request came before the answer to the last one."
+                    await connection.close(CloseCode.POLICY_VIOLATION, early)
+                    return
+                await connection.send(pack(answer))
         finally:
-            self._waiting -= 1
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
 
-
-class _Episode:
-    """The episode of one client."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._session: Session | None = None
-
-    def answer(self, data: str | bytes) -> dict[str, Any]:
-        """Answers one message; raises a ValueError if it is not valid now."""
-        if isinstance(data, str):
-            raise ValueError("A message is text; allowed: msgpack bytes.")
-        message = unpack(data)
-        kind = field(message, "type", str)
-        if kind == "begin":
-            self._session = self._policy.session(field(message, "seed", int))
-            return {"type": "begun", "commits": accepts_prefix(self._session)}
-        if kind == "plan":
-            prefix = (
-                None
-                if message.get("committed") is None
-                else _prefix(field(message, "committed", dict))
-            )
-            return self._plan(
-                field(message, "observation", dict),
-                field(message, "stamp", (int, float)),
-                prefix,
-            )
-        raise unknown_name("message type", kind, ("begin", "plan"))
-
-    def _plan(
-        self, observation: dict[str, Any], stamp: float, prefix: ActionPrefix | None
+    async def _answer(
+        self,
+        episode: ServedEpisode,
+        request: bytes | None,
+        pause_s: float,
+        receiving: "asyncio.Task[bytes | None]",
     ) -> dict[str, Any]:
-        if self._session is None:
-            raise ValueError("There is no episode; send {'type': 'begin', 'seed': ...} first.")
-        arrays = {str(key): np.asarray(value) for key, value in observation.items()}
-        chunk = plan_with_prefix(self._session, arrays, prefix)
-        return {"type": "chunk", "stamp": stamp, "time": chunk.time, "action": chunk.action}
+        """Answers a request at the client's turn, unless it does not wait until then."""
+        async with self._turns.turn(pause_s):
+            if receiving.done():
+                return {}
+            return await asyncio.get_running_loop().run_in_executor(
+                self._worker, episode.answer, request
+            )
+
+
+async def _received(connection: ServerConnection) -> bytes | None:
+    """Returns the next message; None: it is text.
+
+    Fragments are joined as they arrive and counted: empty ones need memory and time without bound.
+    """
+    message = bytearray()
+    is_text = False
+    fragments = 0
+    async for fragment in connection.recv_streaming():
+        fragments += 1
+        if fragments == MOST_FRAGMENTS + 1:
+            logger.warning("A message has more than %d fragments.", MOST_FRAGMENTS)
+            connection.transport.abort()  # Others would wait while this client is told.
+        if isinstance(fragment, str):
+            is_text = True
+        else:
+            message += fragment
+    return None if is_text else bytes(message)
 
 
 def serve(
@@ -155,7 +178,8 @@ def serve(
     port: int = PORT,
     digest: str = "",
     training: Mapping[str, Any] | None = None,
-    queue: int = QUEUE,
+    clients: int = CLIENTS,
+    access: ServerAccess | None = None,
     started: Callable[[int], object] | None = None,
 ) -> None:
     """Serves a policy until the process is interrupted.
@@ -168,57 +192,39 @@ def serve(
         port: Port; 0: any free one.
         digest: See `PolicyServer`.
         training: See `PolicyServer`.
-        queue: See `PolicyServer`.
+        clients: See `PolicyServer`.
+        access: See `PolicyServer`.
         started: Called with the port when the server is ready.
 
     Raises:
-        ValueError: The port or the queue is out of range.
+        ValueError: The port or the number of clients is out of range, or a token would be sent
+            unencrypted.
         OSError: The address is in use or does not exist.
     """
     PORTS.check(port=port)
+    access = access or ServerAccess()
+    access.check_address(host)
     worker = CallersThread()
     leaving = Event()
 
+    server = PolicyServer(
+        policy, digest=digest, training=training, clients=clients, access=access, worker=worker
+    )
+
     async def listen_until_left() -> None:
-        server_of_policy = PolicyServer(
-            policy, digest=digest, training=training, queue=queue, worker=worker
-        )
-        async with await server_of_policy.start(host, port) as server:
-            taken = next(iter(server.sockets)).getsockname()[1]
-            logger.info("Serving at ws://%s:%d; Ctrl-C ends it.", host, taken)
+        async with await server.start(host, port) as listening:
+            taken = next(iter(listening.sockets)).getsockname()[1]
+            scheme = "ws" if access.tls is None else "wss"
+            logger.info("Serving at %s://%s:%d; Ctrl-C ends it.", scheme, host, taken)
             if started is not None:
                 started(taken)
             await asyncio.to_thread(leaving.wait)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="clients") as clients:
-        serving = clients.submit(lambda: asyncio.run(listen_until_left()))
+    with ThreadPoolExecutor(1, thread_name_prefix="clients") as communication:
+        serving = communication.submit(lambda: asyncio.run(listen_until_left()))
         serving.add_done_callback(lambda _: worker.shutdown())
         try:
             worker.work()
         finally:
             leaving.set()
         serving.result()
-
-
-def _prefix(message: dict[str, Any]) -> ActionPrefix:
-    time, action, weight = (
-        field(message, name, np.ndarray) for name in ("time", "action", "weight")
-    )
-    return ActionPrefix(
-        time.astype(np.float64), action.astype(np.float32), weight.astype(np.float64)
-    )
-
-
-def _guarded(answer: Callable[[str | bytes], dict[str, Any]], data: str | bytes) -> dict[str, Any]:
-    """Answers; errors become error messages, so that no client can end the server."""
-    try:
-        return answer(data)
-    except (ValueError, KeyError) as error:
-        return _error(MISTAKE, str(error))
-    except Exception as error:
-        logger.exception("The policy failed:")
-        return _error(DEFECT, f"The policy failed: {type(error).__name__}: {error}")
-
-
-def _error(kind: str, message: str) -> dict[str, Any]:
-    return {"type": "error", "kind": kind, "message": message}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stringline.datasets.command.consent import OPTION
-from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE, unknown_name
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings
@@ -47,6 +47,7 @@ class DeploymentSettings:
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
         seed: Seed of the policy and of the emulated world.
         prompt: Instruction to the policy; None: that of the task.
+        reconnect_s: Time for which a policy server that does not answer is asked again.
         take_over: Whether a person may take over with leader arms.
         view: Target of the live view, see `LiveView`; None: no view.
         record: Episode store for recordings; None: no recording.
@@ -64,6 +65,7 @@ class DeploymentSettings:
     prompt: str | None = None
     seconds: float = 20.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    reconnect_s: float = 60.0
     take_over: bool = False
     view: str | None = None
     output: Path = Path("runs/deploy")
@@ -75,6 +77,7 @@ class DeploymentSettings:
         """Checks the numbers."""
         WHOLE.check(seed=self.seed)
         POSITIVE.check(seconds=self.seconds, check_seconds=self.check_seconds)
+        NOT_NEGATIVE.check(reconnect_s=self.reconnect_s)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:

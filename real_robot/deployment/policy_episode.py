@@ -186,6 +186,7 @@ class PolicyEpisode:
             held_key=self.robot.held is not None,
             watchers=tuple(watchers),
             leaders=leaders,
+            reconnect_s=self.settings.reconnect_s,
         )
         if self.recording is not None:
             supervision = replace(supervision, record_by_hand=self.recording.follow_by_hand)

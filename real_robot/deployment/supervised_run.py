@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import Session
+from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.device.braking import brake, braked_after
@@ -20,6 +21,8 @@ from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys
 from stringline.real_robot.safety.reasons import Reason
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
+_ASK_AGAIN_S = 1.0
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Supervision:
         leaders: Leader arms with which a person may take over.
         record_by_hand: Receives the state and the target (J,) of each period in which a person
             leads.
+        reconnect_s: Longest time for which a policy that cannot be reached is asked again.
     """
 
     device: DeviceProcess
@@ -44,6 +48,7 @@ class Supervision:
     watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
     leaders: Teleoperation | None = None
     record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
+    reconnect_s: float = 60.0
 
     def active_keys(self) -> tuple[Key, ...]:
         """Returns the keys that end a segment."""
@@ -85,6 +90,7 @@ class SupervisedRun:
     total: RealTimeEpisode = field(default_factory=RealTimeEpisode)
     _pressed: Key | None = field(default=None, init=False)
     _watched: int = field(default=0, init=False)
+    _begun: Session | None = field(default=None, init=False)
 
     def run(
         self,
@@ -105,7 +111,11 @@ class SupervisedRun:
             episode.fault = episode.fault or fault_of(self.supervision.device)
             self._add(episode)
             self._watch(None)
-            if not self._continues(episode):
+            if episode.unavailable is not None and not episode.fault:
+                continues = self._ask_again(episode.unavailable)
+            else:
+                continues = self._continues(episode)
+            if not continues:
                 return self.total
 
     def _segment(
@@ -118,6 +128,11 @@ class SupervisedRun:
         before = self.total.seconds
         self._pressed = None
         device = self.supervision.device
+        try:
+            begun = self._begun or self.session()
+        except RemoteUnavailableError as error:
+            return RealTimeEpisode(unavailable=error)
+        self._begun = None
         start = time.monotonic()
 
         def show(state: DeviceState, now: float) -> None:
@@ -125,7 +140,7 @@ class SupervisedRun:
             self._watch(state)
 
         session = InterruptibleSession(
-            self.session(),
+            begun,
             self._key,
             lambda: brake(device),
             lambda: show(device.latest(), time.monotonic() - start),
@@ -198,6 +213,35 @@ class SupervisedRun:
         elif key is Key.END:
             print_line("The arms hold.")
         return False
+
+    def _ask_again(self, error: RemoteUnavailableError) -> bool:
+        """Asks an unavailable policy for a new session, once per second, while the arms hold.
+
+        Returns:
+            Whether the run continues, with a session or by a key; False: a key or a fault ends it.
+
+        Raises:
+            RemoteUnavailableError: It was unavailable for too long.
+        """
+        limit_s = self.supervision.reconnect_s
+        print_line(f"{error} The arms hold; the policy is asked again for up to {limit_s:g} s.")
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            ask_at = time.monotonic() + _ASK_AGAIN_S
+            while time.monotonic() < ask_at:
+                if self._key():
+                    return self._continues(RealTimeEpisode())
+                if not self._check_fault():
+                    return False
+                time.sleep(_POLL_S)
+            try:
+                self._begun = self.session()
+            except RemoteUnavailableError as again:
+                error = again
+            else:
+                print_line("The policy has answered.")
+                return True
+        raise error
 
     def _reset(self, fault: list[str]) -> bool:
         """Reports a fault and returns whether the operator resets it."""

@@ -10,6 +10,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import explain_fault
@@ -34,6 +35,8 @@ class RealTimeEpisode:
         following: Distance of commands to faster targets.
         late: Cycles that the device process skipped.
         fault: Reasons of the fault that ended the episode; empty without one.
+        unavailable: The error of a policy that cannot be reached, which ended the episode; None
+            without one.
     """
 
     seconds: float = 0.0
@@ -46,6 +49,13 @@ class RealTimeEpisode:
     following: FollowingError = NO_FOLLOWING_ERROR
     late: int = 0
     fault: list[str] = field(default_factory=list)
+    unavailable: RemoteUnavailableError | None = None
+
+    def note(self, state: DeviceState) -> None:
+        """Takes over the counts of the newest state."""
+        self.counts = state.counts
+        self.following = state.following
+        self.late = state.late
 
 
 class RealTimeRobot:
@@ -84,7 +94,7 @@ class RealTimeRobot:
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
     ) -> RealTimeEpisode:
-        """Runs the policy until the end of the time, success, a fault, or a brake.
+        """Runs the policy until the end of the time, success, a fault, a brake, or its absence.
 
         Args:
             session: Session of the policy.
@@ -104,6 +114,7 @@ class RealTimeRobot:
         self._followed = False
         start = time.monotonic()
         episode = RealTimeEpisode()
+        hz = self._contract.control_hz
         due = 0.0
         while True:
             state = self._device.latest()
@@ -111,9 +122,7 @@ class RealTimeRobot:
             if state.session != first.session:
                 return episode
             episode.seconds = now - start
-            episode.counts = state.counts
-            episode.following = state.following
-            episode.late = state.late
+            episode.note(state)
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
@@ -122,13 +131,18 @@ class RealTimeRobot:
                 return episode
             if now < due:
                 time.sleep(min(_POLL_S, due - now))
-            elif chunk := self._plan(session, episode):
-                period = 1.0 / self._contract.control_hz
-                due = (
-                    float(chunk.time[-1]) + period
-                    if execute_steps is None
-                    else now + execute_steps * period
-                )
+                continue
+            try:
+                chunk = self._plan(session, episode)
+            except RemoteUnavailableError as error:
+                episode.unavailable = error
+                return episode
+            if chunk:
+                due = self._end(chunk) if execute_steps is None else now + execute_steps / hz
+
+    def _end(self, chunk: ActionChunk) -> float:
+        """Returns the time at which the last action of a plan ends, s."""
+        return float(chunk.time[-1]) + 1.0 / self._contract.control_hz
 
     def _plan(self, session: Session, episode: RealTimeEpisode) -> ActionChunk | None:
         """Returns a plan of the policy, or None without fresh images."""

@@ -135,6 +135,35 @@ def test_empty_inputs_are_valid(kind: str, batch: int, tokens: int) -> None:
     assert encoding.rotate_inverse(encoding.rotate(x, places), places).shape == x.shape
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_may_have_fewer_heads_if_heads_share_frequencies_and_basis(kind: str) -> None:
+    """As in grouped-query attention."""
+    encoding = make(kind)
+    x = torch.randn(2, encoding.heads, 4, encoding.head_dim, dtype=torch.float64)
+    places = encoding.prepare(torch.randn(2, 4, encoding.axes, dtype=torch.float64))
+    basis = encoding.basis()
+    if encoding.sets == 1 and (basis is None or len(basis) == 1):
+        few = encoding.rotate(x[:, :1], places)
+        torch.testing.assert_close(few, encoding.rotate(x, places)[:, :1], rtol=0, atol=1e-12)
+        back = encoding.rotate_inverse(few, places)
+        torch.testing.assert_close(back, x[:, :1], rtol=0, atol=1e-12)
+    else:
+        with pytest.raises(ValueError, match=rf"allowed: \(B, {encoding.heads} heads, N"):
+            encoding.rotate(x[:, :1], places)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encodings_are_built_on_the_meta_device_and_get_their_parameters_later(kind: str) -> None:
+    with torch.device("meta"):
+        empty = KINDS[kind]()
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    full = KINDS[kind]()
+    empty.load_state_dict(full.state_dict(), assign=True)
+    assert not any(tensor.is_meta for tensor in (*empty.parameters(), *empty.buffers()))
+    r = torch.randn(1, 3, full.axes)
+    assert torch.equal(empty.rotation(r), full.rotation(r))
+
+
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
@@ -149,7 +178,7 @@ def test_empty_inputs_are_valid(kind: str, batch: int, tokens: int) -> None:
     ],
 )
 def test_invalid_tokens_are_rejected(misuse: Callable[..., Tensor], message: str) -> None:
-    encoding = RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0))
+    encoding = RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0), share_heads=False)
     with pytest.raises(ValueError, match=message):
         misuse(encoding, encoding.prepare(torch.zeros(2, 5, 3)))
 

@@ -135,6 +135,14 @@ def test_weights_of_another_model_are_rejected(tmp_path: Path) -> None:
         load_weights(tmp_path / "c", nn.Linear(2, 3))
 
 
+def test_aliases_of_a_description_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    text = f"format: 1\nl0: &l0 [a]\n{levels}model: {{_target_: stringline.Trainer, steps: *l8}}\n"
+    (tmp_path / "checkpoint.yaml").write_text(text)
+    with pytest.raises(ValueError, match="has more than 1000000 entries; allowed: fewer"):
+        load_description(tmp_path)
+
+
 def test_a_description_cannot_run_a_command(tmp_path: Path) -> None:
     """Only public classes are built, anywhere in the description."""
     witness = tmp_path / "witness"

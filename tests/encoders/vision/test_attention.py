@@ -11,7 +11,9 @@ from torch import Tensor
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.presets import RopeMixed
-from stringline.encoders.vision.attention import PositionalAttention, attend
+from stringline.encoders.vision.attention import PositionalAttention
+from stringline.encoders.vision.linear_attention import LinearAttention
+from stringline.encoders.vision.softmax_attention import attend
 
 Draw = Callable[..., Tensor]
 
@@ -282,3 +284,94 @@ def test_a_context_without_places_is_rejected() -> None:
     layer = PositionalAttention(8, 2)
     with pytest.raises(ValueError, match="needs context_places"):
         layer(torch.zeros(1, 2, 8), Places(), torch.zeros(1, 3, 8))
+
+
+@pytest.mark.parametrize("kind", [PositionalAttention, LinearAttention])
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0, 0)])
+def test_without_examples_or_tokens_the_output_is_empty(
+    kind: type[torch.nn.Module], shape: tuple[int, int], spatial_encoding: PositionEncoding
+) -> None:
+    dim = spatial_encoding.heads * spatial_encoding.head_dim
+    layer = kind(dim, spatial_encoding.heads)
+    x = torch.zeros(*shape, dim, requires_grad=True)
+    y = layer(x, spatial_encoding.prepare(torch.zeros(*shape, spatial_encoding.axes)))
+    assert y.shape == x.shape
+    y.sum().backward()
+
+
+def _dense(layer: PositionalAttention, x: Tensor, places: Places, mask: Tensor) -> Tensor:
+    """Returns the attention with values that are not rotated, by its weights and a mask (N, M)."""
+    dim = x.shape[-1]
+    weights = layer.weights(x, places) * mask
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    v = x @ layer.qkv.weight[2 * dim :].mT + layer.qkv.bias[2 * dim :]
+    mixed = weights @ v.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+    return layer.out(mixed.transpose(1, 2).flatten(2))
+
+
+def test_masked_tokens_have_no_weight(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer = _attention(spatial_encoding, values=False)
+    x, places = draw(2, 5, 32), spatial_encoding.prepare(draw(2, 5, 3))
+    before = torch.ones(5, 5, dtype=torch.bool).tril()
+    apart = torch.tensor([True, True, True, False, True]).expand(5, 5).clone()
+    shown = torch.tensor([[True, True, True, True, False]]).expand(2, -1)
+    cases = (
+        (before, None, None, True),
+        (before, None, before[None, None], False),
+        (before & apart, None, apart[None, None], True),
+        (before & apart & shown[:1], shown, apart[None, None], True),
+    )
+    for expected, present, mask, causal in cases:
+        got = layer(x, places, present=present, mask=mask, causal=causal)
+        torch.testing.assert_close(got, _dense(layer, x, places, expected), rtol=0, atol=1e-11)
+
+
+def test_a_mask_of_a_context_has_a_row_per_query(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer = _attention(spatial_encoding, values=True)
+    x, context = draw(2, 3, 32), draw(2, 5, 32)
+    places, around = (spatial_encoding.prepare(draw(2, n, 3)) for n in (3, 5))
+    mask = torch.rand(2, spatial_encoding.heads, 3, 5) > 0.5
+    mask[..., 0] = True
+    got = layer(x, places, context, around, mask=mask)
+    changed = context.clone()
+    changed[:, 1] += 100.0
+    hidden = mask.clone()
+    hidden[..., 1] = False
+    torch.testing.assert_close(
+        layer(x, places, changed, around, mask=hidden),
+        layer(x, places, context, around, mask=hidden),
+        rtol=0,
+        atol=1e-11,
+    )
+    assert not torch.equal(got, layer(x, places, context, around, mask=hidden))
+
+
+def test_dropout_acts_in_training_only(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    dim = spatial_encoding.heads * spatial_encoding.head_dim
+    torch.manual_seed(0)
+    layer = PositionalAttention(dim, spatial_encoding.heads, dropout=0.5).double()
+    x, places = draw(1, 6, dim), spatial_encoding.prepare(draw(1, 6, 3))
+    whole = layer.eval()(x, places)
+    assert torch.equal(layer(x, places), whole)
+    layer.train()
+    drawn = torch.stack([layer(x, places) for _ in range(800)])
+    assert not torch.equal(drawn[0], drawn[1])
+    error = (drawn.mean(0) - whole).abs()
+    assert bool((error < 6 * drawn.std(0) / 800**0.5).all())  # The expectation is unchanged.
+
+
+def test_invalid_masks_and_dropouts_are_refused(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer = _attention(spatial_encoding, values=False)
+    x, places = draw(1, 3, 32), spatial_encoding.prepare(draw(1, 3, 3))
+    with pytest.raises(ValueError, match=r"^causal is True with a context; allowed: attention of"):
+        layer(x, places, x, places, causal=True)
+    with pytest.raises(ValueError, match=r"^mask is \(3, 3\) torch.bool; allowed: \(B \| 1, heads"):
+        layer(x, places, mask=torch.ones(3, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"^mask is \(1, 1, 3, 3\) torch.float32; allowed:"):
+        layer(x, places, mask=torch.ones(1, 1, 3, 3))
+    with pytest.raises(ValueError, match=r"^dropout is 1.0; allowed: 0 to below 1\.$"):
+        PositionalAttention(32, 2, dropout=1.0)

@@ -1,5 +1,7 @@
 """Packed data is restored, and invalid bytes are rejected with a message."""
 
+import time
+import tracemalloc
 from contextlib import suppress
 
 import msgpack
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from stringline.policies.remote.arrays import pack, unpack
+from stringline.policies.remote.protocol import REQUEST_ENTRIES, REQUEST_LIST
 
 NUMBERS = arrays.arrays(
     st.sampled_from([np.bool_, np.uint8, np.uint16, np.int32, np.int64, np.float32, np.float64]),
@@ -86,3 +89,33 @@ def test_random_bytes_are_plain_data_or_rejected(data: bytes) -> None:
 def test_other_objects_are_not_packed(value: object) -> None:
     with pytest.raises(ValueError, match=r"cannot be packed|not allowed"):
         pack(value)
+
+
+EMPTY_LISTS = b"\x90" * 2**23
+THOUSANDS = b"\xdd\x00\x00\x20\x00" + (b"\xdc\x03\xff" + b"\x90" * 1023) * 2**13
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        b"\xdd\x00\x80\x00\x00" + EMPTY_LISTS,
+        THOUSANDS,
+        b"\xdd\x00\x01\x00\x00" * 500,
+        b"\xdf\x00\x40\x00\x00" + b"\xc0\x80" * 2**22,
+        b"\xdc\xff\xff" + b"\x81\xc0\xc0" * 2**16,
+    ],
+    ids=["8 MiB of empty lists", "lists of lists", "claimed lengths", "a map", "maps"],
+)
+def test_small_messages_with_many_entries_are_rejected_before_they_need_memory(
+    attack: bytes,
+) -> None:
+    """Unlimited, 8 MiB of empty lists need 637 MiB."""
+    tracemalloc.start()
+    start = time.process_time()
+    with pytest.raises(ValueError, match=r"cannot be unpacked: .*(exceeds|more than)"):
+        unpack(attack, most_entries=REQUEST_ENTRIES, longest_list=REQUEST_LIST)
+    took = time.process_time() - start
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * 2**20
+    assert took < 1.0

@@ -8,13 +8,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.policies.remote.served import Broken, Drift, Keeps, Running, observation
+from tests.policies.remote.served import CONTRACT, Broken, Drift, Keeps, Running, observation
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.client import RemotePolicy
-from stringline.policies.remote.protocol import RemoteError
+from stringline.policies.remote.protocol import (
+    RemoteError,
+    RemoteUnavailableError,
+    largest_request,
+)
 from stringline.policies.remote.server import PolicyServer, serve
 
 
@@ -93,15 +97,23 @@ def test_an_observation_that_lacks_what_the_policy_reads_is_a_mistake(
         assert len(session.plan(observation(0, 1.0)).time) == 5
 
 
-def test_a_huge_message_ends_its_connection_only(running: Callable[..., Running]) -> None:
-    server = running(Drift(), largest_message=2**20)
+def test_a_message_above_the_largest_observation_ends_its_connection_only(
+    running: Callable[..., Running],
+) -> None:
+    limit = largest_request(CONTRACT)
+    assert 2**20 < limit < 2**20 + 2000  # An image of 8 x 8 pixels and the joints of two arms.
+    server = running(Drift())
     with RemotePolicy(server.address).session(0) as session:
         with connect(server.address, proxy=None) as raw:
             raw.recv()
-            raw.send(bytes(2**21))
+            raw.send(bytes(limit + 1))
             with pytest.raises(ConnectionClosed, match="1009"):
                 raw.recv(timeout=5)
         assert len(session.plan(observation(0, 1.0)).time) == 5
+        large = observation(0, 1.0) | {"rgb/overhead": np.zeros((700, 600, 3), np.uint8)}
+        with pytest.raises(RemoteError, match=r"1009 .message too big.") as failed:
+            session.plan(large)
+    assert not isinstance(failed.value, RemoteUnavailableError)  # It would fail again.
 
 
 def test_an_error_of_the_policy_is_reported_and_the_server_continues(
@@ -114,18 +126,17 @@ def test_an_error_of_the_policy_is_reported_and_the_server_continues(
     assert "The policy failed" in caplog.text
 
 
-def test_requests_beyond_the_queue_are_rejected(running: Callable[..., Running]) -> None:
-    gate = threading.Event()
-    remote = RemotePolicy(running(Drift(wait=lambda: gate.wait(10)), queue=2).address)
-    sessions = [remote.session(seed) for seed in range(3)]
-    with ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(session.plan, observation(0, 1.0)) for session in sessions[:2]]
-        time.sleep(0.3)
-        with pytest.raises(RemoteError, match="2 requests are waiting; allowed: 2"):
-            sessions[2].plan(observation(0, 1.0))
-        gate.set()
-        assert all(len(answer.result().time) == 5 for answer in answers)
-    assert len(sessions[2].plan(observation(0, 1.0)).time) == 5
+def test_clients_beyond_the_limit_are_disconnected(running: Callable[..., Running]) -> None:
+    address = running(Drift(), clients=2).address
+    remote = RemotePolicy(address)
+    with remote.session(0) as first:
+        with remote.session(1):
+            full = r"1013 .try again later. 2 clients are connected; allowed: 2"
+            with pytest.raises(RemoteUnavailableError, match=full):
+                remote.session(2)
+        assert len(first.plan(observation(0, 1.0)).time) == 5
+        with remote.session(2) as third:
+            assert len(third.plan(observation(0, 1.0)).time) == 5
 
 
 def test_an_interrupted_server_ends_all_connections_and_computes_in_its_thread() -> None:
@@ -166,8 +177,8 @@ def test_a_port_in_use_is_reported(running: Callable[..., Running]) -> None:
         serve(Drift(), port=taken)
 
 
-def test_an_invalid_port_or_queue_is_rejected() -> None:
+def test_an_invalid_port_or_number_of_clients_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"^port is 99999; allowed: whole numbers 0 to 65535\.$"):
         serve(Drift(), port=99999)
-    with pytest.raises(ValueError, match=r"^queue is 0; allowed: whole numbers 1 and above\.$"):
-        PolicyServer(Drift(), queue=0)
+    with pytest.raises(ValueError, match=r"^clients is 0; allowed: whole numbers 1 and above\.$"):
+        PolicyServer(Drift(), clients=0)

@@ -1,8 +1,10 @@
-"""A deployment in real time whose policy server stops for a while, continues, and is killed."""
+"""A deployment in real time whose policy server stops for a while, is killed, and starts again."""
 
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import stringline.configs
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.remote.protocol import RemoteError
+from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 from stringline.real_robot.incidents.incident_format import Kind
@@ -26,6 +28,8 @@ from stringline.real_robot.safety.reasons import Mode
 
 PERIOD = 0.01
 ACTION_TIMEOUT_S = 0.2
+
+RECONNECT_S = 4.0
 
 # The program of stringline-serve with a policy that stops its own process at its third answer and
 # kills it at its sixth.
@@ -56,39 +60,81 @@ class Swinging:
         way[:, 0] = 0.3 * np.sin(2.0 * due)
         return ActionChunk(due, way)
 
-serve(Swinging(), port=0, started=lambda port: print(port, flush=True))
+sys.stdin.readline()
+serve(Swinging(), port={port}, started=lambda port: print(port, flush=True))
 """
 
 
-def test_arms_hold_while_the_policy_server_stops_and_when_it_is_killed_and_no_record_is_lost(
-    tmp_path: Path,
+def server_of(port: int) -> "subprocess.Popen[str]":
+    """Starts the program; it listens after a line."""
+    script = SERVER.format(root=str(Path(stringline.__file__).parents[1]), port=port)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True)
+
+
+def listening(server: "subprocess.Popen[str]") -> int:
+    """Lets a server listen and returns its port."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    return int(server.stdout.readline())
+
+
+def test_arms_hold_while_the_policy_server_is_away_and_no_record_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = SERVER.format(root=str(Path(stringline.__file__).parents[1]))
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        address = f"ws://127.0.0.1:{int(server.stdout.readline())}"
-        with pytest.raises(RemoteError) as failed:
+    """The server is stopped and killed, starts again 1.5 s later, and is killed at last."""
+    with server_of(0) as first, ThreadPoolExecutor(1) as pool:
+        port = listening(first)
+        address = f"ws://127.0.0.1:{port}"
+
+        def restart() -> None:
+            with server_of(port) as second:
+                assert first.wait(60) == -signal.SIGKILL
+                time.sleep(1.5)
+                listening(second)
+                assert second.wait(60) == -signal.SIGKILL
+
+        restarted = pool.submit(restart)
+        with pytest.raises(RemoteUnavailableError) as failed:
             deploy(address, tmp_path)
-        assert server.wait(10) == -signal.SIGKILL
+        restarted.result()
+    check_reports(capsys.readouterr().out, address, failed.value)
+    (log,) = (tmp_path / "log").glob("session-*.log")
+    check_log(Incident.open(log))
+    check_record(EpisodeStore.open(tmp_path / "store"), Incident.open(log))
+
+
+def check_reports(told: str, address: str, failed: RemoteUnavailableError) -> None:
+    hold = f"The arms hold; the policy is asked again for up to {RECONNECT_S:g} s."
+    assert told.count(hold) == 2
+    assert told.count("The policy has answered.") == 1
     folder = Path(stringline.configs.__path__[0])
     said = explain(
-        failed.value, Configuration(folder, "deploy", "stringline-deploy")
+        failed, Configuration(folder, "deploy", "stringline-deploy")
     )  # The report at the end of the command.
     assert said is not None
-    assert said.startswith(f"{address} ended the connection: ")
-    (path,) = (tmp_path / "log").glob("session-*.log")
-    modes, now, overdue_s, commands = cycles(Incident.open(path))
+    assert said.startswith(f"There is no policy server at {address}: ")
+
+
+def check_log(incident: Incident) -> None:
+    """Arms hold whenever the plan has ended, and moved again after the hold of the kill."""
+    modes, now, overdue_s, commands = cycles(incident)
     late = overdue_s > ACTION_TIMEOUT_S + 3 * PERIOD
     assert np.count_nonzero(late) > 10
     assert (modes[late] == Mode.HOLD).all()
     resumed = np.flatnonzero(late)[0] + int(np.argmax(modes[np.flatnonzero(late)[0] :] == Mode.RUN))
     assert modes[resumed] == Mode.RUN
     assert np.ptp(commands[:resumed][late[:resumed]], axis=0).max() == 0.0
+    assert np.diff(now[modes == Mode.RUN]).max() > 1.9  # Asked twice, with a second between.
     assert modes[-1] == Mode.HOLD
     assert np.array_equal(commands[-1], commands[-2])
-    store = EpisodeStore.open(tmp_path / "store")
+
+
+def check_record(store: EpisodeStore, incident: Incident) -> None:
+    """The episode spans the whole run."""
+    modes, now, _, _ = cycles(incident)
     (episode,) = store.episodes()
     assert not episode.damaged()
     assert episode.attributes.extra["ended"] == "by an error or an interruption"
@@ -104,6 +150,7 @@ def deploy(address: str, folder: Path) -> None:
         "robot.lock_step=false",
         "task.cameras=[]",
         "execute_steps=10",
+        f"reconnect_s={RECONNECT_S}",
         *kept,
     ]
     with initialize_config_module("stringline.configs", version_base="1.3"):

@@ -15,6 +15,7 @@ from tests.real_robot.operator_hand import Hand, NoKeys, after, until
 from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
+from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
 from stringline.real_robot.device.device_process import DeviceError, DeviceProcess
@@ -131,6 +132,58 @@ def test_space_holds_until_space_and_q_ends(
     assert hand.awaited == [(Key.HOLD, Key.END, Key.HOME)]
     assert len({state.tick for state in seen}) > 30
     assert capsys.readouterr().out.count("The arms hold.") == 2
+
+
+class Away(Circling):
+    """A policy on a server that is away after two plans, and for the next sessions."""
+
+    sessions = 0
+    away: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        if type(self).sessions and type(self).away:
+            type(self).away -= 1
+            raise RemoteUnavailableError("The server is away.")
+        super().__init__()
+        self._plans = 0
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        self._plans += 1
+        if self._plans > 2 and type(self).away:
+            raise RemoteUnavailableError("The server has ended the connection.")
+        return super().plan(observation)
+
+
+def test_arms_hold_while_the_policy_is_away_and_follow_its_next_session(
+    device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[DeviceState] = []
+    Away.sessions, Away.away = 0, 1
+    episode = run(
+        Supervision(device, ALOHA, NoKeys(), watchers=(seen.extend,)), seconds=1.5, policy=Away
+    )
+    assert not episode.fault
+    assert Away.sessions == 2
+    assert [state.session for state in seen if state.mode is Mode.RUN][-1] > 1
+    told = capsys.readouterr().out
+    assert "has ended the connection. The arms hold; the policy is asked again for up to 60" in told
+    assert told.count("The policy has answered.") == 1
+
+
+def test_a_key_ends_the_wait_for_a_policy(device: DeviceProcess) -> None:
+    Away.sessions, Away.away = 0, 1000
+    hand = Hand([(lambda: Away.away < 1000, Key.END)])
+    run(Supervision(device, ALOHA, hand), policy=Away)
+    assert Away.sessions == 1
+    held = device.latest().command
+    time.sleep(0.1)
+    assert np.array_equal(device.latest().command, held)
+
+
+def test_a_policy_that_stays_away_ends_the_run_with_its_error(device: DeviceProcess) -> None:
+    Away.sessions, Away.away = 0, 1000
+    with pytest.raises(RemoteUnavailableError, match="The server is away"):
+        run(Supervision(device, ALOHA, NoKeys(), reconnect_s=0.5), policy=Away)
 
 
 def test_h_brings_the_arms_home(device: DeviceProcess) -> None:

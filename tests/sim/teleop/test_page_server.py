@@ -1,11 +1,25 @@
 """Addresses and ports of the page, and the errors for others."""
 
+import socket
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import viser
+import websockets.datastructures
+import websockets.exceptions
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
-from stringline.sim.teleop.page_server import close_server, open_server
+from stringline.policies.remote.access import ServerAccess
+from stringline.sim.teleop.page_server import address_of, close_server, open_server
 
 
 def test_a_port_in_use_is_refused_and_a_free_one_taken(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,3 +49,84 @@ def test_addresses_and_ports_that_do_not_exist() -> None:
             open_server(host, 0)
     with pytest.raises(ValueError, match=r"Port 8080 of 192.0.2.1 is not available.*Cannot assign"):
         open_server("192.0.2.1", 8080)
+
+
+TOKEN = "a-token-of-32-characters-or-more"
+
+
+@contextmanager
+def page(access: ServerAccess | None = None) -> Iterator[str]:
+    server = open_server("127.0.0.1", 0, access)
+    try:
+        yield f"127.0.0.1:{server.get_port()}"
+    finally:
+        close_server(server)
+
+
+def status(address: str, path: str = "/", **headers: str) -> int:
+    """Returns the status of the handshake of a visitor of viser."""
+    version = Subprotocol(f"viser-v{viser.__version__}")
+    try:
+        with connect(
+            f"ws://{address}{path}",
+            proxy=None,
+            subprotocols=[version],
+            additional_headers=headers,
+            max_size=None,
+        ) as visitor:
+            assert visitor.recv(timeout=10)
+        return 101
+    except InvalidStatus as error:
+        return error.response.status_code
+
+
+def test_only_pages_of_the_own_origin_are_connected() -> None:
+    with page() as address:
+        assert status(address) == 101
+        assert status(address, Origin=f"http://{address}") == 101
+        for origin in ("https://evil.example", "http://127.0.0.1:1", "null"):
+            assert status(address, Origin=origin) == 403
+    with page(ServerAccess(origins=("https://lab.example",))) as address:
+        assert status(address, Origin="https://lab.example") == 101
+
+
+def test_a_name_that_was_rebound_to_this_machine_is_refused() -> None:
+    with page() as address:
+        request = urllib.request.Request(f"http://{address}/", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=5)
+
+
+def test_a_token_opens_the_page_once_and_its_cookie_then(tmp_path: Path) -> None:
+    (file := tmp_path / "token").touch(mode=0o600)
+    file.write_text(TOKEN)
+    access = ServerAccess(file)
+    with page(access) as address:
+        for query in ("", "?token=another"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"http://{address}/{query}", timeout=5)
+            assert status(address, f"/{query}") == 401
+        with urllib.request.urlopen(f"http://{address}/?token={TOKEN}", timeout=5) as answer:
+            assert answer.status == 200
+            cookie = answer.headers["Set-Cookie"]
+        assert cookie.endswith("; HttpOnly; SameSite=Strict; Path=/")
+        assert status(address, Cookie=cookie.partition(";")[0]) == 101
+        assert status(address, Cookie="stringline_token=another") == 401
+        port = int(address.rpartition(":")[2])
+        assert address_of("127.0.0.1", port, access).startswith(f"http://{address}/?token=TOKEN (")
+        assert TOKEN not in address_of("127.0.0.1", port, access)
+
+
+def test_a_server_whose_requests_are_not_checked_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of viser that has imported the function itself."""
+    server = SimpleNamespace(serve=serve, ServerConnection=ServerConnection)
+    others = {"exceptions": websockets.exceptions, "datastructures": websockets.datastructures}
+    imported = SimpleNamespace(asyncio=SimpleNamespace(server=server), **others)
+    monkeypatch.setattr("viser.infra._infra.websockets", imported)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(RuntimeError, match="cannot be checked with this version of viser"):
+        open_server("127.0.0.1", port)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)

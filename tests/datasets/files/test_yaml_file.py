@@ -1,0 +1,50 @@
+"""YAML is read as by PyYAML, and files that stand for too much are refused at once."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import stringline
+from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
+
+LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+BOMB = f"format: 1\nl0: &l0 [a, b, c]\n{LEVELS}model: *l8\n"
+MERGES = "a0: &a0 {k: v}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BOMB, "more than 1000000 entries; allowed: fewer"),
+        (MERGES, "more than 1000000 entries; allowed: fewer"),
+        ("a: &a [1, *a]", "an alias contains itself"),
+        ("[" * 600, "nested too deeply"),
+    ],
+    ids=["alias bomb", "merge bomb", "cycle", "depth"],
+)
+def test_texts_that_stand_for_too_much_are_refused_within_a_second(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    (file := tmp_path / "file.yaml").write_text(text)
+    start = time.process_time()
+    with pytest.raises(ValueError, match=rf"^The file .*file\.yaml is not valid YAML: .*{reason}"):
+        read_yaml("The file", file)
+    assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: &a {b: [1, 2]}\nc: *a\nd: {<<: *a, e: 1.5}", "- 2001-01-01\n- !!set {x, y}\n"]
+)
+def test_other_texts_are_read_as_by_pyyaml(text: str) -> None:
+    assert parse_yaml(text) == yaml.safe_load(text)
+
+
+def test_the_files_of_this_package_are_read_as_by_pyyaml() -> None:
+    folder = Path(stringline.__file__).parent
+    shipped = folder / "policies" / "checkpoints" / "hand_over_banana" / "checkpoint.yaml"
+    for file in (shipped, *sorted((folder / "configs" / "robot").glob("*.yaml"))):
+        assert parse_yaml(file.read_text()) == yaml.safe_load(file.read_text())
