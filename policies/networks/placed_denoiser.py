@@ -12,7 +12,8 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.folding import into_input, into_output
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import at_least_float32, without_autocast
-from stringline.encoders.vision.attention import KeyValues, attend
+from stringline.encoders.vision.attention import KeyValues
+from stringline.encoders.vision.softmax_attention import attend
 from stringline.policies.networks.denoiser import (
     DenoiserBlock,
     Precomputed,
