@@ -13,6 +13,7 @@ from stringline.encoders.coordinates.frames import (
     are_metric,
     directions_in_frames,
     in_frames,
+    vectors_in_frames,
 )
 
 Draw = Callable[..., Tensor]
@@ -42,6 +43,13 @@ def test_a_common_rigid_motion_changes_the_base_frame_only(draw: Draw) -> None:
     here, there = in_frames(points, [None, T]), in_frames(moved, [None, motion @ T])
     assert (here - there)[..., 3:].abs().max() < 1e-12
     assert (here - there)[..., :3].abs().max() > 0.1
+
+
+def test_vectors_are_differences_of_points(draw: Draw) -> None:
+    """So the spread of a place turns with its frame, and a shift does not change it."""
+    points, vectors, poses = draw(2, 5, 3), draw(2, 5, 3), [None, rigid(draw, 2)]
+    differences = in_frames(points + vectors, poses) - in_frames(points, poses)
+    torch.testing.assert_close(vectors_in_frames(vectors, poses), differences)
 
 
 def test_directions_are_derivatives_along_the_gripper(draw: Draw) -> None:

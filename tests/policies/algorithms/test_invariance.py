@@ -32,6 +32,11 @@ LOOKING_BACK = (
     "policy.observation_encoder.history.ages_s=[0.16,0.08]",
     "policy.observation_encoder.history.images=true",
 )
+RAYS = (
+    "+coordinates=rays",
+    "coordinates.places.plane_m=null",
+    "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]",
+)
 BOUND = 1e-6
 
 
@@ -167,12 +172,15 @@ def test_a_rotation_of_the_base_changes_the_tokens_only(
 
 
 @pytest.mark.parametrize(
-    ("policy", "places", "by"),
+    ("policy", "places", "by", "coordinates"),
     [
-        ("diffusion", "none", "axes"),
-        ("diffusion", "noisy_pose", "heads"),
-        ("flow", "gripper", "heads"),
-        ("energy", "noisy_pose", "axes"),
+        ("diffusion", "none", "axes", ()),
+        ("diffusion", "noisy_pose", "heads", ()),
+        ("flow", "gripper", "heads", ()),
+        ("energy", "noisy_pose", "axes", ()),
+        # Rays without depth have a spread, which turns with the frames.
+        ("flow", "gripper", "heads", RAYS),
+        ("flow", "none", "axes", RAYS),
     ],
 )
 def test_in_frames_of_both_grippers_a_rigid_motion_changes_no_plan(
@@ -181,6 +189,7 @@ def test_in_frames_of_both_grippers_a_rigid_motion_changes_no_plan(
     policy: str,
     places: str,
     by: str,
+    coordinates: tuple[str, ...],
 ) -> None:
     """The scene with the robot is moved and turned: the same tokens, and the same joint targets."""
     built = policy_of(
@@ -189,6 +198,7 @@ def test_in_frames_of_both_grippers_a_rigid_motion_changes_no_plan(
         "+frames=grippers",
         f"policy.observation_encoder.frames.by={by}",
         f"+action_places={places}",
+        *coordinates,
         *LOOKING_BACK,
         "+instruction=task",
     )
