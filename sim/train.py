@@ -53,7 +53,7 @@ from stringline.sim.training.training_data import (
     sources_of,
     tensors,
 )
-from stringline.sim.training.training_evaluation import training_evaluation
+from stringline.sim.training.training_evaluation import TrainingEvaluation, training_evaluation
 from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,8 @@ def train_policy(
     policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows)) | settings.record()
-    if settings.evaluate is not None and is_main_process():
-        for options in settings.evaluate.options():
-            TrainingRecord.of(str(directory), record).warn(options)
+    if settings.evaluate is not None:
+        _warn(TrainingRecord.of(str(directory), record), settings.evaluate)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -114,6 +113,12 @@ def train_policy(
         return trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
+
+
+def _warn(record: TrainingRecord, evaluation: TrainingEvaluation) -> None:
+    """Logs a warning for each task whose settings differ from those of the data."""
+    for options in evaluation.options() if is_main_process() else ():
+        record.warn(options)
 
 
 def _policy(

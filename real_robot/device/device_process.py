@@ -26,9 +26,9 @@ from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.child_process import ChildProcess
-from stringline.real_robot.ipc.heartbeat import Heartbeat, heartbeat_memory, silence_s
+from stringline.real_robot.ipc.heartbeat import Heartbeat, silence_s
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
-from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -79,33 +79,32 @@ class DeviceProcess:
         log: LogPlan | None = None,
         cameras: CameraLiveness | None = None,
         priority: Priority | None = None,
-        inputs: MotionInputs | None = None,
+        inputs: MotionInputs = NO_INPUTS,
     ) -> None:
         self.servos = driver.servos
         self.arms = driver.arms
         self.limits = limits
-        self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
-        joints = len(embodiment.joints)
-        states = state_layout(joints, len(self.servos), len(self.arms))
+        self.cameras = () if cameras is None else cameras.names
+        chunks = chunk_layout(len(embodiment.joints))
+        states = state_layout(len(embodiment.joints), len(self.servos), len(self.arms))
         about = describe_log(states, embodiment, limits, driver, self.cameras)
         self.incidents = None if log is None else IncidentRecorder(log, period_s, about)
-        self._heartbeat = Heartbeat(heartbeat := heartbeat_memory())
         self._setup = DeviceSetup(
             driver,
             embodiment,
             limits,
             period_s,
             lock_step,
-            chunks=shared_memory(chunk_layout(joints), _CHUNK_SLOTS),
+            chunks=shared_memory(chunks, _CHUNK_SLOTS),
             states=shared_memory(states, _STATE_SLOTS),
             state_layout=states,
             log=None if self.incidents is None else self.incidents.memory,
-            heartbeat=heartbeat,
             cameras=cameras,
             priority=priority or Priority.of(period_s),
-            inputs=inputs or MotionInputs(),
+            inputs=inputs,
         )
-        self._chunks = Mailbox(self._setup.chunks, chunk_layout(joints))
+        self._heartbeat = Heartbeat(self._setup.heartbeat)
+        self._chunks = Mailbox(self._setup.chunks, chunks)
         self._states = Mailbox(self._setup.states, states)
         self._child = _child(self._setup)
         self.acknowledged = Reason(0)

@@ -37,7 +37,7 @@ from stringline.real_robot.ipc.heartbeat import (
     silence_s,
 )
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
-from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
@@ -79,12 +79,12 @@ class DeviceSetup:
     states: Memory
     state_layout: np.dtype[np.void]
     log: Memory | None = None
-    heartbeat: c_double | None = None
+    heartbeat: c_double = field(default_factory=heartbeat_memory)
     pulse: c_double = field(default_factory=lambda: heartbeat_memory(NEVER_SILENT))
     hold: c_bool = field(default_factory=hold_memory)
     cameras: CameraLiveness | None = None
     priority: Priority = Priority.REQUIRED
-    inputs: MotionInputs = field(default_factory=MotionInputs)
+    inputs: MotionInputs = NO_INPUTS
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
@@ -138,9 +138,7 @@ class _Worker:
             states=Mailbox(setup.states, setup.state_layout),
             state_layout=setup.state_layout,
             log=incidents,
-            silence_s=None
-            if setup.lock_step or setup.heartbeat is None
-            else partial(silence_s, setup.heartbeat),
+            silence_s=None if setup.lock_step else partial(silence_s, setup.heartbeat),
             image_ages_s=None
             if setup.lock_step or setup.cameras is None
             else partial(_image_ages_s, setup.cameras),

@@ -23,6 +23,9 @@ class MotionInputs:
         return _age_s(self.permission), _age_s(self.stop_line)
 
 
+NO_INPUTS = MotionInputs()
+
+
 def input_memory() -> c_double:
     """Returns memory for the time of an input that has not permitted motion yet."""
     return heartbeat_memory(0.0)

@@ -16,7 +16,7 @@ from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.latency_timer import check_latency_timer
@@ -109,7 +109,7 @@ class RobotFactory:
         log: LogPlan | None = None,
         cameras: Cameras | None = None,
         still_grippers: bool = False,
-        inputs: MotionInputs | None = None,
+        inputs: MotionInputs = NO_INPUTS,
     ) -> TwinnedDeviceProcess:
         """Builds the device process of the arms.
 

@@ -15,7 +15,7 @@ from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.ipc.motion_inputs import MotionInputs, input_memory
+from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs, input_memory
 from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
 from stringline.real_robot.operator.held_key import HeldKey
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
@@ -165,11 +165,11 @@ class RobotSession:
             await_start()
         return ArmedRobot(device, emulator, cameras, self._held)
 
-    def _inputs(self) -> MotionInputs | None:
-        """Starts the inputs that permit motion, and checks their lines; None: they are not used."""
+    def _inputs(self) -> MotionInputs:
+        """Starts the inputs that permit motion, and checks their lines; arms at rest need none."""
         settings = self.factory.settings
         if self._read_only:
-            return None
+            return NO_INPUTS
         pedal = settings.hold_to_run
         permission: c_double | None = None
         if isinstance(pedal, LineSettings):

@@ -73,7 +73,7 @@ def test_a_missing_key_is_reported_with_the_nearest(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("rgb/web", torch.zeros(2, 20, 32, 3), "H and W multiples of 16"),
+        ("rgb/web", torch.zeros(2, 20, 32, 3), "allowed: multiples of the patch of 16"),
         (
             "rgb/wrist",
             torch.zeros(2, 32, 32),

@@ -212,7 +212,7 @@ def test_a_policy_trains_and_plans_with_commands(
     save_policy(tmp_path / "c", policy, model, {})
     again = load_policy(tmp_path / "c")
     assert isinstance(again.action_space, OpenClose)
-    assert type(again.action_space.arms) is ARMS[arms]
+    assert type(again.action_space.space) is ARMS[arms]
     assert again.action_space.hysteresis == 0.2
     torch.testing.assert_close(
         again.predict(batch, torch.Generator().manual_seed(0)), predicted, rtol=0, atol=0

@@ -170,7 +170,8 @@ class Whole(nn.Module):
 def test_it_compiles_to_one_graph_with_gradients_and_exports() -> None:
     whole = Whole(network("cayley", depth=1).float())
     tokens, places, _ = scene()
-    floats = [x.float() if x.is_floating_point() else x for x in (tokens, *vars(places).values())]
+    given = [x for x in (tokens, *vars(places).values()) if x is not None]
+    floats = [x.float() if x.is_floating_point() else x for x in given]
     inputs = (draw(2, 3, 8, 6).float(), torch.rand(2, 3), *floats)
     expected = whole(*inputs)
     compiled = torch.compile(whole, fullgraph=True, backend="aot_eager")
@@ -187,7 +188,11 @@ def test_a_compiled_network_takes_what_was_precomputed_eagerly() -> None:
     denoiser = network("cayley", depth=1).float()
     tokens, places, present = scene()
     floats = TokenPlaces(
-        **{n: x.float() if x.is_floating_point() else x for n, x in vars(places).items()}
+        **{
+            name: x.float() if x.is_floating_point() else x
+            for name, x in vars(places).items()
+            if x is not None
+        }
     )
     memory = denoiser.precompute(tokens.float(), floats)
     noisy, level = draw(2, 3, 8, 6).float(), torch.rand(2, 3)

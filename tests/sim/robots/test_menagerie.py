@@ -27,6 +27,7 @@ from stringline.sim.robots.robot_model import RobotModel, set_robot_model
 from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.teleop.shapes import drawn_bodies
+from stringline.sim.worlds.world_versions import world_versions
 
 POSES, SEED = 4, 3
 NEAR_M = 0.001
@@ -247,6 +248,7 @@ def test_episodes_store_the_robot_model(tmp_path: Path, monkeypatch: pytest.Monk
         time_limit_s=0.2,
         keep_failures=True,
         robot_model="menagerie",
+        versions=world_versions("kuka_pick", {}),
     )
     store = EpisodeStore.create(tmp_path / "store")
     with closing(open_recipe_world(recipe)) as world:

@@ -28,6 +28,7 @@ from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Collection, Recipe
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.worlds.world_versions import world_versions
 
 ROOT = Path(__file__).parents[3]
 SEEDS, STEPS = list(range(20, 26)), 20
@@ -199,7 +200,7 @@ def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) 
         episode, path, changed := episode_name(SHORT.task, 0), replace(episode.attributes, extra={})
     )
     assert len(store) == 4
-    Collection(store, SHORT)
+    Collection(store, replace(SHORT, versions=world_versions(SHORT.task, SHORT.options)))
     assert len(store) == 3
     assert changed in store.names()
     assert (
