@@ -28,13 +28,13 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 
-WAIST, ELBOW, GRIPPER = 0, 2, 13
+WAIST, SHOULDER, GRIPPER = 0, 1, 13
 
 
 def led_to() -> Vector:
-    """A motion of the hand: left elbow beyond the follower's range, right gripper half open."""
+    """A motion of the hand: left shoulder beyond the follower's range, right gripper half open."""
     q = ALOHA.home.copy()
-    q[[WAIST, ELBOW, GRIPPER]] = [0.4, 1.9, 0.5]
+    q[[WAIST, SHOULDER, GRIPPER]] = [0.4, -2.1, 0.5]
     return q
 
 
@@ -81,7 +81,7 @@ def device(emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess]:
 
 
 def attributes(contract: Contract) -> EpisodeAttributes:
-    return EpisodeAttributes(contract, "bend_the_elbow", 3, source="teleoperation")
+    return EpisodeAttributes(contract, "lean_back", 3, source="teleoperation")
 
 
 def nothing(*_: object) -> None:
@@ -126,7 +126,7 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     assert np.abs(action[-1] - reachable).max() < 0.006  # A tick, and an opening of half a percent.
     assert (
         np.abs(position[-1] - reachable).max() < 0.03
-    )  # The filter keeps a margin from the elbow's limit.
+    )  # The filter keeps a margin from the shoulder's limit.
     assert 5 <= len(episode.arrays["rgb/overhead"]) < episode.steps
     assert episode.arrays["frame/overhead"][-1] == len(episode.arrays["rgb/overhead"]) - 1
     assert episode.attributes.success
