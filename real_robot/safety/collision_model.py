@@ -200,7 +200,12 @@ class CollisionModel:
         if not len(self._hulls):
             return near
         hulls = self._from_hulls()
-        return Contacts(*(np.concatenate(parts) for parts in zip(near, hulls, strict=True)))
+        return Contacts(
+            np.concatenate([near.geoms, hulls.geoms]),
+            np.concatenate([near.distances, hulls.distances]),
+            np.concatenate([near.points, hulls.points]),
+            np.concatenate([near.normals, hulls.normals]),
+        )
 
     def from_obstacles(self) -> list[tuple[str, str, float]]:
         """Returns capsule, obstacle and distance of the pairs that are near, as `contacts`."""

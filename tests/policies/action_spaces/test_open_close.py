@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,11 +46,11 @@ ARMS: dict[str, type[ActionSpace]] = {
 KUKA = IIWA14.contract([], 50.0)
 
 
-def space_of(contract: Contract, arms: str = "absolute", **settings: float) -> OpenClose:
+def space_of(contract: Contract, arms: str = "absolute", **settings: Any) -> OpenClose:
     return OpenClose(contract=contract, arms=ARMS[arms](contract=contract), **settings)
 
 
-def command(numbers: list[float], **settings: float) -> list[float]:
+def command(numbers: list[float], **settings: Any) -> list[float]:
     """Returns the decoded openings of a chunk of generated numbers of one gripper."""
     encoded = torch.zeros(1, len(numbers), 8)
     encoded[0, :, 7] = torch.tensor(numbers)
@@ -262,7 +263,12 @@ def test_grippers_that_cannot_do_it_are_refused(
     relative = replace(CONTRACT.action[6], mode="relative")
     with pytest.raises(ValueError, match=r"got left/gripper \(relative, opening\); allowed"):
         space_of(replace(CONTRACT, action=(relative,)))
-    for wrong in ({"closed": 0.5, "opened": 0.5}, {"opened": 1.1}, {"closed": -0.1}):
+    wrongs: list[dict[str, Any]] = [
+        {"closed": 0.5, "opened": 0.5},
+        {"opened": 1.1},
+        {"closed": -0.1},
+    ]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match=r"allowed: 0 <= closed < opened <= 1\.$"):
             space_of(CONTRACT, **wrong)
     with pytest.raises(ValueError, match=r"hysteresis is 1; allowed: 0 to below 1"):

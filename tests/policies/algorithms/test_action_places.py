@@ -134,6 +134,7 @@ def test_action_tokens_are_at_the_pose_that_they_generate(contract: Contract) ->
     network, space = policy.denoiser, policy.action_space
     assert isinstance(network, PlacedDenoiser)
     assert isinstance(space, GripperPoses)
+    assert space.positions is not None
     noisy = torch.rand(2, 1, 8, policy.action_dim) - 0.5
     memory = policy.precompute(network, policy.observation_encoder(batch))
     found = network._coordinates(noisy, memory.places).reshape(2, 2, 2, 9)

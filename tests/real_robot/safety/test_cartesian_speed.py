@@ -150,6 +150,7 @@ def test_near_an_obstacle_a_slower_motion_that_is_not_clear_is_refused(
 
 def test_an_arm_that_cannot_be_sent_a_command_continues_within_the_limit() -> None:
     run, random = Run(LIMITS["aloha"]), np.random.default_rng(3)
+    target = ALOHA.home
     for cycle in range(200):
         if cycle % 20 == 0:
             target = ALOHA.home + random.normal(0, 0.6, 14)

@@ -178,8 +178,9 @@ def test_different_conditions_are_refused(
 
 @pytest.mark.parametrize("key", ["task_version", "physics", "mujoco", "torch", "stringline"])
 def test_results_of_different_versions_are_refused_in_one_line(tmp_path: Path, key: str) -> None:
+    versions: dict[str, dict[str, Any]] = {name: {key: name.upper()} for name in ("a", "b")}
     a, b = (
-        run_of(write(tmp_path / f"{name}.jsonl", A, **{key: name.upper()})) for name in ("a", "b")
+        run_of(write(tmp_path / f"{name}.jsonl", A, **about)) for name, about in versions.items()
     )
     with pytest.raises(ValueError, match=rf"{key} is 'A' in .* and 'B' in") as error:
         Comparison.of([a, b])

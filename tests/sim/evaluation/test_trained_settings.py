@@ -1,5 +1,6 @@
 """Commands take task, frame rate and execution from a checkpoint's record."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,11 @@ def test_frame_rate_and_execution_are_those_of_the_record(tmp_path: Path) -> Non
 
 def test_the_version_of_the_task_is_that_of_the_training(tmp_path: Path) -> None:
     """Recipes of earlier code have no version, which is 1; the usual version is not added."""
-    former = {"task": "kuka_pick", "options": {}}
+    former: dict[str, object] = {"task": "kuka_pick", "options": {}}
     risen = former | {"versions": {"task_version": 2}}
     banana = {"task": "hand_over_banana", "versions": {"task_version": 2}}
 
-    def added(name: str, worlds: list[dict[str, object]], *options: str) -> list[str]:
+    def added(name: str, worlds: Sequence[Mapping[str, object]], *options: str) -> list[str]:
         tasks = {str(world["task"]): "" for world in worlds}
         where = described(tmp_path / name, tasks=tasks, worlds=worlds)
         line = [f"checkpoint={where}", *options]

@@ -206,6 +206,7 @@ def test_a_wsg_closes_with_its_commanded_force(newton: float) -> None:
         gripper.link.open()
         cell = EmulatedCell(plant.embodiment, plant, version_of("1.15"), gripper_rig=rig)
         cell.begin(0, {})
+        state = gripper.read()
         for period in range(240):
             plant.put = period < 160
             gripper.command(float(period < 60))
