@@ -58,6 +58,9 @@ class KukaServer(EmulatorServer):
     def _cycle(self, arm: str) -> None:
         """Advances one arm by a period; the first one's cycle is the world's."""
 
+    def _skip(self, arm: str, periods: int) -> None:
+        """Takes note of periods of an arm that this process was too late for."""
+
     @abstractmethod
     def _restart(self) -> None:
         """Connects the controllers, which have just been switched on."""
@@ -87,6 +90,7 @@ class KukaServer(EmulatorServer):
         if not self._timed:
             return None
         for arm in self._metronome.take(time.monotonic()):
+            self._skip(arm, self._metronome.skipped[arm])
             self._cycle(arm)
         return max(0.0, self._metronome.next - time.monotonic())
 

@@ -95,6 +95,11 @@ class DriverProgramEmulator:
         self._foreign = self._twin = 0
         self._capture.clear()
 
+    def skip(self, arm: str, periods: int) -> None:
+        """Counts periods without commands, for which this process was too late."""
+        if arm == self.arms[0]:
+            self._periods += periods
+
     def fileno(self) -> int:
         """Descriptor to wait on."""
         return self._link.fileno()

@@ -49,6 +49,9 @@ class LcmServer(KukaServer):
     def _connections(self) -> Sequence[DriverProgramEmulator]:
         return self._programs
 
+    def _skip(self, arm: str, periods: int) -> None:
+        self._program_of[arm].skip(arm, periods)
+
     def _cycle(self, arm: str) -> None:
         # The program steps before the world does, which takes milliseconds: so it has accepted
         # commands and published its status before other work can come between the two. Of two

@@ -43,6 +43,20 @@ def test_missed_periods_are_made_up_for_with_half_a_period_for_each_answer(
         assert len(taken) == pytest.approx(3.0 / PERIOD, abs=1.5)
 
 
+@pytest.mark.parametrize("away_s", [0.0, 0.2, 0.4, 3.0])
+def test_skipped_periods_are_counted(away_s: float) -> None:
+    metronome = Metronome(["left"], PERIOD, 0.0, 0.0)
+    taken = 0
+    skipped = 0
+    now = 0.0
+    while now < 5.0:
+        taken += len(metronome.take(now))
+        skipped += metronome.skipped["left"]
+        now = metronome.next + (away_s if 1.0 <= now < 1.0 + PERIOD else 0.0)
+    assert taken + skipped == pytest.approx(5.0 / PERIOD, abs=1.5)
+    assert skipped == pytest.approx(max(0.0, away_s - 0.25) / PERIOD, abs=1.5)
+
+
 def test_delays_beyond_a_quarter_of_a_second_are_skipped() -> None:
     for taken in beats([1.0]).values():
         assert len(taken) == pytest.approx((3.0 - 1.0 + 0.25) / PERIOD, abs=4.0)
