@@ -8,7 +8,7 @@ from stringline.real_robot.ipc.heartbeat import heartbeat_memory, silence_s
 
 @dataclass(frozen=True, eq=False)
 class MotionInputs:
-    """Times at which inputs last permitted motion; None: there is no such input.
+    """Times at which inputs last permitted motion; None: the input is not used.
 
     Attributes:
         permission: Of the hold-to-run input; without its permission the arms hold.
