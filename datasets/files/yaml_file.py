@@ -7,6 +7,7 @@ import yaml
 
 # Nodes of a file whose aliases are replaced by what they stand for.
 MOST_NODES = 1_000_000
+DEEPEST = 100
 
 
 def read_yaml(kind: str, path: Path) -> Any:
@@ -20,9 +21,8 @@ def read_yaml(kind: str, path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise ValueError(f"{kind} {path} cannot be read: {reason}.") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{kind} {path} is not valid YAML: {reason}.") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{kind} {path} is not valid YAML: {error}.") from error
 
 
 def parse_yaml(text: str) -> Any:
@@ -32,11 +32,10 @@ def parse_yaml(text: str) -> Any:
     whose first reader never ends. So the nodes are counted before anything is made of them.
 
     Raises:
-        yaml.YAMLError: The text is not valid YAML, contains itself, or stands for more than a
-            million nodes.
-        RecursionError: It is nested too deeply.
+        yaml.YAMLError: The text is not valid YAML, contains itself, stands for more than a million
+            nodes, or is nested more than 100 levels deep.
     """
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         if root is None:
@@ -45,6 +44,21 @@ def parse_yaml(text: str) -> Any:
         return loader.construct_document(root)
     finally:
         loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads texts of a limited depth, whatever the interpreter's limit of recursion is."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Returns the next node, as PyYAML's composer does."""
+        if self._depth == DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} levels deep")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:

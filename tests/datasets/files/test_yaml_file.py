@@ -22,9 +22,10 @@ MERGES = "a0: &a0 {k: v}\n" + "".join(
         (BOMB, "more than 1000000 entries; allowed: fewer"),
         (MERGES, "more than 1000000 entries; allowed: fewer"),
         ("a: &a [1, *a]", "an alias contains itself"),
-        ("[" * 600, "nested too deeply"),
+        ("[" * 101, "it is nested more than 100 levels deep"),
+        ("- " * 100_000, "it is nested more than 100 levels deep"),
     ],
-    ids=["alias bomb", "merge bomb", "cycle", "depth"],
+    ids=["alias bomb", "merge bomb", "cycle", "depth", "depth of blocks"],
 )
 def test_texts_that_stand_for_too_much_are_refused_within_a_second(
     tmp_path: Path, text: str, reason: str
@@ -37,7 +38,13 @@ def test_texts_that_stand_for_too_much_are_refused_within_a_second(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: &a {b: [1, 2]}\nc: *a\nd: {<<: *a, e: 1.5}", "- 2001-01-01\n- !!set {x, y}\n"]
+    "text",
+    [
+        "",
+        "[" * 100 + "]" * 100,
+        "a: &a {b: [1, 2]}\nc: *a\nd: {<<: *a, e: 1.5}",
+        "- 2001-01-01\n- !!set {x, y}\n",
+    ],
 )
 def test_other_texts_are_read_as_by_pyyaml(text: str) -> None:
     assert parse_yaml(text) == yaml.safe_load(text)
