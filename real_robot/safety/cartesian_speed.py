@@ -36,44 +36,29 @@ class CartesianSpeed(StatelessStage):
         self._arms = [LinkPoints(context.embodiment, chain) for chain in chains]
         self._keep_clear = KeepClear(context)
         self._largest_m = (self.limits.cartesian_speed or np.inf) * self.period_s
-        self.start()
-
-    def start(self) -> None:
-        """Forgets the last braking path."""
-        self._scale = np.ones(len(self.limits.lower))
 
     def act(self, cycle: Cycle) -> None:
         """Slows down the arms that are too fast."""
         if self.limits.cartesian_speed is None:
             return
-        # Braking as it was planned with the last command, also if the limits have grown since.
-        planned = cycle.limiter.braking(self._scale)
-        scale = np.full(len(planned), cycle.scale)
         speed = cycle.speed.copy()
         for points in self._arms:
             own = points.hinges
-            if np.array_equal(cycle.speed[own], cycle.braking[own]):
-                speed[own] = planned[own]
-                scale[own] = self._scale[own]
-                continue
-            share = self._share(cycle, points, planned)
-            speed[own] = planned[own] + share * (cycle.speed[own] - planned[own])
-            if share == 0.0:
-                scale[own] = self._scale[own]
-        if not (np.array_equal(speed, planned) or self._stays_clear(cycle, speed)):
-            speed = planned
-            scale = self._scale
-        cycle.speed = speed
-        self._scale = np.where(cycle.waits, self._scale, scale)
+            braking = cycle.braking[own]
+            if not np.array_equal(speed[own], braking):
+                share = self._share(cycle, points)
+                speed[own] = braking + share * (speed[own] - braking)
+        cycle.speed = speed if self._stays_clear(cycle, speed) else cycle.braking
 
-    def _share(self, cycle: Cycle, points: LinkPoints, planned: Vector) -> float:
-        """Returns the share, 0 to 1, of the requested speed of an arm; the rest is `planned`."""
+    def _share(self, cycle: Cycle, points: LinkPoints) -> float:
+        """Returns the share, 0 to 1, of the requested speed of an arm; the rest is braking."""
         speed = cycle.speed
         if np.abs(speed[points.hinges]) @ points.reach * self.period_s <= self._largest_m:
             return 1.0
         stopping = cycle.limiter.stopping
+        braking = cycle.braking
         fast, slow = self._steps(
-            cycle, points, stopping(speed, cycle.scale), stopping(planned, self._scale)
+            cycle, points, stopping(speed, cycle.scale), stopping(braking, cycle.scale)
         )
         squares = _dot(fast, fast)
         allowed = (self._largest_m + _ROUNDING_M) ** 2
@@ -82,7 +67,7 @@ class CartesianSpeed(StatelessStage):
         cycle.note(Reason.CARTESIAN_SPEED, float(np.sqrt(squares.max())) / self.period_s)
         estimate = _largest_share(slow, fast, _AIM * self._largest_m)
         for share in estimate * np.array(_TRIES):
-            path = stopping(planned + share * (speed - planned), cycle.scale)
+            path = stopping(braking + share * (speed - braking), cycle.scale)
             (steps,) = self._steps(cycle, points, path)
             if _dot(steps, steps).max() <= allowed:
                 return float(share)
@@ -111,11 +96,11 @@ class CartesianSpeed(StatelessStage):
         """
         if np.array_equal(speed, cycle.speed):
             return True
-        slower = np.abs(speed - cycle.speed)
-        step = cycle.scale * self.limits.acceleration * self.period_s
-        fastest = np.maximum(np.abs(speed), np.abs(cycle.speed))
-        # While both brake, the difference of their speeds does not grow.
-        apart = slower * self.period_s * np.ceil(fastest / step + 1.0)
+        slower, faster = (
+            cycle.limiter.stopping(each, cycle.scale) for each in (speed, cycle.speed)
+        )
+        longest = max(len(slower), len(faster))
+        apart = np.abs(_extended(slower, longest) - _extended(faster, longest)).max(axis=0)
         moved = sum(float(apart[arm.hinges] @ arm.reach) for arm in self._arms)
         return moved < cycle.room or self._keep_clear.is_clear(cycle, speed)
 

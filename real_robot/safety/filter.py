@@ -238,7 +238,7 @@ class SafetyFilter:
         )
         for stage in self._stages:
             stage.act(cycle)
-        position = self._limiter.commit(cycle.speed, cycle.waits)
+        position = self._limiter.commit(cycle.speed, cycle.scale, cycle.waits)
         if cycle.wanted is not None:
             self._note_lag(cycle, np.abs(position - cycle.wanted))
         self._conclude(cycle)

@@ -59,9 +59,8 @@ class ClearTarget(StatelessStage):
 class KeepClear(StatelessStage):
     """Keeps the next pose clear, and all poses after it if the arms brake then.
 
-    So braking is clear in the next cycle as well, for any target; except for micrometres while
-    limits grow in the soft start, and for the space between two arms while no command can be sent
-    to one of them, for an unknown time. Every mixture of two allowed speeds is allowed. An arm that
+    So braking is clear in the next cycle as well, for any target; except for the space between two
+    arms while no command can be sent to one of them, for an unknown time. Every mixture of two allowed speeds is allowed. An arm that
     lacks clearance already may move, but not closer than braking brings it.
     """
 

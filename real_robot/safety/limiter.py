@@ -38,6 +38,8 @@ class MotionLimiter:
     Attributes:
         position: The last command.
         speed: Its change from the command before, per second.
+        braking: Speed of the coming period if every joint brakes: by the acceleration in force when
+            the last command was checked, also if the limits have grown since.
 
     Raises:
         ValueError: A limit is out of its range.
@@ -59,18 +61,22 @@ class MotionLimiter:
         self._period_s = period_s
         self.position = np.zeros_like(lower)
         self.speed = np.zeros_like(lower)
+        self.braking = np.zeros_like(lower)
+        self._braking_scale = np.ones_like(lower)
         self._target = self.position
 
     def start(self, position: Vector) -> None:
         """Starts at rest from `position`; joints that are out of bounds may only return."""
         self.position = position.copy()
         self.speed = np.zeros_like(position)
+        self.braking = np.zeros_like(position)
         self._target = self.position
 
     def restart(self, where: NDArray[np.bool_], position: Vector) -> None:
         """Restarts joints (J,) at rest from `position`, after another controller has moved them."""
         self.position = np.where(where, position, self.position)
         self.speed = np.where(where, 0.0, self.speed)
+        self.braking = np.where(where, 0.0, self.braking)
         self._target = self.position
 
     def propose(self, target: Vector, scale: float = 1.0) -> Vector:
@@ -106,11 +112,6 @@ class MotionLimiter:
             drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, self._period_s), low, high
         )
 
-    def braking(self, scale: float | Vector = 1.0) -> Vector:
-        """Returns the speed (J,) of the coming period if every joint brakes."""
-        low, high = self._bounds(scale)
-        return np.clip(np.zeros_like(low), low, high)
-
     def _bounds(self, scale: float | Vector) -> tuple[Vector, Vector]:
         step = scale * self._acceleration * self._period_s
         largest = scale * self._velocity
@@ -127,9 +128,9 @@ class MotionLimiter:
         )
         return np.minimum(low, high), high
 
-    def stopping(self, speed: Vector, scale: float | Vector = 1.0) -> Vector:
+    def stopping(self, speed: Vector, scale: float = 1.0) -> Vector:
         """Returns the targets (T, J) until rest: a period at `speed` (J,), and braking after it."""
-        step = scale * self._acceleration * self._period_s
+        step = self._scale_after(speed, scale) * self._acceleration * self._period_s
         later = np.arange(max(1, int(np.ceil((np.abs(speed) / step).max()))))[:, None]
         speeds = np.sign(speed) * np.maximum(np.abs(speed) - later * step, 0.0)
         return np.asarray(self.position + self._period_s * np.cumsum(speeds, axis=0))
@@ -145,19 +146,29 @@ class MotionLimiter:
         The joints (H,) are indices into the target (J,). For `scale` see `propose`.
         """
         low, high = (rest[joints] for rest in self.rests(scale))
-        start = self.stopping(self.braking(scale), scale)[-1][joints]
+        start = self.stopping(self.braking, scale)[-1][joints]
         way = target[joints] - start
         room = np.where(way > 0, high - start, start - low)
         shares = room[np.abs(way) > _ROUNDING] / np.abs(way[np.abs(way) > _ROUNDING])
         return np.asarray(start + shares.min(initial=1.0) * way)
 
-    def commit(self, speed: Vector, waits: NDArray[np.bool_] | bool = False) -> Vector:
+    def _scale_after(self, speed: Vector, scale: float) -> Vector:
+        """Returns the scale (J,) of braking after a speed (J,): braking joints go on as before."""
+        return np.where(speed == self.braking, self._braking_scale, scale)
+
+    def commit(
+        self, speed: Vector, scale: float = 1.0, waits: NDArray[np.bool_] | bool = False
+    ) -> Vector:
         """Moves by one period at an allowed speed (J,) and returns the new target (J,).
 
         The period does not count for joints in `waits` (J,): their commands are frozen.
         """
+        after = self._scale_after(speed, scale)
+        self._braking_scale = np.where(waits, self._braking_scale, after)
         self.position = np.where(waits, self.position, self.position + speed * self._period_s)
         self.speed = np.where(waits, self.speed, speed)
+        low, high = self._bounds(self._braking_scale)
+        self.braking = np.clip(np.zeros_like(low), low, high)
         return self.position
 
     def forget_target(self) -> None:

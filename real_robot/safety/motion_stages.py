@@ -88,7 +88,7 @@ class MotionLimits(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Chooses the speed that follows the target best, or else brakes or retreats."""
-        cycle.braking = cycle.speed = cycle.limiter.braking(cycle.scale)
+        cycle.braking = cycle.speed = cycle.limiter.braking
         if cycle.wanted is not None:
             cycle.speed = cycle.limiter.propose(cycle.wanted, cycle.scale)
             return

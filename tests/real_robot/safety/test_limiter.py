@@ -64,7 +64,7 @@ def test_no_targets_lead_out_of_the_bounds(
     moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
     for target in targets:
         for _ in range(repeat):
-            speed = moved.braking() if target is None else moved.propose(np.array(target))
+            speed = moved.braking if target is None else moved.propose(np.array(target))
             positions.append(moved.commit(speed))
     assert_bounds(positions)
 
@@ -75,8 +75,28 @@ def test_growing_limits_keep_the_bounds_too(targets: list[float]) -> None:
     moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
     for step, target in enumerate(targets):
         scale = min(1.0, 0.1 + step / 40)
-        positions.append(moved.commit(moved.propose(np.full(2, target), scale)))
+        positions.append(moved.commit(moved.propose(np.full(2, target), scale), scale))
     assert_bounds(positions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, st.floats(0.001, 0.1))
+def test_joints_brake_as_planned_although_the_limits_grow(
+    targets: list[tuple[float, float] | None], growth: float
+) -> None:
+    moved = limiter(np.zeros(2))
+    planned = moved.stopping(np.zeros(2))
+    for step, target in enumerate(targets):
+        scale = min(1.0, 0.1 + growth * step)
+        speed = moved.braking
+        if target is None:
+            assert np.allclose(moved.stopping(speed, scale)[0], planned[0], rtol=0, atol=1e-12)
+            assert np.allclose(moved.stopping(speed, scale)[-1], planned[-1], rtol=0, atol=1e-12)
+        else:
+            speed = moved.propose(np.array(target), scale)
+        after = moved.stopping(speed, scale)
+        moved.commit(speed, scale)
+        planned = after[min(1, len(after) - 1) :]
 
 
 @settings(max_examples=15, deadline=None)
@@ -107,7 +127,7 @@ def test_a_waiting_joint_continues_as_if_no_time_had_passed() -> None:
     for step in range(60):
         if step in (5, 6, 20):
             before = moved.position.copy()
-            after = moved.commit(moved.propose(target), waits)
+            after = moved.commit(moved.propose(target), waits=waits)
             assert after[0] == before[0]
             assert after[1] != before[1]
         path.append(moved.commit(moved.propose(target)))
@@ -137,8 +157,8 @@ def test_joints_that_move_together_rest_where_the_first_of_them_stops(
 ) -> None:
     moved, wanted = limiter(np.zeros(2)), np.array(target)
     for asked in before:
-        moved.commit(moved.braking() if asked is None else moved.propose(np.array(asked)))
-    start, (low, high) = moved.stopping(moved.braking())[-1], moved.rests()
+        moved.commit(moved.braking if asked is None else moved.propose(np.array(asked)))
+    start, (low, high) = moved.stopping(moved.braking)[-1], moved.rests()
     rest = moved.rest_towards(wanted, np.arange(2))
     assert (low - 1e-9 <= rest).all()
     assert (rest <= high + 1e-9).all()
@@ -148,4 +168,4 @@ def test_joints_that_move_together_rest_where_the_first_of_them_stops(
     at_an_end = np.isclose(rest, np.where(way > 0, high, low), atol=1e-9) & (np.abs(way) > 1e-9)
     assert at_an_end.any() or np.allclose(rest, wanted, atol=1e-8)  # as far as possible.
     moved.commit(moved.settle(rest))
-    assert np.allclose(moved.stopping(moved.braking())[-1], rest, atol=1e-9)
+    assert np.allclose(moved.stopping(moved.braking)[-1], rest, atol=1e-9)
