@@ -60,8 +60,9 @@ class KeepClear(StatelessStage):
     """Keeps the next pose clear, and all poses after it if the arms brake then.
 
     So braking is clear in the next cycle as well, for any target; except for the space between two
-    arms while no command can be sent to one of them, for an unknown time. Every mixture of two allowed speeds is allowed. An arm that
-    lacks clearance already may move, but not closer than braking brings it.
+    arms while no command can be sent to one of them, for an unknown time. Every mixture of two
+    allowed speeds is allowed. An arm that lacks clearance already may move, but not closer than
+    braking brings it.
     """
 
     def __init__(self, context: StageContext) -> None:
