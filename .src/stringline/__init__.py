@@ -91,6 +91,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.coordinates.frames": ("Frames",),
         "encoders.coordinates.geometry": ("View",),
         "encoders.coordinates.ray_places": ("RayPlaces",),
+        "encoders.pretrained.backbone": ("PretrainedImages",),
         "encoders.pretrained.monocular_depth": ("MonocularDepth",),
         "encoders.pretrained.resnet": ("ResNet",),
         "encoders.pretrained.vision_transformer": ("PretrainedVisionTransformer",),

@@ -73,6 +73,7 @@ from stringline.encoders.positions.rotary import NoEncoding as NoEncoding
 from stringline.encoders.positions.rotary import RotaryEncoding as RotaryEncoding
 from stringline.encoders.positions.still_planes import StillPlanes as StillPlanes
 from stringline.encoders.positions.tensor_product import TensorProductString as TensorProductString
+from stringline.encoders.pretrained.backbone import PretrainedImages as PretrainedImages
 from stringline.encoders.pretrained.monocular_depth import MonocularDepth as MonocularDepth
 from stringline.encoders.pretrained.resnet import ResNet as ResNet
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer as PretrainedVisionTransformer

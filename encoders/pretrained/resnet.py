@@ -1,11 +1,12 @@
 """Residual networks of timm for single images: the vision of ACT and diffusion policy."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, cast, get_args
+from typing import Protocol, cast
 
 from torch import Tensor, nn
 
 from stringline.encoders.pretrained.initial_weights import InitialWeights, WeightsFrom
+from stringline.encoders.pretrained.norms import Norm, check_norm, without_running_statistics
 from stringline.encoders.pretrained.timm_models import (
     check_timm_name,
     import_timm,
@@ -13,8 +14,6 @@ from stringline.encoders.pretrained.timm_models import (
 )
 from stringline.encoders.training.weight_files import fill, read_weights
 
-Norm = Literal["group", "frozen"]
-CHANNELS_PER_GROUP = 16
 HEAD = "fc."
 
 
@@ -75,13 +74,7 @@ class ResNet(nn.Module):
                 not fit, or frozen norms have no weights.
         """
         super().__init__()
-        if norm not in get_args(Norm):
-            raise ValueError(f"norm is {norm!r}; allowed: {', '.join(map(repr, get_args(Norm)))}.")
-        if norm == "frozen" and weights is None:
-            raise ValueError(
-                "norm=frozen needs the statistics of trained weights: set weights=FILE, or "
-                "norm=group."
-            )
+        check_norm(norm, weights)
         network = _create(name, options or {})
         if weights is not None and not isinstance(weights, WeightsFrom):
             fill(network, _used(read_weights(weights)), _used(network.state_dict()), weights)
@@ -90,7 +83,7 @@ class ResNet(nn.Module):
         self.mean, self.deviation = (
             tuple(described.pretrained_cfg[key]) for key in ("mean", "std")
         )
-        self.network = _without_running_statistics(network, norm)
+        self.network = without_running_statistics(network, norm)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns feature maps (B, dim, ceil(H / 32), ceil(W / 32)) of images (B, H, W, 3).
@@ -125,24 +118,3 @@ def _used(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for key, tensor in tensors.items()
         if not key.startswith(HEAD) and not key.endswith("num_batches_tracked")
     }
-
-
-def _without_running_statistics(network: nn.Module, norm: Norm) -> nn.Module:
-    """Returns the network with its batch norms replaced."""
-    from timm.layers.norm_act import freeze_batch_norm_2d
-
-    if norm == "frozen":
-        frozen: nn.Module = freeze_batch_norm_2d(network)  # type: ignore[no-untyped-call]
-        return frozen
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.BatchNorm2d):
-                setattr(parent, name, _grouped(child))
-    return network
-
-
-def _grouped(norm: nn.BatchNorm2d) -> nn.GroupNorm:
-    channels = norm.num_features
-    made = nn.GroupNorm(max(1, channels // CHANNELS_PER_GROUP), channels)
-    made.load_state_dict({"weight": norm.weight.detach(), "bias": norm.bias.detach()})
-    return made

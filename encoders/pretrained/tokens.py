@@ -1,30 +1,60 @@
 """Tokens with positions from the images of several cameras, by a pre-trained network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import add
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.ray_places import patches_with_spread
-from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
-from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
+from stringline.encoders.vision.camera_views import camera_view, check_camera, presence, resized
+from stringline.encoders.vision.depth_inputs import StreamFusion
 from stringline.encoders.vision.rgbd import Tokens
 
 
+class TokenNetwork(Protocol):
+    """A network of single images, a `torch.nn.Module`.
+
+    Attributes:
+        coordinates: The coordinates of its tokens.
+        dim: Channels of its tokens.
+        patch: Side of a patch, pixels.
+        prefix: Number of tokens before the patches, without a position.
+    """
+
+    coordinates: Coordinates
+    dim: int
+    patch: int
+    prefix: int
+
+    def __call__(self, images: Tensor, view: View) -> Tokens:
+        """Encodes images (B, H, W, 3), 0 to 255, independently."""
+        ...
+
+
 class PretrainedTokens(nn.Module):
-    """Converts cameras into tokens with positions like `RgbdTokens`, each image separately."""
+    """Converts cameras into tokens with positions like `RgbdTokens`, each image separately.
+
+    Attributes:
+        cameras: The cameras that it reads.
+        coordinates: Coordinates of the tokens.
+        patch: Side of a patch, pixels of the resized images.
+        prefix: Number of tokens of each camera before its patches.
+    """
 
     def __init__(
         self,
         cameras: Sequence[Camera],
-        encode: PretrainedVisionTransformer,
+        encode: TokenNetwork,
         dim: int | None = None,
         *,
         coordinates: Coordinates | None = None,
+        size: int | Sequence[int] | None = None,
     ) -> None:
         """Builds the projection.
 
@@ -33,14 +63,24 @@ class PretrainedTokens(nn.Module):
             encode: The network.
             dim: Channels of the tokens, by a linear map; None: those of the network.
             coordinates: Coordinates of the tokens; None: those of the network.
+            size: Pixels a side, or rows and columns, to which images are resized for the network;
+                None: as they are.
+
+        Raises:
+            ValueError: A camera does not fit, or patches do not tile the images.
         """
         super().__init__()
         self.coordinates = encode.coordinates if coordinates is None else coordinates
-        for camera in cameras:
-            check_camera(camera, encode.patch, self.coordinates.reads | encode.coordinates.reads)
         self.cameras = tuple(cameras)
+        self.patch = encode.patch
+        self.prefix = encode.prefix
+        self.size = None if size is None else rows_and_columns(size, self.patch)
+        for camera in self.cameras:
+            tiled = self.patch if self.size is None else 1
+            check_camera(camera, tiled, self.coordinates.reads | encode.coordinates.reads)
         self.encode = encode
         self.project = nn.Identity() if dim is None else nn.Linear(encode.dim, dim)
+        self.fusion = StreamFusion(encode.dim if dim is None else dim, 1)
         self.camera_mark = nn.Parameter(
             torch.zeros(len(self.cameras), encode.dim if dim is None else dim)
         )
@@ -61,22 +101,40 @@ class PretrainedTokens(nn.Module):
         """Returns the names of the parameters without weight decay."""
         return {"camera_mark"}
 
+    def view(
+        self, observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
+    ) -> tuple[Tensor, View]:
+        """Returns the images of a camera as the network gets them, and their view."""
+        seen = camera_view(observation, camera, reads)
+        return seen if self.size is None else resized(*seen, self.size)
+
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
-        images, view = camera_view(
+        images, view = self.view(
             observation, camera, self.coordinates.reads | self.encode.coordinates.reads
         )
-        tokens: Tokens = self.encode(images, view)
+        tokens = self.encode(images, view)
         coordinates = tokens.coordinates
         has_position = tokens.has_position
         spread = tokens.spread
         if self.coordinates is not self.encode.coordinates:
             coordinates, has_position, spread = patches_with_spread(
-                self.coordinates, view, self.encode.patch, len(images), images.device
+                self.coordinates, view, self.patch, len(images), images.device
             )
-            coordinates = nn.functional.pad(coordinates, (0, 0, self.encode.prefix, 0))
+            coordinates = nn.functional.pad(coordinates, (0, 0, self.prefix, 0))
             if spread is not None:
-                spread = nn.functional.pad(spread, (0, 0, self.encode.prefix, 0))
-            has_position = nn.functional.pad(has_position, (self.encode.prefix, 0), value=False)
+                spread = nn.functional.pad(spread, (0, 0, self.prefix, 0))
+            has_position = nn.functional.pad(has_position, (self.prefix, 0), value=False)
         has_position, present = presence(observation, camera, has_position)
         features = self.project(tokens.features) + mark
         return Tokens(features, coordinates, has_position, present, spread)
+
+
+def rows_and_columns(size: int | Sequence[int], patch: int = 1) -> tuple[int, int]:
+    """Returns rows and columns of images that patches tile."""
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2 or any(side < patch or side % patch for side in sides):
+        raise ValueError(
+            f"size is {size}; allowed: pixels a side, or rows and columns, in multiples of "
+            f"{patch}, the patch of the network."
+        )
+    return sides[0], sides[1]

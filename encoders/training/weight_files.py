@@ -9,9 +9,14 @@ from torch import Tensor, nn
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """Returns the tensors of a safetensors file; raises a ValueError if it cannot be read."""
+    """Returns the tensors of a safetensors file, or of `model.safetensors` in a folder.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    file = Path(path) / "model.safetensors" if Path(path).is_dir() else path
     try:
-        return load_file(path)
+        return load_file(file)
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 

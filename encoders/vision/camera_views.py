@@ -1,8 +1,10 @@
 """Reads images, geometry and presence of one camera from an observation."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
@@ -52,6 +54,32 @@ def camera_view(
         )
     except ValueError as error:
         raise ValueError(f"Camera {camera.name!r}: {error}") from error
+
+
+def resized(images: Tensor, view: View, size: tuple[int, int]) -> tuple[Tensor, View]:
+    """Returns images (B, rows, columns, 3) of another size, and their view.
+
+    Colours are averaged (bilinear, antialiased), depth is that of the pixel at the same place, and
+    intrinsics fit the new size.
+    """
+    before = view.height, view.width
+    if before == size:
+        return images, view
+    colours = nn.functional.interpolate(
+        images.permute(0, 3, 1, 2).float(), size, mode="bilinear", antialias=True
+    )
+    depth, intrinsics = view.depth, view.intrinsics
+    if depth is not None:
+        rows, columns = (
+            (2 * torch.arange(new, device=depth.device) + 1) * old // (2 * new)
+            for new, old in zip(size, before, strict=True)
+        )
+        depth = depth[:, rows][:, :, columns]
+    if intrinsics is not None:
+        scale = [size[1] / before[1], size[0] / before[0], 1.0]
+        intrinsics = intrinsics * intrinsics.new_tensor(scale)[:, None]
+    made = replace(view, height=size[0], width=size[1], depth=depth, intrinsics=intrinsics)
+    return colours.permute(0, 2, 3, 1), made
 
 
 def presence(

@@ -1,7 +1,8 @@
 """Tokens with positions from the images of several cameras."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -73,8 +74,42 @@ def joined_spread(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | Non
     return torch.cat(known, dim=1)
 
 
+class ImageTokens(Protocol):
+    """Converts the cameras of an observation into tokens with positions; a `torch.nn.Module`.
+
+    Attributes:
+        cameras: The cameras that it reads.
+        coordinates: Coordinates of the tokens.
+        fusion: Joins the tokens of several streams.
+        patch: Side of a patch, pixels of the images of `view`.
+        prefix: Number of tokens of each camera before its patches, without a position.
+    """
+
+    cameras: tuple[Camera, ...]
+    coordinates: Coordinates
+    fusion: StreamFusion
+    patch: int
+    prefix: int
+
+    def __call__(self, observation: Mapping[str, Tensor]) -> Tokens:
+        """Encodes a batch; the tokens of all cameras, camera by camera, stream by stream."""
+        ...
+
+    def view(
+        self, observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
+    ) -> tuple[Tensor, View]:
+        """Returns images of a camera (B, H, W, 3) as the network gets them, and their view."""
+        ...
+
+
+ImageTokensFactory = Callable[..., ImageTokens]
+"""Makes image tokens, given the cameras, and `coordinates`, `encoding` and `dim` by name."""
+
+
 class RgbdTokens(nn.Module):
     """Converts the cameras of an observation into tokens with positions."""
+
+    prefix = 0
 
     def __init__(
         self,
@@ -105,8 +140,9 @@ class RgbdTokens(nn.Module):
         self.coordinates = coordinates
         self.depth = ColourOnly() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
+        self.patch: int = self.embedding.patch
         for camera in self.cameras:
-            check_camera(camera, self.embedding.patch, coordinates.reads)
+            check_camera(camera, self.patch, coordinates.reads)
         self.camera_mark = nn.Parameter(
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )
@@ -155,6 +191,12 @@ class RgbdTokens(nn.Module):
         own = {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
         return own if self.learned is None else own | {"learned.height"}
 
+    def view(
+        self, observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
+    ) -> tuple[Tensor, View]:
+        """Returns the images of a camera, and their view."""
+        return camera_view(observation, camera, reads)
+
     def _learned_places(self) -> LearnedPlaces:
         """Builds the choice of places within patches."""
         places = self.coordinates
@@ -179,7 +221,7 @@ class RgbdTokens(nn.Module):
 
     def _placed(self, seen: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Returns features of the images of all streams, and places, existence and spread."""
-        patch = self.embedding.patch
+        patch = self.patch
         batch = len(seen) // self.depth.streams
         if self.learned is None or self.embedding.cell is None:
             found = patches_with_spread(self.coordinates, view, patch, batch, seen.device)

@@ -1,6 +1,6 @@
 """The observation encoder: tokens of cameras and grippers, fused by attention."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -8,12 +8,12 @@ from operator import add
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Contract
+from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.vision.camera_views import read_key
-from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
+from stringline.encoders.vision.rgbd import ImageTokens, RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.observation.instruction import Instruction
 from stringline.policies.observation.interfaces import ConditioningTokens
@@ -59,14 +59,7 @@ class ObservationEncoder(nn.Module):
         self.arms = contract.arms
         self.dim = dim = settings.dim
         self.joint_range = settings.normalisation(statistics["joints/position"])
-        self.tokenise = RgbdTokens(
-            self.cameras,
-            settings.coordinates,
-            dim,
-            depth=settings.depth_input,
-            embedding=settings.embedding,
-            learned_places=settings.learned_places,
-        )
+        self.tokenise = _image_tokens(settings, self.cameras)
         self.joint_dropout = settings.joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
@@ -275,3 +268,22 @@ class ObservationEncoder(nn.Module):
             None if tokens.present is None else of_first(tokens.present),
             None if tokens.spread is None else of_first(tokens.spread),
         )
+
+
+def _image_tokens(settings: ObservationSettings, cameras: Sequence[Camera]) -> ImageTokens:
+    """Builds the tokens of images."""
+    if settings.images is not None:
+        return settings.images(
+            cameras,
+            coordinates=settings.coordinates,
+            encoding=settings.encoding,
+            dim=settings.dim,
+        )
+    return RgbdTokens(
+        cameras,
+        settings.coordinates,
+        settings.dim,
+        depth=settings.depth_input,
+        embedding=settings.embedding,
+        learned_places=settings.learned_places,
+    )

@@ -10,8 +10,9 @@ from stringline.encoders.coordinates.frames import Frames
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.pretrained.resnet import ImageNetworkFactory, ResNet
 from stringline.encoders.vision.attention import check_heads
-from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
+from stringline.encoders.vision.rgbd import ImageTokensFactory
 from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import InstructionFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
@@ -50,6 +51,8 @@ class ObservationSettings(EncoderSettings):
         embedding: Factory of the patch embedding.
         learned_places: Whether a patch is at a learned mean of the places of its cells, instead of
             its centre; see `LearnedPlaces`.
+        images: Factory of the tokens of images, such as `PretrainedImages`; None: `RgbdTokens`
+            with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens.
         depth: Number of blocks.
@@ -69,6 +72,7 @@ class ObservationSettings(EncoderSettings):
     depth_input: DepthInput | None = None
     embedding: EmbeddingFactory = ConvolutionalStem
     learned_places: bool = False
+    images: ImageTokensFactory | None = None
     values: bool = True
     dim: int = 128
     depth: int = 4
@@ -84,6 +88,22 @@ class ObservationSettings(EncoderSettings):
         WHOLE.check(registers=self.registers)
         SHARE.check(joint_dropout=self.joint_dropout)
         check_heads(self.dim, self.heads)
+        self._check_images()
+
+    def _check_images(self) -> None:
+        """Refuses settings of `RgbdTokens` that other image tokens would ignore."""
+        if self.images is None:
+            return
+        if self.depth_input is not None and not isinstance(self.depth_input, ColourOnly):
+            raise ValueError(
+                f"depth_input is {type(self.depth_input).__name__}, which a pre-trained network "
+                f"cannot read; allowed: ColourOnly (depth=colours)."
+            )
+        if self.learned_places:
+            raise ValueError(
+                "learned_places is true, which a pre-trained network does not support; allowed: "
+                "false."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

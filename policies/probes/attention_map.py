@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Observation
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.vision.attention import PositionalAttention
-from stringline.encoders.vision.camera_views import camera_view
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
@@ -95,12 +94,19 @@ def _patches(
     """Returns points (P, 3), colours (P, 3) and positions' existence (P,) of all patches."""
     places = MetricPlaces()
     tokenise = encoder.tokenise
-    patch = tokenise.embedding.patch
+    patch = tokenise.patch
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for camera in tokenise.cameras:
-        images, view = camera_view(batch, camera, places.reads)
+        images, view = tokenise.view(batch, camera, places.reads)
         points, has_position = places.patches(view, patch, 1, images.device)
         colours = nn.functional.avg_pool2d(images[0].permute(2, 0, 1).float(), patch).flatten(1).T
-        found.append((points[0], colours, has_position[0]))
+        first = (0, 0, tokenise.prefix, 0)
+        found.append(
+            (
+                nn.functional.pad(points[0], first),
+                nn.functional.pad(colours, first),
+                nn.functional.pad(has_position[0], first[2:], value=False),
+            )
+        )
     points, colours, has_position = (torch.cat(parts) for parts in zip(*found, strict=True))
     return points, colours, has_position

@@ -14,8 +14,8 @@ from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
 from stringline.encoders.coordinates.ray_places import RayPlaces
-from stringline.encoders.vision.camera_views import camera_view, presence
-from stringline.encoders.vision.rgbd import RgbdTokens
+from stringline.encoders.vision.camera_views import presence
+from stringline.encoders.vision.rgbd import ImageTokens
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.sim.training.training_data import tensors
@@ -91,13 +91,13 @@ def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -
     )
 
 
-def _placed(tokenise: RgbdTokens, batch: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+def _placed(tokenise: ImageTokens, batch: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """Returns the numbers of placed and of all tokens of each camera in a batch."""
     found = {}
     places = tokenise.coordinates
     for camera in tokenise.cameras:
-        images, view = camera_view(batch, camera, places.reads)
-        known = places.patches(view, tokenise.embedding.patch, len(images), images.device)[1]
+        images, view = tokenise.view(batch, camera, places.reads)
+        known = places.patches(view, tokenise.patch, len(images), images.device)[1]
         known, present = presence(batch, camera, known)
         everything = known.numel() if present is None else int(present.sum())
         found[camera.name] = (int(known.sum()), everything)

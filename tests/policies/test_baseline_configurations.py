@@ -29,6 +29,7 @@ SMALL_ENCODERS = {
     "places": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
     "resnet18": ["policy.observation_encoder.dim=32", NETWORK],
     "resnet18_keypoints": [NETWORK],
+    "pretrained": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
     "vit": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
 }
 SMALL_POLICY = {
