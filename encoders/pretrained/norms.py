@@ -56,5 +56,5 @@ def _grouped(norm: nn.BatchNorm2d) -> nn.Module:
     made = nn.GroupNorm(groups, channels)
     made.load_state_dict({"weight": norm.weight.detach(), "bias": norm.bias.detach()})
     if isinstance(norm, BatchNormAct2d):
-        return nn.Sequential(made, norm.drop, norm.act)
+        return nn.Sequential(made, norm.get_submodule("drop"), norm.get_submodule("act"))
     return made

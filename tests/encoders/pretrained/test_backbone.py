@@ -113,4 +113,4 @@ def test_every_weight_gets_a_gradient() -> None:
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        images_by(**{"name": "vit_tiny_patch16_224"} | options)
+        images_by(options.pop("name", "vit_tiny_patch16_224"), **options)
