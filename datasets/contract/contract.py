@@ -149,6 +149,20 @@ class Contract:
                 return camera
         raise unknown_name("camera", name, [camera.name for camera in self.cameras])
 
+    def described(self) -> list[str]:
+        """Returns the embodiment, the rate, and the numbers of joints, actions and pixels."""
+        cameras = [
+            f"{each.name} {each.height}x{each.width}{'' if each.depth is None else ' with depth'}"
+            for each in self.cameras
+        ]
+        return [
+            self.embodiment,
+            f"{self.control_hz:g} Hz",
+            f"{len(self.joints)} joints",
+            f"{len(self.action)} action dimensions",
+            f"cameras: {'; '.join(cameras) or 'none'}",
+        ]
+
     def with_cameras(self, *cameras: Camera) -> Self:
         """Returns the same contract with other cameras."""
         return replace(self, cameras=cameras)

@@ -33,6 +33,8 @@ def dataset(group: Any, key: str) -> Any:
     found = group.get(key)
     if found is None or not hasattr(found, "shape"):
         raise ForeignDataError(str(unknown_name("data set", key, keys(group))))
+    if not found.shape:
+        raise ForeignDataError(f"{key} is empty or a single value; allowed: one row per step.")
     return found
 
 
