@@ -5,9 +5,8 @@ Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observatio
 padded row (T, N) uint8 or one string of bytes per frame.
 """
 
-import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers
+from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -34,14 +34,16 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 IMAGES = "observations/images"
-_log = logging.getLogger(__name__)
+SERIES = ("action", "observations/qpos", "observations/qvel")
+LENGTHS = "compress_len"  # Lengths of padded JPEG images, which have no meaning after decoding.
+INSTRUCTION_KEYS = ("instruction", "language_instruction", "language_raw")
 
 
 class ActHdf5Reader:
     """Reads ACT's HDF5.
 
-    Efforts are omitted, since recordings have them in the servos' units of current, not in Nm. The
-    wheels of a mobile base are omitted as well.
+    Efforts become `series/observations/effort`, since recordings have them in the servos' units of
+    current, not in Nm. The wheels of a mobile base are such a series as well.
     """
 
     def __init__(
@@ -93,8 +95,8 @@ class ActHdf5Reader:
             cameras = {
                 name: self._camera(file, name, new) for name, new in self._chosen(file).items()
             }
-            if "base_action" in file:
-                _log.warning("%s: base_action (the wheels) is left out.", path.name)
+            extra, left_out = self._others(file, list(cameras), steps)
+            instruction = _instruction(file, left_out)
             simulated = bool(file.attrs.get("sim", False))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract(list(cameras.values()), self._hz)
@@ -103,6 +105,7 @@ class ActHdf5Reader:
             "time": time,
             **joint_arrays(meaning, ("observations/qpos", state), ("action", action)),
             **camera_times(contract, time),
+            **extra,
         }
         if speed is not None:
             arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
@@ -110,7 +113,29 @@ class ActHdf5Reader:
             f"rgb/{camera.name}": partial(self._images, path, name, camera)
             for name, camera in cameras.items()
         }
-        return ForeignEpisode(contract, arrays, images, extra={"simulated": simulated})
+        return ForeignEpisode(
+            contract,
+            arrays,
+            images,
+            instruction=instruction,
+            extra={"simulated": simulated},
+            left_out=left_out,
+        )
+
+    @staticmethod
+    def _others(
+        file: Any, cameras: Sequence[str], steps: int
+    ) -> tuple[dict[str, Array], dict[str, str]]:
+        """Returns further series, and what is left out, images of other cameras among it."""
+        used = {*SERIES, *INSTRUCTION_KEYS, *(f"{IMAGES}/{name}" for name in cameras)}
+        known = [key for key in hdf5.keys(file) if key.startswith(LENGTHS)]
+        images = {
+            key: UNUSED_IMAGES
+            for key in hdf5.keys(file)
+            if key.startswith(IMAGES) and key not in used
+        }
+        extra, left_out = hdf5.others(file, {*used, *known, *images}, steps)
+        return extra, left_out | images
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
@@ -146,6 +171,16 @@ class ActHdf5Reader:
         """Returns the image of a raw or encoded row."""
         found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
         return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
+
+
+def _instruction(file: Any, left_out: dict[str, str]) -> str:
+    """Returns the first instruction of a file and adds others to `left_out`."""
+    for key in INSTRUCTION_KEYS:
+        if found := hdf5.texts(file, key):
+            if len(set(found)) > 1:
+                left_out[key] = "instructions after the first one"
+            return found[0]
+    return ""
 
 
 def _columns(key: str, series: Array) -> list[str]:

@@ -93,8 +93,13 @@ class DiffusionPolicyReader:
             "time": time,
             **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
         }
+        used = [key for key in (self._state, self._action) if key]
+        further, left_out = buffer.others(used, cameras, bounds)
         return ForeignEpisode(
-            contract, arrays | camera_times(contract, time), replay_images(buffer, cameras, bounds)
+            contract,
+            arrays | camera_times(contract, time) | further,
+            replay_images(buffer, cameras, bounds),
+            left_out=left_out,
         )
 
 

@@ -23,6 +23,7 @@ from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
     Frames,
+    LeftOut,
     Reader,
     Reference,
 )
@@ -31,6 +32,8 @@ from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
 ORIGIN = "imported_from"
+LEFT_OUT = "left_out"
+"""Attribute `extra` of an episode: why parts of the foreign episode were left out, by name."""
 Origin = tuple[str, str, int, int]
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
@@ -38,11 +41,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Names of the new episodes, number of those present before, and errors of the others."""
+    """The result of an import.
+
+    Attributes:
+        imported: Names of the new episodes.
+        present: Number of those present before.
+        refused: Errors of the others, by their name in messages.
+        left_out: By name and reason, the number of new episodes that lack a part of their data.
+    """
 
     imported: tuple[str, ...]
     present: int
     refused: Mapping[str, str]
+    left_out: LeftOut
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
         contract = _common_contract(before, readable, source)
         known = {origin for episode in before if (origin := _origin_of(episode))}
         imported = []
+        parts: LeftOut = Counter()
         present = 0
         for entry in _with_progress(readable, "importing"):
             if entry.origin in known:
@@ -83,9 +95,11 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
             with _left_out(entry.reference, refused):
                 _check_contract(contract, entry.contract)
                 name = task or path.resolve().stem
-                imported.append(_store(store, entry.reference, name, entry.origin))
+                episode = _read(entry.reference)
+                imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
+                parts.update(episode.left_out.items())
                 known.add(entry.origin)
-    return Outcome(tuple(imported), present, refused)
+    return Outcome(tuple(imported), present, refused, parts)
 
 
 def _with_progress(items: Sequence[Item], title: str) -> Iterable[Item]:
@@ -182,18 +196,20 @@ def _check_contract(common: Contract | None, contract: Contract) -> None:
         raise ForeignDataError(f"It does not fit the other episodes. {' '.join(why)}")
 
 
-def _store(store: EpisodeStore, reference: Reference, task: str, origin: Origin) -> str:
+def _store(
+    store: EpisodeStore, number: int, episode: ForeignEpisode, task: str, origin: Origin
+) -> str:
     """Copies one episode and returns its name; an invalid episode leaves nothing in the store."""
-    episode = _read(reference)
+    left_out = {LEFT_OUT: dict(episode.left_out)} if episode.left_out else {}
     kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
         contract=episode.contract,
         task=task,
-        seed=reference.number,
+        seed=number,
         success=episode.success,
         source=origin[0],
         instruction=episode.instruction,
-        extra={**episode.extra, ORIGIN: kept},
+        extra={**episode.extra, **left_out, ORIGIN: kept},
     )
     with store.writer(attributes, expected_bytes=_size(episode)) as writer:
         try:

@@ -1,5 +1,6 @@
 """Imports of replay buffers, written by zarr in the documented layout, and their errors."""
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,13 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
     return spoil
 
 
+def without_chunk(path: Path, key: str, chunk: str, fill: float | None) -> None:
+    """Removes a chunk, as zarr leaves out those that contain only the fill value."""
+    (path / f"data/{key}/{chunk}").unlink()
+    described = json.loads((path / f"data/{key}/.zarray").read_text())
+    (path / f"data/{key}/.zarray").write_text(json.dumps(described | {"fill_value": fill}))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -167,7 +175,7 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
             "data/img at frame 4 has values from 60.0 to 300.0; allowed: 0 to 255.",
         ),
         (
-            lambda path: (path / "data/img/3.0.0.0").unlink(),
+            lambda path: without_chunk(path, "img", "3.0.0.0", fill=None),
             "data/img lacks the chunk of frame 4 (data/img/3.0.0.0)",
         ),
         (
@@ -274,7 +282,21 @@ def test_a_missing_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]
         list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
 
 
-def test_missing_chunks_of_a_zip_file_are_reported(
+def test_omitted_chunks_are_the_fill_value_and_named(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
+    """By default zarr does not store a chunk of zeros."""
+    path = replay_buffer(tmp_path / "set.zarr", series)
+    without_chunk(path, "img", "3.0.0.0", fill=0)
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    assert outcome.refused == {}
+    expected = series["img"].copy()
+    expected[9:12] = 0
+    np.testing.assert_array_equal(store.episodes()[1].arrays["rgb/img"], expected[5:13])
+    assert outcome.left_out == {("chunks of img", "not stored; read as the fill value"): 1}
+
+
+def test_omitted_chunks_of_a_zip_file_are_the_fill_value_and_named(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
 ) -> None:
     path = replay_buffer(tmp_path / "full.zarr.zip", series)
@@ -282,8 +304,8 @@ def test_missing_chunks_of_a_zip_file_are_reported(
         for name in full.namelist():
             if name != "data/action/5.0":
                 less.writestr(name, full.read(name))
-    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip")[1]
-    assert (
-        "data/action lacks the chunk of frame 2 (data/action/5.0)"
-        in outcome.refused["episode 2 (set.zarr.zip)"]
+    store, outcome = imported(
+        DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip"
     )
+    assert not store.episodes()[2].arrays["action"][2:].any()
+    assert outcome.left_out == {("chunks of action", "not stored; read as the fill value"): 1}
