@@ -68,8 +68,11 @@ class Reader(Protocol):
 class Writer(Protocol):
     """A writer of a foreign format."""
 
-    def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the episodes of a store to `path` atomically; a full disk leaves nothing there."""
+    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+        """Writes the episodes of a store to `path`, and returns what the format cannot hold.
+
+        The result appears at once; a full disk leaves nothing there.
+        """
         ...
 
 

@@ -16,8 +16,9 @@ from stringline.datasets.store.store import EpisodeStore
 def export_store(config: DictConfig) -> None:
     """Writes the episodes of a store in a foreign format."""
     store = EpisodeStore.open(config.store)
-    instantiate(config.target, _convert_="all").write(store, Path(config.path))
+    left_out = instantiate(config.target, _convert_="all").write(store, Path(config.path))
     sys.stdout.write(f"{len(store)} episodes exported to {config.path}.\n")
+    sys.stdout.write(table_of(left_out, len(store)))
 
 
 def import_foreign(config: DictConfig) -> None:

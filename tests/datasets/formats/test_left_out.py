@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,18 @@ import pytest
 from tests.datasets.formats.lerobot_recordings import LENGTHS, parquet, recorded
 from tests.datasets.formats.replay_buffers import replay_buffer
 
-from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
-from stringline.datasets.formats.foreign import Reader, table_of
+from stringline.datasets.editing.edit import relabel
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
+from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.diffusion_policy import (
+    DiffusionPolicyReader,
+    DiffusionPolicyWriter,
+)
+from stringline.datasets.formats.foreign import Reader, Writer, table_of
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.lerobot_numbers import tasks_of
+from stringline.datasets.formats.lerobot_writer import LeRobotWriter
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -174,3 +182,85 @@ def test_further_features_and_instructions_of_lerobot_are_kept(
     }
     splits = [episode.attributes.extra["split"] for episode in store.episodes()]
     assert splits == ["train", "train", "validation"]
+
+
+@pytest.fixture
+def rich(tmp_path: Path, samples: Any) -> EpisodeStore:
+    """Two episodes with forces, rewards, known success and a change of the instruction."""
+    store = EpisodeStore.create(tmp_path / "rich")
+    for seed, steps in enumerate((5, 8)):
+        arrays, attributes = samples.episode(steps, seed)
+        arrays["series/observation/force"] = np.arange(3.0 * steps).reshape(-1, 3)
+        arrays["series/speed"] = np.arange(steps, dtype=np.float32)
+        arrays["reward"] = np.eye(steps, dtype=np.float32)[-1]
+        arrays["series/instruction_index"] = (np.arange(steps) > 2).astype(np.float32)
+        extra = {"instructions": ["stack the cups", f"wave {seed}"]}
+        store.write(arrays, replace(attributes, success=seed == 1, extra=extra))
+    return store
+
+
+WAYS: list[tuple[str, Writer, Reader, set[str]]] = [
+    ("set", LeRobotWriter(images="image"), LeRobotReader(OPENINGS), set()),
+    (
+        "set.zarr",
+        DiffusionPolicyWriter(),
+        DiffusionPolicyReader(OPENINGS, control_hz=50),
+        {"reward", "success", "instruction", "attribute instructions"},
+    ),
+    (
+        "act",
+        ActHdf5Writer(state_gripper="opening", action_gripper="opening"),
+        ActHdf5Reader(OPENINGS),
+        {"reward", "success", "attribute instructions"},
+    ),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_exports_keep_what_the_format_has_a_place_for(
+    tmp_path: Path,
+    rich: EpisodeStore,
+    imported: Import,
+    way: tuple[str, Writer, Reader, set[str]],
+) -> None:
+    name, writer, reader, lost = way
+    left_out = {key for key, _ in writer.write(rich, tmp_path / name)}
+    assert left_out - {"T_base_gripper"} == lost
+    store, outcome = imported(reader, tmp_path / name)
+    assert outcome.refused == {}
+    for before, after in zip(rich.episodes(), store.episodes(), strict=True):
+        for key in ("series/observation/force", "series/speed", "series/instruction_index"):
+            np.testing.assert_array_equal(after.arrays[key], before.arrays[key])
+            assert after.arrays[key].dtype == before.arrays[key].dtype
+        if "reward" not in lost:
+            np.testing.assert_array_equal(after.arrays["reward"], before.arrays["reward"])
+            assert after.attributes.success == before.attributes.success
+            expected = before.attributes.extra["instructions"]
+            assert after.attributes.extra["instructions"] == expected
+
+
+def test_lerobot_exports_have_the_names_of_lerobot(tmp_path: Path, rich: EpisodeStore) -> None:
+    LeRobotWriter(images="image").write(rich, tmp_path / "set")
+    features = json.loads((tmp_path / "set/meta/info.json").read_text())["features"]
+    for key, dtype in (("next.reward", "float32"), ("next.success", "bool"), ("next.done", "bool")):
+        assert features[key] == {"dtype": dtype, "shape": [1], "names": None}
+    assert features["observation.force"] == {"dtype": "float64", "shape": [3], "names": None}
+    table = pq.read_table(tmp_path / "set/data/chunk-000/file-001.parquet").to_pydict()
+    assert table["next.success"] == table["next.done"] == [False] * 7 + [True]
+    assert table["task_index"] == [0, 0, 0, 2, 2, 2, 2, 2]
+
+
+def test_a_series_that_not_all_episodes_have_is_named(
+    tmp_path: Path, rich: EpisodeStore, samples: Any
+) -> None:
+    rich.write(*samples.episode(4, 7))
+    left_out = LeRobotWriter(images="image").write(rich, tmp_path / "set")
+    why = "no place in the format"
+    assert left_out["series/speed", why] == left_out["reward", why] == left_out["success", why] == 2
+
+
+def test_a_new_instruction_replaces_those_of_the_steps(rich: EpisodeStore) -> None:
+    (name,) = relabel(rich, rich.names()[:1], instruction="tidy up")
+    episode = rich.episode(name)
+    assert "instructions" not in episode.attributes.extra
+    assert tasks_of(episode) == ["tidy up"]
