@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from stringline.datasets.formats.image_codecs import UNIT_M, counts
 from stringline.datasets.formats.libraries import optional_library
 
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
+IMAGE_CODECS = ("jpeg", "jpeg2k", "jpegxl", "png", "webp")
+IMAGE_CODECS_MISSING = 'Compressed images need: pip install "stringline[formats]"'
 ENDS = "meta/episode_ends"
 
 
@@ -66,11 +69,8 @@ class ReplayBuffer:
         try:
             return self._group[f"data/{key}"]
         except (TypeError, *UNREADABLE) as error:  # TypeError: unknown setting of a codec.
-            hint = (
-                ' Images of UMI need: pip install "stringline[formats]"'
-                if "codec not available" in str(error)
-                else ""
-            )
+            missing = find_spec("imagecodecs") is None and "imagecodecs" in str(error)
+            hint = f" {IMAGE_CODECS_MISSING}" if missing else ""
             raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 
     def _keys(self) -> list[str]:
@@ -167,7 +167,7 @@ def _register_image_codecs() -> None:
         codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
     except ValueError:
         return
-    codecs.register_codecs(("imagecodecs_jpegxl", "imagecodecs_jpeg2k"), verbose=False)
+    codecs.register_codecs([f"imagecodecs_{name}" for name in IMAGE_CODECS], verbose=False)
 
 
 COLOURS = 3

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from imagecodecs.numcodecs import Jpeg, Png, Webp
 from numpy.typing import NDArray
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
@@ -277,9 +278,29 @@ def test_a_missing_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]
     text = (path / "data/img/.zarray").read_text()
     (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
     with pytest.raises(
-        ValueError, match="data/img cannot be opened: .*imagecodecs_future.*formats"
-    ):
+        ValueError, match="data/img cannot be opened: .*imagecodecs_future"
+    ) as caught:
         list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
+    assert "pip install" not in str(caught.value), "the extra is installed"
+
+
+@pytest.mark.parametrize(
+    ("codec", "tolerance"),
+    [(Jpeg(level=95), 8), (Png(), 0), (Webp(level=101), 0)],
+    ids=["jpeg", "png", "webp"],
+)
+def test_compressed_images_are_imported(
+    tmp_path: Path,
+    imported: Import,
+    series: dict[str, NDArray[Any]],
+    codec: Any,
+    tolerance: int,
+) -> None:
+    path = replay_buffer(tmp_path / "set.zarr", series, {"img": codec})
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    assert outcome.refused == {}
+    off = store.episodes()[1].arrays["rgb/img"].astype(int) - series["img"][5:13]
+    assert np.abs(off).max() <= tolerance
 
 
 def test_omitted_chunks_are_the_fill_value_and_named(
