@@ -105,14 +105,10 @@ class ActHdf5Reader:
         }
         if speed is not None:
             arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
-        images: dict[str, Frames] = {
-            f"rgb/{camera.name}": partial(self._images, path, name, camera)
-            for name, camera in cameras.items()
-        }
         return ForeignEpisode(
             contract,
             arrays,
-            images,
+            self._frames(path, cameras),
             instruction=instruction,
             extra={"simulated": simulated},
             left_out=left_out,
@@ -150,6 +146,12 @@ class ActHdf5Reader:
                 f"{IMAGES}/{name} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG."
             )
         return Camera(new, first.shape[0], first.shape[1], has_geometry=False)
+
+    def _frames(self, path: Path, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+        return {
+            f"rgb/{camera.name}": partial(self._images, path, name, camera)
+            for name, camera in cameras.items()
+        }
 
     def _images(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
         for frame, row in hdf5.each_row(path, f"{IMAGES}/{name}"):

@@ -27,6 +27,7 @@ from stringline.datasets.formats.image_codecs import (
 )
 from stringline.datasets.formats.lerobot_instructions import (
     TASK_INDEX,
+    Instructions,
     instructions_of,
     split_of,
 )
@@ -110,11 +111,8 @@ class LeRobotReader:
         features = info["features"]
         names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
-        wanted = [
-            key
-            for key in (self._state, self._action, "timestamp", REWARD, SUCCESS)
-            if key and key in features
-        ]
+        named = (self._state, self._action, "timestamp", REWARD, SUCCESS)
+        wanted = [key for key in named if key and key in features]
         others = self._others(features, cameras)
         start, part = self._rows(location, wanted, [TASK_INDEX, *others])
         columns = {key: parquet.numbers(key, part[key]) for key in wanted}
@@ -133,9 +131,7 @@ class LeRobotReader:
         arrays |= camera_times(contract, time)
         if REWARD in columns:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
-        known = TASK_INDEX in part.column_names
-        numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX]) if known else None
-        said = instructions_of(root, location.tasks, numbered)
+        said = _said(root, location, part)
         further, left_out = _further(part, others)
         return ForeignEpisode(
             contract,
@@ -212,6 +208,12 @@ class LeRobotReader:
             yield _shaped(
                 feature, frame, decoded(feature.key, frame, _encoded(feature.key, frame, row))
             )
+
+
+def _said(root: Path, location: Location, part: Any) -> Instructions:
+    known = TASK_INDEX in part.column_names
+    numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX]) if known else None
+    return instructions_of(root, location.tasks, numbered)
 
 
 def _further(

@@ -141,10 +141,7 @@ class RobomimicReader:
             arrays["joints/position"] = meaning.state.imported(
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
-        for arm in arms:
-            position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
-            key = f"obs/{arm}_eef_quat"
-            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, position, series[key])
+        arrays |= {f"T_base_gripper/{arm}": _poses(arm, series) for arm in arms}
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
         elif rewards is not None:
@@ -266,6 +263,13 @@ class RobomimicReader:
 def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Array]:
     for frame, row in hdf5.each_row(path, key):
         yield (counts if depth else image)(key, frame, row, camera.height, camera.width)
+
+
+def _poses(arm: str, series: Mapping[str, Array]) -> Array:
+    """Returns the poses (T, 4, 4) of a gripper."""
+    position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+    key = f"obs/{arm}_eef_quat"
+    return pose_of_quaternions(key, position, series[key])
 
 
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
