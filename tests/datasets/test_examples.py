@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.datasets.formats.conftest import aloha_episode, joint_series, smooth_image
+from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 from tests.datasets.formats.test_robomimic import recorded
 
@@ -53,7 +53,7 @@ def write_store(path: Path, steps: Mapping[int, int]) -> EpisodeStore:
     store = EpisodeStore.create(path)
     for seed, length in steps.items():
         arrays, attributes = aloha_episode(length, seed)
-        slow = {key: array * 10 for key, array in arrays.items() if key.startswith("time")}
+        slow: Arrays = {key: array * 10 for key, array in arrays.items() if key.startswith("time")}
         contract = replace(attributes.contract, control_hz=5.0)
         labelled = replace(attributes, contract=contract, task="hand_over_banana", success=True)
         store.write(arrays | slow, labelled)
@@ -64,7 +64,7 @@ def write_large(path: Path) -> None:
     """Writes an episode of two steps with images of 128 pixels."""
     arrays, attributes = aloha_episode(2)
     cameras = [replace(each, height=128, width=128) for each in attributes.contract.cameras]
-    large = {f"rgb/{each.name}": np.zeros((2, 128, 128, 3), np.uint8) for each in cameras}
+    large: Arrays = {f"rgb/{each.name}": np.zeros((2, 128, 128, 3), np.uint8) for each in cameras}
     contract = attributes.contract.with_cameras(*cameras)
     EpisodeStore.create(path).write(arrays | large, replace(attributes, contract=contract))
 
@@ -94,7 +94,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_so100(root / "so100")
     rng = np.random.default_rng(0)
     steps = sum(LENGTHS)
-    hand = {
+    hand: Arrays = {
         "camera0_rgb": np.stack([smooth_image(frame) for frame in range(steps)]),
         "robot0_eef_pos": rng.normal(size=(steps, 3)),
         "robot0_eef_rot_axis_angle": rng.normal(size=(steps, 3)),
