@@ -46,7 +46,8 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.augmentation.light_augmentation": ("LightAugmentation",),
     },
     "Foreign formats": {
-        "datasets.formats.act_hdf5": ("ActHdf5Reader", "ActHdf5Writer"),
+        "datasets.formats.act_hdf5": ("ActHdf5Reader",),
+        "datasets.formats.act_hdf5_writer": ("ActHdf5Writer",),
         "datasets.formats.vector_layout": ("AlohaLayout", "DescribedLayout", "NamedLayout"),
         "datasets.formats.diffusion_policy": ("DiffusionPolicyReader", "DiffusionPolicyWriter"),
         "datasets.formats.lerobot": ("LeRobotReader",),

@@ -25,7 +25,7 @@ from stringline.datasets.embodiments.transforms import Matrix as Matrix
 from stringline.datasets.embodiments.transforms import pose as pose
 from stringline.datasets.embodiments.transforms import rotation_about as rotation_about
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader as ActHdf5Reader
-from stringline.datasets.formats.act_hdf5 import ActHdf5Writer as ActHdf5Writer
+from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer as ActHdf5Writer
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader as DiffusionPolicyReader
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyWriter as DiffusionPolicyWriter
 from stringline.datasets.formats.lerobot import LeRobotReader as LeRobotReader

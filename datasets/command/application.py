@@ -22,6 +22,7 @@ from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.consent import OPTION, consented
 from stringline.datasets.command.help_text import help_text
+from stringline.datasets.command.plain_options import plain_options
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.extensions.trust import ENVIRONMENT
 
@@ -147,7 +148,8 @@ class _Command:
         flags = [argument for argument in self.arguments if argument not in values]
         configuration = self.configuration
         values = configuration.without_null_choices(values)
-        sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
+        chosen, plain = plain_options(configuration.folder, configuration.name, values)
+        sys.argv = [sys.argv[0], *QUIET_HYDRA, *chosen, *flags]
         requested = os.environ.get(FULL_ERROR)
         configuration.check_single_choices(values)
         configuration.check_kinds(values)
@@ -156,6 +158,8 @@ class _Command:
             # A job of a cluster runs in a new process, without a log so far.
             if logging.getLogger("stringline").level == logging.NOTSET:
                 self.start_logging()
+            for key, value in plain.items():
+                OmegaConf.update(settings, key, value)
             self.guarded(lambda: configuration.check_optional_choices(values))
             with _environment(FULL_ERROR, requested):
                 self.guarded(lambda: _with_consent(settings, task))

@@ -18,7 +18,11 @@ has time as the leading axis:
     action                -                (T, A) float32    see `ActionDimension`
     time                  () float64       (T,)              s, one monotonic clock
     reward, stage, sim/state  -            (T, ...)          optional
+    series/<name>         -                (T, ...) float    optional; no input of policies
     instruction           (L,) uint8       an attribute      text in UTF-8; optional
+
+Further series of a recording, such as forces or the state of the environment, are `series/<name>`,
+finite numbers of float32 or float64 in the units of the recording.
 
 The camera frame is x right, y down, z forward; depth is along its z axis. Pixel (0, 0) is the
 upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b to a. This module
@@ -36,6 +40,9 @@ from stringline.datasets.contract.argument_checks import unknown_name
 Array = NDArray[Any]
 Observation = Mapping[str, Array]
 EpisodeArrays = Mapping[str, Array]
+
+SERIES = "series/"
+"""Beginning of the keys of further series, which no policy reads."""
 
 ActionKind = Literal["joint", "gripper", "position", "rotation"]
 ActionMode = Literal["absolute", "relative"]
@@ -148,6 +155,20 @@ class Contract:
             if camera.name == name:
                 return camera
         raise unknown_name("camera", name, [camera.name for camera in self.cameras])
+
+    def described(self) -> list[str]:
+        """Returns the embodiment, the rate, and the numbers of joints, actions and pixels."""
+        cameras = [
+            f"{each.name} {each.height}x{each.width}{'' if each.depth is None else ' with depth'}"
+            for each in self.cameras
+        ]
+        return [
+            self.embodiment,
+            f"{self.control_hz:g} Hz",
+            f"{len(self.joints)} joints",
+            f"{len(self.action)} action dimensions",
+            f"cameras: {'; '.join(cameras) or 'none'}",
+        ]
 
     def with_cameras(self, *cameras: Camera) -> Self:
         """Returns the same contract with other cameras."""

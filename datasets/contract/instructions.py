@@ -10,6 +10,10 @@ from stringline.datasets.contract.contract import Observation
 KEY = "instruction"
 NUMBER_KEY = "instruction_number"
 NOTHING_SAID = 0
+PER_STEP = "series/instruction_index"
+"""Series (T,): the place of the instruction of each step in `INSTRUCTIONS`, where they change."""
+INSTRUCTIONS = "instructions"
+"""Attribute `extra` of an episode whose instruction changes: a list of its instructions."""
 
 
 def instruction_array(text: str) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import (
+    SERIES,
     Array,
     Camera,
     Contract,
@@ -96,6 +97,9 @@ def check_episode(arrays: EpisodeArrays, contract: Contract) -> None:
     for key in OPTIONAL_STEP_KEYS:
         if key in arrays and len(arrays[key]) != steps:
             raise ValueError(f"{key} has {len(arrays[key])} steps, time has {steps}.")
+    for key in arrays:
+        if key.startswith(SERIES):
+            _check_further(key, arrays[key], steps)
     if (np.diff(arrays["time"]) <= 0).any():
         raise ValueError(
             f"time does not increase at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}."
@@ -120,6 +124,13 @@ def _check_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> N
             f"{key} points at frames {arrays[key].min()} to {arrays[key].max()}; there are "
             f"{frames}."
         )
+
+
+def _check_further(key: str, array: Array, steps: int) -> None:
+    """Checks a further series: floats with one row per step."""
+    if array.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{key} has type {array.dtype}; allowed: float32 and float64.")
+    _check(key, array, (steps, *array.shape[1:]), array.dtype.name)
 
 
 def _check_series(arrays: EpisodeArrays, entry: _Expected, leading: tuple[int, ...]) -> None:

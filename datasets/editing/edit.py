@@ -14,6 +14,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.instructions import INSTRUCTIONS
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name
@@ -93,7 +94,7 @@ def relabel(
     episodes = [store.episode(name) for name in names]
     # `transaction` needs the new names. An invalid label raises here, before any change.
     new = [
-        replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels}))
+        replace(episode.attributes, **labels, extra=_relabelled(episode, labels))
         for episode in episodes
     ]
     new_names = [episode_name(attributes.task, attributes.seed) for attributes in new]
@@ -167,6 +168,12 @@ def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `extra` of an episode with a record of the edit."""
     extra = dict(episode.attributes.extra)
     return extra | {"edits": [*extra.get("edits", []), {"of": episode.name, **what}]}
+
+
+def _relabelled(episode: StoredEpisode, labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `extra` of an episode with other labels; one instruction replaces several."""
+    extra = _edited(episode, {"relabel": labels})
+    return {k: v for k, v in extra.items() if k != INSTRUCTIONS or "instruction" not in labels}
 
 
 def take_over(episode: StoredEpisode, root: Path, name: str, attributes: EpisodeAttributes) -> None:

@@ -1,13 +1,12 @@
-"""Reader and writer of ACT's HDF5: one file per episode, with raw or JPEG images.
+"""Reader of ACT's HDF5: one file per episode, with raw or JPEG images.
 
 Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action`
 (T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one
 padded row (T, N) uint8 or one string of bytes per frame.
 """
 
-import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.formats import exporting, hdf5
+from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers
+from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -27,21 +26,20 @@ from stringline.datasets.formats.foreign import (
     chosen_cameras,
     last_number,
 )
-from stringline.datasets.formats.image_codecs import decoded, jpeg
-from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.formats.vector_layout import AlohaLayout, VectorLayout, joint_arrays
-from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.formats.image_codecs import decoded
+from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 IMAGES = "observations/images"
-_log = logging.getLogger(__name__)
+SERIES = ("action", "observations/qpos", "observations/qvel")
+LENGTHS = "compress_len"  # Lengths of padded JPEG images, which have no meaning after decoding.
+INSTRUCTION_KEYS = ("instruction", "language_instruction", "language_raw")
 
 
 class ActHdf5Reader:
     """Reads ACT's HDF5.
 
-    Efforts are omitted, since recordings have them in the servos' units of current, not in Nm. The
-    wheels of a mobile base are omitted as well.
+    Efforts become `series/observations/effort`, since recordings have them in the servos' units of
+    current, not in Nm. The wheels of a mobile base are such a series as well.
     """
 
     def __init__(
@@ -93,8 +91,8 @@ class ActHdf5Reader:
             cameras = {
                 name: self._camera(file, name, new) for name, new in self._chosen(file).items()
             }
-            if "base_action" in file:
-                _log.warning("%s: base_action (the wheels) is left out.", path.name)
+            extra, left_out = self._others(file, list(cameras), steps)
+            instruction = _instruction(file, left_out)
             simulated = bool(file.attrs.get("sim", False))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract(list(cameras.values()), self._hz)
@@ -103,14 +101,33 @@ class ActHdf5Reader:
             "time": time,
             **joint_arrays(meaning, ("observations/qpos", state), ("action", action)),
             **camera_times(contract, time),
+            **extra,
         }
         if speed is not None:
             arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
-        images: dict[str, Frames] = {
-            f"rgb/{camera.name}": partial(self._images, path, name, camera)
-            for name, camera in cameras.items()
+        return ForeignEpisode(
+            contract,
+            arrays,
+            self._frames(path, cameras),
+            instruction=instruction,
+            extra={"simulated": simulated},
+            left_out=left_out,
+        )
+
+    @staticmethod
+    def _others(
+        file: Any, cameras: Sequence[str], steps: int
+    ) -> tuple[dict[str, Array], dict[str, str]]:
+        """Returns further series, and what is left out, images of other cameras among it."""
+        used = {*SERIES, *INSTRUCTION_KEYS, *(f"{IMAGES}/{name}" for name in cameras)}
+        known = [key for key in hdf5.keys(file) if key.startswith(LENGTHS)]
+        images = {
+            key: UNUSED_IMAGES
+            for key in hdf5.keys(file)
+            if key.startswith(IMAGES) and key not in used
         }
-        return ForeignEpisode(contract, arrays, images, extra={"simulated": simulated})
+        extra, left_out = hdf5.others(file, {*used, *known, *images}, steps)
+        return extra, left_out | images
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
@@ -130,6 +147,12 @@ class ActHdf5Reader:
             )
         return Camera(new, first.shape[0], first.shape[1], has_geometry=False)
 
+    def _frames(self, path: Path, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+        return {
+            f"rgb/{camera.name}": partial(self._images, path, name, camera)
+            for name, camera in cameras.items()
+        }
+
     def _images(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
         for frame, row in hdf5.each_row(path, f"{IMAGES}/{name}"):
             found = image(
@@ -148,116 +171,19 @@ class ActHdf5Reader:
         return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
 
 
+def _instruction(file: Any, left_out: dict[str, str]) -> str:
+    """Returns the first instruction of a file and adds others to `left_out`."""
+    for key in INSTRUCTION_KEYS:
+        if found := hdf5.texts(file, key):
+            if len(set(found)) > 1:
+                left_out[key] = "instructions after the first one"
+            return found[0]
+    return ""
+
+
 def _columns(key: str, series: Array) -> list[str]:
     return [f"{key}_{column}" for column in range(series.shape[1])]
 
 
 def _by_numbers(path: Path) -> tuple[list[int], str]:
     return [int(digits) for digits in re.findall(r"\d+", path.stem)], path.name
-
-
-class ActHdf5Writer:
-    """Writes ACT's HDF5 of ALOHA, without depth, geometry and times.
-
-    Velocities that are not in the store are differences of positions.
-    """
-
-    def __init__(
-        self,
-        *,
-        state_gripper: str | Mapping[str, float] | None = None,
-        action_gripper: str | Mapping[str, float] | None = None,
-        cameras: Mapping[str, str] | None = None,
-        jpeg_quality: int | None = None,
-    ) -> None:
-        """Sets the options of the export.
-
-        Args:
-            state_gripper: Gripper convention of the states, a name of `GRIPPER_CONVENTIONS` or its
-                ends.
-            action_gripper: Gripper convention of the actions.
-            cameras: Name in the file by camera; None writes all cameras.
-            jpeg_quality: 1 to 95; None writes raw images.
-        """
-        if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
-            raise ValueError(
-                f"target.jpeg_quality is {jpeg_quality}; allowed: 1 to 95, or null for raw images."
-            )
-        names = [joint.name for joint in ALOHA.joints]
-        self._meaning = AlohaLayout(state_gripper, action_gripper, options="target").meaning(
-            names, names
-        )
-        self._cameras = cameras
-        self._quality = jpeg_quality
-
-    def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes `episode_0.hdf5` and so on into a new folder.
-
-        Raises:
-            ValueError: The episodes do not have the 14 joints and absolute targets of ALOHA.
-            NoSpaceError: The disk is full; no folder is left.
-        """
-        episodes = exporting.episodes_of(store)
-        contract = episodes[0].attributes.contract
-        expected = ALOHA.contract([], contract.control_hz)
-        if (contract.joints, contract.action) != (expected.joints, expected.action):
-            raise ValueError(
-                f"ACT's HDF5 is for the 14 joints and absolute targets of ALOHA; {store.path} has "
-                f"{contract.embodiment}."
-            )
-        cameras = exporting.chosen_cameras(contract, self._cameras)
-        exporting.report_left_out(contract, {"poses"})
-        with exporting.complete(
-            path, exporting.size_of_images(episodes, cameras, depth=False)
-        ) as folder:
-            folder.mkdir()
-            for number, episode in exporting.with_progress(episodes):
-                self._write(folder / f"episode_{number}.hdf5", episode, cameras)
-
-    def _write(self, path: Path, episode: StoredEpisode, cameras: Mapping[str, str]) -> None:
-        arrays = episode.arrays
-        position = np.asarray(arrays["joints/position"], np.float64)
-        state = self._meaning.state.exported(position)
-        if "joints/velocity" in arrays:
-            speed = self._meaning.state.exported_rates(
-                position, np.asarray(arrays["joints/velocity"], np.float64)
-            )
-        else:
-            speed = (
-                np.gradient(state, arrays["time"], axis=0)
-                if len(state) > 1
-                else np.zeros_like(state)
-            )
-        with optional_library("h5py").File(path, "w") as file:
-            # In ACT, `sim` means that action[t] belongs to observation[t]; it shifts the actions of
-            # all other files by a step.
-            file.attrs["sim"] = True
-            file.attrs["compress"] = self._quality is not None
-            file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
-            file["observations/qpos"] = state
-            file["observations/qvel"] = np.ascontiguousarray(speed, np.float32)
-            lengths = [self._images(file, episode, name, new) for name, new in cameras.items()]
-            if self._quality is not None:
-                file["compress_len"] = np.array(lengths, np.float32)
-
-    def _images(self, file: Any, episode: StoredEpisode, name: str, new: str) -> list[int]:
-        """Writes the images of a camera and returns their compressed lengths."""
-        images = exporting.images_of(episode, "rgb", name)
-        key = f"observations/images/{new}"
-        if self._quality is None:
-            camera = episode.attributes.contract.camera(name)
-            shape = (camera.height, camera.width, 3)
-            data = file.create_dataset(key, (episode.steps, *shape), np.uint8, chunks=(1, *shape))
-            for step, image in enumerate(images):
-                data[step] = image
-            return []
-        encoded = [np.frombuffer(jpeg(image, self._quality), np.uint8) for image in images]
-        longest = max(map(len, encoded))
-        file.create_dataset(
-            key, data=np.stack([_padded(row, longest) for row in encoded]), chunks=(1, longest)
-        )
-        return [len(row) for row in encoded]
-
-
-def _padded(row: Array, length: int) -> Array:
-    return np.pad(row, (0, length - len(row)))

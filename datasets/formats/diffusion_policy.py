@@ -1,7 +1,8 @@
 """Reader and writer of diffusion_policy's replay buffers: zarr format 2, folder or zip file."""
 
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,23 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, DepthSource
+from stringline.datasets.contract.contract import SERIES, Array, DepthSource
 from stringline.datasets.formats import exporting
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
+    LeftOut,
     Reference,
     camera_times,
 )
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.recorded_videos import (
+    recorded_buffer,
+    recorded_videos,
+    video_cameras,
+)
 from stringline.datasets.formats.replay_buffer import (
     UNIT_ATTRIBUTE,
     ReplayBuffer,
@@ -33,7 +40,7 @@ from stringline.datasets.store.store import EpisodeStore
 
 
 class DiffusionPolicyReader:
-    """Reads replay buffers."""
+    """Reads replay buffers, and raw recordings with `videos/<episode>/<camera>.mp4` beside them."""
 
     def __init__(
         self,
@@ -53,7 +60,8 @@ class DiffusionPolicyReader:
             state: The series of joint positions, or None.
             action: The series of actions.
             cameras: Name of the camera by series; None takes all series with images. The depth of
-                `<series>` is `<series>_depth`, if it exists.
+                `<series>` is `<series>_depth`, if it exists. Of a raw recording, name of the camera
+                by video.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._hz = named_rate(control_hz)
@@ -69,19 +77,46 @@ class DiffusionPolicyReader:
         Raises:
             ValueError: It is not a replay buffer, or a series does not exist.
         """
-        buffer = ReplayBuffer(path)
-        for key in (*(self._cameras or ()), self._action, *([self._state] if self._state else [])):
+        buffer = ReplayBuffer(recorded_buffer(path))
+        videos = recorded_videos(buffer.path)
+        beside = {}
+        if videos and replay_cameras(buffer, None, self._source):
+            beside = {"videos": "the replay buffer contains images"}
+            videos = None
+        chosen = () if videos else self._cameras or ()
+        for key in (*chosen, self._action, *([self._state] if self._state else [])):
             if key not in buffer.shapes:
                 raise ValueError(
                     f"{unknown_name('series', key, buffer.shapes)} With their shapes: "
                     f"{buffer.offered()}."
                 )
-        cameras = replay_cameras(buffer, self._cameras, self._source)
+        cameras = [] if videos else replay_cameras(buffer, self._cameras, self._source)
         for number, bounds in enumerate(buffer.bounds):
-            yield Reference(path.name, number, partial(self._read, buffer, cameras, bounds))
+            read = partial(self._read, buffer, cameras, bounds, beside)
+            read = partial(self._with_videos, read, videos, number) if videos else read
+            yield Reference(path.name, number, read)
+
+    def _with_videos(
+        self, read: Callable[[], ForeignEpisode], folder: Path, number: int
+    ) -> ForeignEpisode:
+        """Returns an episode with the videos beside the buffer as its images."""
+        episode = read()
+        time = episode.arrays["time"]
+        found = video_cameras(folder, number, self._cameras, time)
+        contract = episode.contract.with_cameras(*(camera for camera, _ in found.values()))
+        return replace(
+            episode,
+            contract=contract,
+            arrays={**episode.arrays, **camera_times(contract, time)},
+            images={f"rgb/{camera.name}": frames for camera, frames in found.values()},
+        )
 
     def _read(
-        self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]
+        self,
+        buffer: ReplayBuffer,
+        cameras: Sequence[ReplayCamera],
+        bounds: tuple[int, int],
+        beside: Mapping[str, str],
     ) -> ForeignEpisode:
         names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
@@ -93,8 +128,13 @@ class DiffusionPolicyReader:
             "time": time,
             **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
         }
+        used = [key for key in (self._state, self._action) if key]
+        further, left_out = buffer.others(used, cameras, bounds)
         return ForeignEpisode(
-            contract, arrays | camera_times(contract, time), replay_images(buffer, cameras, bounds)
+            contract,
+            arrays | camera_times(contract, time) | further,
+            replay_images(buffer, cameras, bounds),
+            left_out={**left_out, **beside},
         )
 
 
@@ -115,20 +155,22 @@ def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
 
 
 CHUNK_BYTES = 2 * 2**20
+RESERVED = ("state", "action", "timestamp")
+HELD = ("rgb", "depth", "action", "joints/position", "time")
 
 
 class DiffusionPolicyWriter:
     """Writes `data/state`, `data/action` and `data/timestamp` in the units of the contract.
 
-    Images are `data/<camera>`, depth is `data/<camera>_depth`.
+    Images are `data/<camera>`, depth is `data/<camera>_depth`, further series `data/<name>`.
     """
 
     def __init__(self, *, cameras: Mapping[str, str] | None = None) -> None:
         """Sets the exported series by camera; None writes all cameras with their own names."""
         self._cameras = cameras
 
-    def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes a folder, or a zip file if the name ends in `.zip`.
+    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+        """Writes a folder, or a zip file if the name ends in `.zip`; returns what it lacks.
 
         Raises:
             ValueError: The episodes have different contracts, or `path` exists.
@@ -137,23 +179,35 @@ class DiffusionPolicyWriter:
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
         cameras = exporting.chosen_cameras(contract, self._cameras)
-        taken = {"state", "action", "timestamp"} & set(cameras.values())
-        if taken:
+        taken = {*RESERVED, *cameras.values()}
+        if twice := {*RESERVED} & {*cameras.values()}:
             raise ValueError(
-                f"The series {sorted(taken)[0]!r} is reserved; give the camera another name, "
+                f"The series {sorted(twice)[0]!r} is reserved; give the camera another name, "
                 "target.cameras={...}."
             )
-        exporting.report_left_out(contract, {"depth"})
+        named = {name: key for name, key in _further(episodes).items() if name not in taken}
         size = exporting.size_of_images(episodes, cameras, depth=True)
         zipped = path.suffix == ".zip"
         with exporting.complete(path, (1 + zipped) * size) as result:
             folder = result.with_name("buffer") if zipped else result
-            _fill(folder, episodes, cameras)
+            _fill(folder, episodes, cameras, named)
             if zipped:
                 _zip(folder, result)
+        return exporting.left_out(episodes, {*HELD, *named.values()}, cameras)
 
 
-def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str]) -> None:
+def _further(episodes: list[StoredEpisode]) -> dict[str, str]:
+    """Returns the keys of the further series that all episodes have, by their exported names."""
+    keys = [key for key in exporting.common_keys(episodes) if key.startswith(SERIES)]
+    return {key.removeprefix(SERIES).replace("/", "."): key for key in keys}
+
+
+def _fill(
+    root: Path,
+    episodes: list[StoredEpisode],
+    cameras: Mapping[str, str],
+    further: Mapping[str, str],
+) -> None:
     """Writes the groups and every series, one after the other."""
     group = optional_library("zarr").open_group(root, mode="w", zarr_format=2)
     ends = np.cumsum([episode.steps for episode in episodes]).astype(np.int64)
@@ -163,6 +217,7 @@ def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str])
         "timestamp": "time",
         "action": "action",
         **({"state": "joints/position"} if contract.joints else {}),
+        **further,
     }
     for key, source in numbers.items():
         _write(group, f"data/{key}", total, (episode.arrays[source] for episode in episodes))

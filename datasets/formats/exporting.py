@@ -1,20 +1,23 @@
 """Common parts of exports: atomic results, a single contract, one image per step."""
 
-import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
+from stringline.datasets.formats.foreign import LeftOut
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
-_log = logging.getLogger(__name__)
+OF_CAMERAS = ("rgb", "depth", "intrinsics", "T_base_camera")
+SAME_TIME_S = 1e-4
 
 
 @contextmanager
@@ -93,21 +96,51 @@ def size_of_images(
     return per_step * sum(episode.steps for episode in episodes)
 
 
-def report_left_out(contract: Contract, held: set[str]) -> None:
-    """Logs the parts of a contract that the format cannot store.
+def common_keys(episodes: Sequence[StoredEpisode]) -> list[str]:
+    """Returns the keys of the arrays that all episodes have, with one type and shape of a row."""
+    first, *others = (episode.entries for episode in episodes)
+    return [
+        key
+        for key, entry in first.items()
+        if all(
+            key in each and (each[key].shape[1:], each[key].dtype) == (entry.shape[1:], entry.dtype)
+            for each in others
+        )
+    ]
 
-    `held` contains those of `depth`, `geometry` and `poses` that the format can store.
+
+def left_out(
+    episodes: Sequence[StoredEpisode], held: Collection[str], cameras: Collection[str]
+) -> LeftOut:
+    """Counts the episodes with each kind of data that an export does not contain.
+
+    Args:
+        episodes: The exported episodes.
+        held: What the export contains: keys, their part before the name of a camera or an arm, and
+            `success`, `instruction` and `time`.
+        cameras: Names of the exported cameras.
     """
-    present = {
-        "depth": any(camera.depth for camera in contract.cameras),
-        "geometry": any(camera.has_geometry for camera in contract.cameras),
-        "poses": bool(contract.arms),
-    }
-    words = {
-        "depth": "depth",
-        "geometry": "intrinsics and poses of the cameras",
-        "poses": "poses of the grippers",
-    }
-    lost = [words[name] for name, there in present.items() if there and name not in held]
-    if lost:
-        _log.info("The format cannot store: %s.", "; ".join(lost))
+    return Counter(
+        (name, "no place in the format")
+        for episode in episodes
+        for name in sorted(_names(episode, cameras) - set(held))
+    )
+
+
+def _names(episode: StoredEpisode, cameras: Collection[str]) -> set[str]:
+    """Returns the kinds of data of an episode, as `held` of `left_out` names them."""
+    attributes = episode.attributes
+    there = {"success": attributes.success is not None, "instruction": attributes.instruction}
+    found = {name for name, value in there.items() if value}
+    found |= {f"attribute {name}" for name in attributes.extra}
+    time = episode.arrays["time"]
+    off = time - time[0] - np.arange(len(time)) / attributes.contract.control_hz
+    # Times that follow from the rate are not lost.
+    regular = {"time"} if np.abs(off).max() < SAME_TIME_S else set[str]()
+    for key in episode.entries:
+        kind, _, name = key.partition("/")
+        if (kind in OF_CAMERAS and name in cameras) or kind == "T_base_gripper":
+            found.add(kind)
+        elif kind in ("rgb", "joints", "sim", "series") or not name:
+            found.add(key)
+    return found - regular

@@ -1,6 +1,7 @@
 """Interfaces of readers and writers of foreign formats."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from stringline.datasets.contract.contract import Array, Contract, EpisodeArrays
 from stringline.datasets.store.store import EpisodeStore
 
 Frames = Callable[[], Iterator[Array]]
+LeftOut = Counter[tuple[str, str]]
+"""Number of episodes that lack a part of their data, by its name and the reason."""
 
 
 class ForeignDataError(ValueError):
@@ -29,6 +32,7 @@ class ForeignEpisode:
             per step.
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
+        left_out: What the data have beyond the episode: the reason why it is left out, by its name.
     """
 
     contract: Contract
@@ -37,6 +41,7 @@ class ForeignEpisode:
     instruction: str = ""
     success: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,11 @@ class Reader(Protocol):
 class Writer(Protocol):
     """A writer of a foreign format."""
 
-    def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the episodes of a store to `path` atomically; a full disk leaves nothing there."""
+    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+        """Writes the episodes of a store to `path`, and returns what the format cannot hold.
+
+        The result appears at once; a full disk leaves nothing there.
+        """
         ...
 
 
@@ -82,6 +90,18 @@ def last_number(name: str, default: int) -> int:
     """Returns the last number in a name."""
     found = re.findall(r"\d+", name)
     return int(found[-1]) if found else default
+
+
+def table_of(left_out: LeftOut, episodes: int) -> str:
+    """Returns a table of the parts of the data that were left out; empty without any."""
+    if not left_out:
+        return ""
+    width = max(len(name) for name, _ in left_out)
+    lines = [
+        f"  {name:<{width}}  {count} of {episodes} episodes: {reason}\n"
+        for (name, reason), count in sorted(left_out.items())
+    ]
+    return f"Left out of the data:\n{''.join(lines)}"
 
 
 def camera_times(contract: Contract, time: Array) -> dict[str, Array]:

@@ -1,12 +1,15 @@
 """Reading HDF5 with error messages for users."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.extra_series import extra_series
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
@@ -33,6 +36,8 @@ def dataset(group: Any, key: str) -> Any:
     found = group.get(key)
     if found is None or not hasattr(found, "shape"):
         raise ForeignDataError(str(unknown_name("data set", key, keys(group))))
+    if not found.shape:
+        raise ForeignDataError(f"{key} is empty or a single value; allowed: one row per step.")
     return found
 
 
@@ -41,6 +46,24 @@ def keys(group: Any) -> list[str]:
     found: list[str] = []
     group.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
     return found
+
+
+def others(
+    group: Any, used: Collection[str], steps: int
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Returns the series below a group that are not `used`, see `extra_series`."""
+    offered = {key: group[key] for key in keys(group) if key not in used}
+    return extra_series(offered, lambda key: rows(offered[key], key), steps)
+
+
+def texts(group: Any, key: str) -> list[str]:
+    """Returns the texts of a data set of one or several, or of an attribute; empty without both."""
+    found = group[key][()] if key in group else group.attrs.get(key)
+    entries = [] if found is None else np.asarray(found, object).ravel().tolist()
+    try:
+        return [each.decode() if isinstance(each, bytes) else each for each in entries]
+    except UnicodeDecodeError as error:
+        raise ForeignDataError(f"{key} is not text: {error}.") from error
 
 
 def members(group: Any, key: str) -> list[str]:

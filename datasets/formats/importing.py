@@ -1,81 +1,188 @@
-"""Import of a foreign data set into a store, episode by episode; it may be repeated."""
+"""Import of a foreign data set into a store, episode by episode; it may be repeated.
+
+The episodes are read twice: first without images, to find the contract of the majority, then to
+copy them. Any error of a reader costs only the episode in which it occurs.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from stringline.datasets.contract.contract import Contract
+from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.files.checksums import crc32
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reader, Reference
+from stringline.datasets.files.lock import exclusive
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    LeftOut,
+    Reader,
+    Reference,
+)
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
 ORIGIN = "imported_from"
+LEFT_OUT = "left_out"
+"""Attribute `extra` of an episode: why parts of the foreign episode were left out, by name."""
 Origin = tuple[str, str, int, int]
+Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Names of the new episodes, number of those present before, and errors of the others."""
+    """The result of an import.
+
+    Attributes:
+        imported: Names of the new episodes.
+        present: Number of those present before.
+        refused: Errors of the others, by their name in messages.
+        left_out: By name and reason, the number of new episodes that lack a part of their data.
+    """
 
     imported: tuple[str, ...]
     present: int
     refused: Mapping[str, str]
+    left_out: LeftOut
+
+
+@dataclass(frozen=True)
+class _Readable:
+    """An episode that can be read, at least without its images."""
+
+    reference: Reference
+    contract: Contract
+    origin: Origin
 
 
 def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
-    """Imports every episode that the store does not have yet.
+    """Imports every episode that the store does not have yet, under the lock of the store.
 
     An episode is identified by the name of its data set, its file, its number and a checksum of its
-    actions. Unreadable episodes are left out and reported. The task is by default the name of the
-    data set.
+    actions. The episodes have the contract of an earlier import of the data set, or else that of
+    the majority. Unreadable episodes and those with another contract are left out and reported. The
+    task is by default the name of the data set.
 
     Raises:
         ValueError: The path is not such a data set, or an option does not fit it.
         NoSpaceError: The disk is full; complete episodes stay.
     """
-    store.remove_leftovers()
     source = path.resolve().name
-    task = task or path.resolve().stem
-    before = store.episodes()
-    known = {origin for episode in before if (origin := _origin_of(episode))}
-    contract = next(
-        (episode.attributes.contract for episode in before if episode.attributes.source == source),
-        None,
-    )
-    imported = []
-    present = 0
-    refused = {}
-    for reference in tqdm(
-        list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True
-    ):
-        try:
-            episode = reference.read()
-            origin = (
-                source,
-                reference.file,
-                reference.number,
-                crc32(np.ascontiguousarray(episode.arrays["action"])),
-            )
-            if origin in known:
+    refused: dict[str, str] = {}
+    with exclusive(store.path):
+        store.remove_leftovers()
+        before = store.episodes()
+        readable = _survey(reader, path, source, refused)
+        contract = _common_contract(before, readable, source)
+        known = {origin for episode in before if (origin := _origin_of(episode))}
+        imported = []
+        parts: LeftOut = Counter()
+        present = 0
+        for entry in _with_progress(readable, "importing"):
+            if entry.origin in known:
                 present += 1
                 continue
-            _check_contract(contract, episode.contract)
-            imported.append(_store(store, reference, episode, task, origin))
-            known.add(origin)
-            contract = contract or episode.contract
-        except ForeignDataError as error:
-            refused[str(reference)] = str(error)
-            _log.warning("Left out: %s: %s", reference, error)
-    return Outcome(tuple(imported), present, refused)
+            with _left_out(entry.reference, refused):
+                _check_contract(contract, entry.contract)
+                name = task or path.resolve().stem
+                episode = _read(entry.reference)
+                imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
+                parts.update(episode.left_out.items())
+                known.add(entry.origin)
+    return Outcome(tuple(imported), present, refused, parts)
+
+
+def _with_progress(items: Sequence[Item], title: str) -> Iterable[Item]:
+    return tqdm(items, desc=title, unit="episode", dynamic_ncols=True)
+
+
+def _survey(reader: Reader, path: Path, source: str, refused: dict[str, str]) -> list[_Readable]:
+    """Reads all episodes without their images and adds the unreadable ones to `refused`.
+
+    Raises:
+        ValueError: Every episode is unreadable, and not because of its contents: an option is
+            wrong.
+    """
+    found = []
+    wrong_option: BaseException | None = None
+    for reference in _with_progress(list(reader.episodes(path)), "reading"):
+        with _left_out(reference, refused):
+            try:
+                episode = _read(reference)
+            except ForeignDataError as error:
+                cause = error.__cause__
+                wrong_option = wrong_option or (cause if type(cause) is ValueError else None)
+                raise
+            checksum = crc32(np.ascontiguousarray(episode.arrays["action"]))
+            origin = (source, reference.file, reference.number, checksum)
+            found.append(_Readable(reference, episode.contract, origin))
+    if wrong_option is not None and not found:
+        raise ValueError(str(wrong_option)) from wrong_option
+    return found
+
+
+@contextmanager
+def _left_out(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
+    """Reports an episode whose data are wrong, and goes on."""
+    try:
+        yield
+    except ForeignDataError as error:
+        refused[str(reference)] = str(error)
+        _log.warning("Left out: %s: %s", reference, error)
+
+
+@contextmanager
+def _blamed_on_data() -> Iterator[None]:
+    """Turns any error of a reader into a `ForeignDataError`: libraries raise all kinds for damage.
+
+    Raises:
+        ForeignDataError: The block failed.
+    """
+    try:
+        yield
+    except (ForeignDataError, ImportError):
+        raise
+    except MemoryError as error:
+        raise ForeignDataError(f"It is too large for the memory: {error}.") from error
+    except ValueError as error:
+        raise ForeignDataError(str(error)) from error
+    except Exception as error:
+        _log.debug("The trace of the error:", exc_info=True)
+        raise ForeignDataError(f"{type(error).__name__}: {error}") from error
+
+
+def _read(reference: Reference) -> ForeignEpisode:
+    with _blamed_on_data():
+        return reference.read()
+
+
+def _frames(read: Frames) -> Iterator[Array]:
+    with _blamed_on_data():
+        yield from read()
+
+
+def _common_contract(
+    before: Iterable[StoredEpisode], readable: Sequence[_Readable], source: str
+) -> Contract | None:
+    """Returns the contract of an earlier import of the source, else that of the majority."""
+    for episode in before:
+        if episode.attributes.source == source:
+            return episode.attributes.contract
+    for contract, count in Counter(entry.contract for entry in readable).most_common(1):
+        words = ", ".join(contract.described())
+        _log.info("Contract of %d of %d episodes: %s.", count, len(readable), words)
+        return contract
+    return None
 
 
 def _origin_of(episode: StoredEpisode) -> Origin | None:
@@ -86,22 +193,23 @@ def _origin_of(episode: StoredEpisode) -> Origin | None:
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
     if common is not None and (why := common.differences(contract)):
-        raise ForeignDataError(f"It does not fit the previous episodes. {' '.join(why)}")
+        raise ForeignDataError(f"It does not fit the other episodes. {' '.join(why)}")
 
 
 def _store(
-    store: EpisodeStore, reference: Reference, episode: ForeignEpisode, task: str, origin: Origin
+    store: EpisodeStore, number: int, episode: ForeignEpisode, task: str, origin: Origin
 ) -> str:
-    """Writes one episode and returns its name; an invalid episode leaves nothing in the store."""
+    """Copies one episode and returns its name; an invalid episode leaves nothing in the store."""
+    left_out = {LEFT_OUT: dict(episode.left_out)} if episode.left_out else {}
     kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
         contract=episode.contract,
         task=task,
-        seed=reference.number,
+        seed=number,
         success=episode.success,
         source=origin[0],
         instruction=episode.instruction,
-        extra={**episode.extra, ORIGIN: kept},
+        extra={**episode.extra, **left_out, ORIGIN: kept},
     )
     with store.writer(attributes, expected_bytes=_size(episode)) as writer:
         try:
@@ -118,7 +226,7 @@ def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
         writer.put(key, array)
     for key, frames in episode.images.items():
         count = 0
-        for frame in frames():
+        for frame in _frames(frames):
             writer.append(key, frame)
             count += 1
         if count != len(episode.arrays["time"]):

@@ -1,6 +1,5 @@
 """Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,8 @@ import numpy as np
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.checks import image, increasing, numbers
+from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
+from stringline.datasets.formats.extra_series import Described, extra_series
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -23,6 +24,12 @@ from stringline.datasets.formats.image_codecs import (
     counts,
     decoded,
     metres_of_codes,
+)
+from stringline.datasets.formats.lerobot_instructions import (
+    TASK_INDEX,
+    Instructions,
+    instructions_of,
+    split_of,
 )
 from stringline.datasets.formats.lerobot_tables import (
     FeatureCamera,
@@ -48,7 +55,7 @@ BOOKKEEPING = (
     REWARD,
     SUCCESS,
 )
-_log = logging.getLogger(__name__)
+COLOURS_AND_ALPHA = 4
 
 
 class LeRobotReader:
@@ -88,33 +95,27 @@ class LeRobotReader:
         info = read_info(path)
         features = info["features"]
         cameras = cameras_of(features, self._cameras, self._depth, self._source)
-        used = {
-            feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature
-        }
-        left = sorted({*features} - used - {*BOOKKEEPING, self._state, self._action})
-        if left:
-            _log.info("These features are left out: %s.", ", ".join(left))
         number = 0
         try:
             for location in locations(path, info):
                 file = location.data.relative_to(path).as_posix()
-                yield Reference(file, location.number, partial(self._read, info, cameras, location))
+                read = partial(self._read, path, info, cameras, location)
+                yield Reference(file, location.number, read)
                 number = location.number + 1
         except ForeignDataError as error:  # The entries before the damage are valid.
             yield Reference("meta", number, partial(_fail, str(error)))
 
     def _read(
-        self, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location
+        self, root: Path, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location
     ) -> ForeignEpisode:
         features = info["features"]
         names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
-        wanted = [
-            key
-            for key in (self._state, self._action, "timestamp", REWARD, SUCCESS)
-            if key and key in features
-        ]
-        start, columns = self._rows(location, wanted)
+        named = (self._state, self._action, "timestamp", REWARD, SUCCESS)
+        wanted = [key for key in named if key and key in features]
+        others = self._others(features, cameras)
+        start, part = self._rows(location, wanted, [TASK_INDEX, *others])
+        columns = {key: parquet.numbers(key, part[key]) for key in wanted}
         time = increasing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
         contract = meaning.contract([entry.camera for entry in cameras], float(info["fps"]))
         state = (
@@ -130,19 +131,37 @@ class LeRobotReader:
         arrays |= camera_times(contract, time)
         if REWARD in columns:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
+        said = _said(root, location, part)
+        further, left_out = _further(part, others)
         return ForeignEpisode(
             contract,
-            arrays,
+            {**arrays, **said.arrays, **further},
             self._camera_frames(cameras, location, start, time, float(info["fps"])),
-            instruction="; ".join(location.tasks),
+            instruction=said.text,
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
+            extra={**said.extra, **split_of(info, location.number)},
+            left_out={**left_out, **said.left_out, **_alpha(features, cameras)},
         )
 
-    def _rows(self, location: Location, columns: list[str]) -> tuple[int, dict[str, Array]]:
-        """Returns the first row of an episode in its file, and its columns."""
+    def _others(
+        self, features: Mapping[str, Any], cameras: list[FeatureCamera]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Returns the features that are neither state, action, images nor numbers of frames."""
+        used = {
+            feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature
+        }
+        left = sorted({*features} - used - {*BOOKKEEPING, self._state, self._action})
+        return {key: features[key] for key in left}
+
+    def _rows(
+        self, location: Location, required: list[str], optional: list[str]
+    ) -> tuple[int, Any]:
+        """Returns the first row of an episode in its file, and a table of its rows."""
         # Successive episodes are in the same file.
         if self._table is None or self._table[0] != location.data:
-            self._table = (location.data, parquet.table(location.data, ["episode_index", *columns]))
+            offered = set(parquet.columns(location.data))
+            columns = ["episode_index", *required, *(key for key in optional if key in offered)]
+            self._table = (location.data, parquet.table(location.data, columns))
         table = self._table[1]
         mine = np.flatnonzero(
             parquet.numbers("episode_index", table["episode_index"]) == location.number
@@ -154,8 +173,7 @@ class LeRobotReader:
             )
         if not len(mine):
             raise ForeignDataError("It has no frames.")
-        part = table.slice(int(mine[0]), len(mine))
-        return int(mine[0]), {key: parquet.numbers(key, part[key]) for key in columns}
+        return int(mine[0]), table.slice(int(mine[0]), len(mine))
 
     def _camera_frames(
         self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, fps: float
@@ -190,6 +208,42 @@ class LeRobotReader:
             yield _shaped(
                 feature, frame, decoded(feature.key, frame, _encoded(feature.key, frame, row))
             )
+
+
+def _said(root: Path, location: Location, part: Any) -> Instructions:
+    known = TASK_INDEX in part.column_names
+    numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX]) if known else None
+    return instructions_of(root, location.tasks, numbered)
+
+
+def _further(
+    part: Any, features: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Returns further features of an episode as series, and why others are left out."""
+    left_out = {}
+    offered = {}
+    for key, feature in features.items():
+        if feature["dtype"] in ("image", "video"):
+            left_out[key] = UNUSED_IMAGES
+        elif key not in part.column_names:
+            left_out[key] = "no column of the data"
+        elif len(feature["shape"]) > 1:
+            left_out[key] = "several axes per step"
+        else:
+            numeric = feature["dtype"] != "string"
+            kind = np.dtype(feature["dtype"] if numeric else object)
+            offered[key] = Described((len(part), *feature["shape"]), kind)
+    found, unfit = extra_series(offered, lambda key: parquet.numbers(key, part[key]), len(part))
+    return found, left_out | unfit
+
+
+def _alpha(features: Mapping[str, Any], cameras: list[FeatureCamera]) -> dict[str, str]:
+    keys = [entry.colour.key for entry in cameras]
+    return {
+        f"alpha of {key}": "transparency"
+        for key in keys
+        if COLOURS_AND_ALPHA in (features[key]["shape"][0], features[key]["shape"][-1])
+    }
 
 
 def _fail(message: str) -> ForeignEpisode:

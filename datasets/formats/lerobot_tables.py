@@ -47,7 +47,22 @@ def read_info(root: Path) -> dict[str, Any]:
         raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
     if not version.startswith(("v2.", "v3.")):
         raise ValueError(f"{root} is a LeRobotDataset {version}; allowed: {SUPPORTED}.")
+    _check_info(f"{root}/meta/info.json", info)
     return info
+
+
+def _check_info(where: str, info: Mapping[str, Any]) -> None:
+    features = info["features"]
+    if not isinstance(features, Mapping) or not all(
+        isinstance(feature, Mapping) and {"dtype", "shape"} <= feature.keys()
+        for feature in features.values()
+    ):
+        raise ValueError(f"{where}: features must map names to mappings with dtype and shape.")
+    for key in ("data_path", "video_path"):
+        if Path(str(info.get(key) or "")).is_absolute():
+            raise ValueError(
+                f"{where}: {key} is {info[key]!r}; allowed: paths within the data set."
+            )
 
 
 def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:

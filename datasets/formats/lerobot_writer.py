@@ -1,7 +1,7 @@
 """Writer of LeRobotDataset v3.0: for each episode a parquet file and one video per camera."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,9 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.formats import exporting, lerobot_tables
+from stringline.datasets.formats.foreign import LeftOut
 from stringline.datasets.formats.image_codecs import png
+from stringline.datasets.formats.lerobot_numbers import NumericFeatures, tasks_of
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.video import check_encoder, write_video
 from stringline.datasets.store.episode import StoredEpisode
@@ -18,9 +20,6 @@ from stringline.datasets.store.store import EpisodeStore
 
 Images = Literal["video", "image"]
 CHUNK = 1000  # Files in a folder.
-STATE = "observation.state"
-ACTION = "action"
-INDICES = ("frame_index", "episode_index", "index", "task_index")
 MM_PER_M = 1000
 
 
@@ -59,48 +58,48 @@ class LeRobotWriter:
         self._encoder = dict(encoder or {"g": "2", "crf": "30"})
         self._cameras = cameras
 
-    def write(self, store: EpisodeStore, path: Path) -> None:
-        """Writes the data set into a new folder."""
+    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+        """Writes the data set into a new folder and returns what the format cannot store."""
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
         cameras = {
             f"observation.images.{new}": contract.camera(name)
             for name, new in exporting.chosen_cameras(contract, self._cameras).items()
         }
-        exporting.report_left_out(contract, {"depth"})
-        tasks = list(dict.fromkeys(_task(episode) for episode in episodes))
+        numbers = NumericFeatures.of(episodes)
         names = {camera.name: "" for camera in cameras.values()}
         size = exporting.size_of_images(episodes, names, depth=True)
         with exporting.complete(path, size) as root:
             entries: list[dict[str, Any]] = []
             for number, episode in exporting.with_progress(episodes):
                 first = entries[-1]["dataset_to_index"] if entries else 0
-                entries.append(self._write(root, (number, first, tasks), episode, cameras))
+                entries.append(self._write(root, (number, first, numbers), episode, cameras))
             table = optional_library("pyarrow").Table.from_pylist(entries)
             _write_table(root / "meta/episodes/chunk-000/file-000.parquet", table)
-            _write_table(root / "meta/tasks.parquet", _task_table(tasks))
-            _write_json(root / "meta/stats.json", _statistics(episodes, cameras, tasks))
-            features = _number_features(contract)
+            _write_table(root / "meta/tasks.parquet", _task_table(numbers.tasks))
+            _write_json(root / "meta/stats.json", _statistics(episodes, cameras, numbers))
+            features = numbers.described(episodes[0])
             features |= self._image_features(cameras, contract.control_hz)
-            totals = (len(episodes), entries[-1]["dataset_to_index"], len(tasks))
+            totals = (len(episodes), entries[-1]["dataset_to_index"], len(numbers.tasks))
             _write_json(root / "meta/info.json", self._info(contract, features, totals))
+        return exporting.left_out(episodes, {"rgb", "depth", *numbers.held}, names)
 
     def _write(
         self,
         root: Path,
-        place: tuple[int, int, list[str]],
+        place: tuple[int, int, NumericFeatures],
         episode: StoredEpisode,
         cameras: Mapping[str, Camera],
     ) -> dict[str, Any]:
         """Writes the files of an episode and returns its entry in the list of episodes."""
-        number, first, tasks = place
+        number, first, numbers = place
         chunk, file = divmod(number, CHUNK)
         name = f"chunk-{chunk:03d}/file-{file:03d}"
-        task = _task(episode)
-        entry: dict[str, Any] = {"episode_index": number, "tasks": [task], "length": episode.steps}
+        entry: dict[str, Any] = {"episode_index": number, "tasks": tasks_of(episode)}
+        entry |= {"length": episode.steps}
         entry |= {"data/chunk_index": chunk, "data/file_index": file}
         entry |= {"dataset_from_index": first, "dataset_to_index": first + episode.steps}
-        columns = _columns(episode, number, first, tasks.index(task))
+        columns = numbers.columns(episode, number, first)
         for key, camera in cameras.items():
             if self._images == "image":
                 columns[key] = _encoded(episode, "rgb", camera.name)
@@ -112,7 +111,7 @@ class LeRobotWriter:
             if camera.depth is not None:
                 columns[f"{key}_depth"] = _encoded(episode, "depth", camera.name)
         _write_table(root / f"data/{name}.parquet", optional_library("pyarrow").table(columns))
-        for key, fields in _statistics([episode], cameras, tasks, number, first).items():
+        for key, fields in _statistics([episode], cameras, numbers, number, first).items():
             entry |= {f"stats/{key}/{field}": value for field, value in fields.items()}
         return entry | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0}
 
@@ -176,47 +175,6 @@ class LeRobotWriter:
         }
 
 
-def _task(episode: StoredEpisode) -> str:
-    return episode.attributes.instruction or episode.attributes.task
-
-
-def _number_features(contract: Contract) -> dict[str, Any]:
-    names = [dimension.name for dimension in contract.action]
-    found: dict[str, Any] = {ACTION: {"dtype": "float32", "shape": [len(names)], "names": names}}
-    if contract.joints:
-        joints = list(contract.joints)
-        found[STATE] = {"dtype": "float32", "shape": [len(joints)], "names": joints}
-    found["timestamp"] = {"dtype": "float32", "shape": [1], "names": None}
-    return found | {key: {"dtype": "int64", "shape": [1], "names": None} for key in INDICES}
-
-
-def _numbers(episode: StoredEpisode, number: int, first: int, task: int) -> dict[str, Any]:
-    """Returns the numeric columns of an episode, (T, D) or (T,)."""
-    steps = np.arange(episode.steps)
-    contract = episode.attributes.contract
-    found = {ACTION: np.ascontiguousarray(episode.arrays["action"], np.float32)}
-    if contract.joints:
-        found[STATE] = np.ascontiguousarray(episode.arrays["joints/position"], np.float32)
-    found["timestamp"] = np.asarray(steps / contract.control_hz, np.float32)
-    constants = {
-        "frame_index": steps,
-        "episode_index": 0 * steps + number,
-        "index": first + steps,
-        "task_index": 0 * steps + task,
-    }
-    return found | constants
-
-
-def _columns(episode: StoredEpisode, number: int, first: int, task: int) -> dict[str, Any]:
-    arrow = optional_library("pyarrow")
-    return {
-        key: arrow.FixedSizeListArray.from_arrays(arrow.array(values.ravel()), values.shape[1])
-        if values.ndim == 2 and values.shape[1] > 1
-        else arrow.array(values.ravel())
-        for key, values in _numbers(episode, number, first, task).items()
-    }
-
-
 def _encoded(episode: StoredEpisode, kind: str, camera: str) -> Any:
     """Returns a column of PNG images; depth in mm."""
     unit = episode.attributes.contract.camera(camera).depth_unit_m * MM_PER_M
@@ -231,16 +189,13 @@ def _encoded(episode: StoredEpisode, kind: str, camera: str) -> Any:
 def _statistics(
     episodes: list[StoredEpisode],
     cameras: Mapping[str, Camera],
-    tasks: list[str],
+    numbers: NumericFeatures,
     number: int = 0,
     first: int = 0,
 ) -> dict[str, Any]:
     """Returns the statistics of each feature over consecutive episodes."""
     starts = first + np.cumsum([0, *(episode.steps for episode in episodes)])
-    parts = [
-        _numbers(e, number + i, int(starts[i]), tasks.index(_task(e)))
-        for i, e in enumerate(episodes)
-    ]
+    parts = [numbers.values(e, number + i, int(starts[i])) for i, e in enumerate(episodes)]
     found = {key: lerobot_tables.of_numbers([part[key] for part in parts]) for key in parts[0]}
     for key, camera in cameras.items():
         for kind, suffix, scale in _kinds(camera):
@@ -255,7 +210,7 @@ def _kinds(camera: Camera) -> Iterator[tuple[str, str, float]]:
         yield "depth", "_depth", camera.depth_unit_m * MM_PER_M
 
 
-def _task_table(tasks: list[str]) -> Any:
+def _task_table(tasks: Sequence[str]) -> Any:
     """Returns the table that pandas writes for an index of tasks."""
     arrow = optional_library("pyarrow")
     number: dict[str, Any] = {"name": "task_index", "field_name": "task_index"}
@@ -268,7 +223,7 @@ def _task_table(tasks: list[str]) -> Any:
         "columns": [number, index],
     }
     schema |= {"pandas_version": "2.0.0"}
-    table = arrow.table({"task_index": list(range(len(tasks))), "task": tasks})
+    table = arrow.table({"task_index": list(range(len(tasks))), "task": list(tasks)})
     return table.replace_schema_metadata({"pandas": json.dumps(schema)})
 
 

@@ -26,6 +26,11 @@ def opened(path: Path) -> Any:
         ) from error
 
 
+def columns(path: Path) -> list[str]:
+    """Returns the names of the columns of a file."""
+    return list(opened(path).schema_arrow.names)
+
+
 def table(path: Path, columns: Sequence[str]) -> Any:
     """Reads columns of a file."""
     file = opened(path)

@@ -7,9 +7,10 @@ images as JPEG XL.
 import itertools
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats.checks import image
+from stringline.datasets.formats.extra_series import LEAST_SIDE, Described, extra_series
 from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
 from stringline.datasets.formats.image_codecs import UNIT_M, counts
 from stringline.datasets.formats.libraries import optional_library
 
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
+IMAGE_CODECS = ("jpeg", "jpeg2k", "jpegxl", "png", "webp")
+IMAGE_CODECS_MISSING = 'Compressed images need: pip install "stringline[formats]"'
 ENDS = "meta/episode_ends"
 
 
@@ -65,11 +69,8 @@ class ReplayBuffer:
         try:
             return self._group[f"data/{key}"]
         except (TypeError, *UNREADABLE) as error:  # TypeError: unknown setting of a codec.
-            hint = (
-                ' Images of UMI need: pip install "stringline[formats]"'
-                if "codec not available" in str(error)
-                else ""
-            )
+            missing = find_spec("imagecodecs") is None and "imagecodecs" in str(error)
+            hint = f" {IMAGE_CODECS_MISSING}" if missing else ""
             raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 
     def _keys(self) -> list[str]:
@@ -94,12 +95,41 @@ class ReplayBuffer:
             raise ForeignDataError(
                 f"data/{key} ends at frame {array.shape[0] - origin}, before the episode ends."
             )
-        self._check_present(array, key, (start, stop, origin))
+        if array.metadata.fill_value is None and (lost := self._omitted(key, start, stop)):
+            frame = max(lost[0][0], start) - origin
+            raise ForeignDataError(
+                f"data/{key} lacks the chunk of frame {frame} ({lost[0][1]}). Is the copy "
+                "incomplete?"
+            )
         try:
             return np.asarray(array[start:stop])
         except UNREADABLE as error:
             frames = f"frames {start - origin} to {stop - origin - 1}"
             raise ForeignDataError(f"data/{key} cannot be read in {frames}: {error}.") from error
+
+    def others(
+        self, used: Collection[str], cameras: Sequence["ReplayCamera"], bounds: tuple[int, int]
+    ) -> tuple[dict[str, Array], dict[str, str]]:
+        """Returns further series of an episode, see `extra_series`, and what is left out.
+
+        `used` are the series that have been read, besides those of the cameras.
+        """
+        taken = {*used, *(key for each in cameras for key in (each.colour, each.depth) if key)}
+        offered = {
+            key: Described((bounds[1] - bounds[0], *shape[1:]), self.array(key).dtype)
+            for key, shape in self.shapes.items()
+            if key not in taken
+        }
+        found, left_out = extra_series(
+            offered, lambda key: self.rows(key, *bounds), bounds[1] - bounds[0]
+        )
+        for key in [*taken, *(name for name in offered if name not in left_out)]:
+            if self._omitted(key, *bounds):
+                left_out[f"chunks of {key}"] = "not stored; read as the fill value"
+        for camera in cameras:
+            if self.shapes[camera.colour][-1] == COLOURS_AND_ALPHA:
+                left_out[f"alpha of {camera.colour}"] = "transparency"
+        return found, left_out
 
     def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
         """Yields rows of a series and reads them chunk by chunk."""
@@ -108,9 +138,13 @@ class ReplayBuffer:
         for first, last in itertools.pairwise([start, *ends]):
             yield from self.rows(key, first, last, origin=start)
 
-    def _check_present(self, array: Any, key: str, wanted: tuple[int, int, int]) -> None:
-        """Checks that all chunks exist: zarr would return zeros for missing ones."""
-        start, stop, origin = wanted
+    def _omitted(self, key: str, start: int, stop: int) -> list[tuple[int, str]]:
+        """Returns the first row and the file of each chunk that does not exist.
+
+        zarr does not store chunks that only contain the fill value.
+        """
+        array = self.array(key)
+        found = []
         along = [
             range(-(-length // chunk))
             for length, chunk in zip(array.shape[1:], array.chunks[1:], strict=True)
@@ -123,10 +157,8 @@ class ReplayBuffer:
             else:
                 present = name in self._members
             if not present:
-                frame = max(place[0] * rows, start) - origin
-                raise ForeignDataError(
-                    f"data/{key} lacks the chunk of frame {frame} ({name}). Is the copy incomplete?"
-                )
+                found.append((place[0] * rows, name))
+        return found
 
 
 def _register_image_codecs() -> None:
@@ -135,10 +167,11 @@ def _register_image_codecs() -> None:
         codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
     except ValueError:
         return
-    codecs.register_codecs(("imagecodecs_jpegxl", "imagecodecs_jpeg2k"), verbose=False)
+    codecs.register_codecs([f"imagecodecs_{name}" for name in IMAGE_CODECS], verbose=False)
 
 
 COLOURS = 3
+COLOURS_AND_ALPHA = 4
 UNIT_ATTRIBUTE = "depth_unit_m"  # Written by our exports; others store depth in m or mm.
 
 
@@ -158,19 +191,31 @@ class ReplayCamera:
 def replay_cameras(
     buffer: ReplayBuffer, chosen: Mapping[str, str] | None, source: DepthSource
 ) -> list[ReplayCamera]:
-    """Returns the cameras of a buffer: every series (N, H, W, 3), or the chosen ones.
+    """Returns the cameras of a buffer: every series with images, or the chosen ones.
+
+    Images are (N, H, W, 3), (N, H, W, 4) with alpha, or (N, 3, H, W).
 
     `chosen` maps series to names of cameras; `source` is the source of the depth.
     """
-    images = [
-        key for key, shape in buffer.shapes.items() if len(shape) == 4 and shape[3] == COLOURS
-    ]
+    images = [key for key, shape in buffer.shapes.items() if _image_size(shape)]
     named = chosen_cameras(chosen, images, "series with images")
     return [_camera(buffer, key, name, source) for key, name in named.items()]
 
 
+def _image_size(shape: Sequence[int]) -> Sequence[int]:
+    """Returns height and width of a series with images; empty for other series."""
+    if len(shape) == 4 and shape[3] == COLOURS:
+        return shape[1:3]
+    # Transforms (N, K, 4, 4) are no images.
+    if len(shape) == 4 and shape[3] == COLOURS_AND_ALPHA and min(shape[1:3]) >= LEAST_SIDE:
+        return shape[1:3]
+    if len(shape) == 4 and shape[1] == COLOURS and min(shape[2:]) >= LEAST_SIDE:
+        return shape[2:]
+    return ()
+
+
 def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> ReplayCamera:
-    height, width = buffer.shapes[key][1:3]
+    height, width = _image_size(buffer.shapes[key])
     depth = f"{key}_depth" if f"{key}_depth" in buffer.shapes else None
     unit = None if depth is None else buffer.array(depth).attrs.get(UNIT_ATTRIBUTE)
     camera = Camera(
@@ -195,7 +240,10 @@ def replay_images(
 
 def _images(buffer: ReplayBuffer, entry: ReplayCamera, bounds: tuple[int, int]) -> Iterator[Array]:
     for frame, row in enumerate(buffer.each_row(entry.colour, *bounds)):
-        found = _bytes(entry.colour, frame, row)
+        colours_last = (
+            row if row.shape[-1] in (COLOURS, COLOURS_AND_ALPHA) else row.transpose(1, 2, 0)
+        )
+        found = _bytes(entry.colour, frame, colours_last[..., :COLOURS])
         yield image(f"data/{entry.colour}", frame, found, entry.camera.height, entry.camera.width)
 
 

@@ -3,7 +3,7 @@
 Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and
 `obs/<key>`; `data.attrs["env_args"]` describes the environment. Images are `obs/<camera>_image`,
 depth is `obs/<camera>_depth`, poses are `obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z
-w), fingers `obs/robot<i>_gripper_qpos`. Masks, such as validation, become attributes.
+w), fingers `obs/robot<i>_gripper_qpos`. Masks become attributes; `valid` holds episodes out.
 """
 
 import json
@@ -41,8 +41,12 @@ from stringline.datasets.formats.robosuite_controller import (
     named_controller,
 )
 from stringline.datasets.formats.vector_layout import Meaning
+from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION
 
 PER_ARM = 7
+NEXT = "next_obs"
+SPLITS = {"train": TRAINING, "valid": VALIDATION}
+LeftOut = dict[str, str]
 
 
 class RobomimicReader:
@@ -106,6 +110,8 @@ class RobomimicReader:
                 "environment": environment.get("env_name", ""),
                 "masks": sorted(m for m, of in masks.items() if name in of),
             }
+            splits = [of for mask, of in SPLITS.items() if name in masks.get(mask, ())]
+            extra |= {SPLIT: splits[-1]} if splits else {}
             read = partial(self._read, path, name, controller, (float(rate), embodiment, extra))
             yield Reference(f"{path.name}/{name}", last_number(name, place), read)
 
@@ -117,7 +123,7 @@ class RobomimicReader:
         known: tuple[float, str, Mapping[str, Any]],
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
-        series, cameras, rewards = self._contents(path, name)
+        series, cameras, rewards, (further, left_out) = self._contents(path, name)
         steps = len(series["actions"])
         poses = [key for key in series if key.endswith("_eef_pos")]
         arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in poses})
@@ -128,27 +134,35 @@ class RobomimicReader:
             "time": time,
             "action": meaning.action.imported("actions", series["actions"]),
             **camera_times(contract, time),
+            **further,
         }
         if meaning.state.dimensions:
             state = np.concatenate([part for arm in arms for part in _joints(arm, series)], axis=1)
             arrays["joints/position"] = meaning.state.imported(
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
-        for arm in arms:
-            position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
-            key = f"obs/{arm}_eef_quat"
-            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, position, series[key])
+        arrays |= {f"T_base_gripper/{arm}": _poses(arm, series) for arm in arms}
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
+        elif rewards is not None:
+            left_out["rewards"] = "its length is not that of the action"
         success = None if rewards is None else bool((rewards > 0).any())
         return ForeignEpisode(
-            contract, arrays, self._images(path, name, cameras), success=success, extra=extra
+            contract,
+            arrays,
+            self._images(path, name, cameras),
+            success=success,
+            extra=extra,
+            left_out=left_out,
         )
 
     def _contents(
         self, path: Path, name: str
-    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None]:
-        """Returns the numbers of an episode by key, its cameras, and its rewards or None."""
+    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], LeftOut]]:
+        """Returns the numbers of an episode by key, its cameras, its rewards or None, and the rest.
+
+        The rest are further series, and what is left out.
+        """
         with hdf5.opened(path) as file:
             demo = file[f"data/{name}"]
             lengths = {
@@ -162,7 +176,13 @@ class RobomimicReader:
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
             rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
-        return series, cameras, rewards
+            following = [key for key in hdf5.keys(demo) if key.startswith(f"{NEXT}/")]
+            rest = hdf5.others(demo, {*lengths, "rewards", *following}, len(series["actions"]))
+            if following:
+                rest[1][NEXT] = "the observations of the next step"
+            for key in {*demo.attrs} - {"num_samples"}:
+                rest[1][f"attribute {key}"] = "a description of the simulator"
+        return series, cameras, rewards, rest
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the keys of the observations to read."""
@@ -243,6 +263,13 @@ class RobomimicReader:
 def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Array]:
     for frame, row in hdf5.each_row(path, key):
         yield (counts if depth else image)(key, frame, row, camera.height, camera.width)
+
+
+def _poses(arm: str, series: Mapping[str, Array]) -> Array:
+    """Returns the poses (T, 4, 4) of a gripper."""
+    position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+    key = f"obs/{arm}_eef_quat"
+    return pose_of_quaternions(key, position, series[key])
 
 
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:

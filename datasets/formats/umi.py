@@ -103,14 +103,27 @@ class UmiReader:
                 for i, arm in enumerate(arms)
             },
         }
+        further, left_out = buffer.others(_series_of(arms), cameras, bounds)
         return ForeignEpisode(
-            contract, arrays | camera_times(contract, time), replay_images(buffer, cameras, bounds)
+            contract,
+            arrays | camera_times(contract, time) | further,
+            replay_images(buffer, cameras, bounds),
+            left_out=left_out,
         )
 
 
 def _series(buffer: ReplayBuffer, arm: str, bounds: tuple[int, int]) -> Array:
     """Returns position, rotation vector and width (T, 7) of one gripper."""
-    widths = {f"{arm}_eef_pos": 3, f"{arm}_eef_rot_axis_angle": 3, f"{arm}_gripper_width": 1}
     return np.concatenate(
-        [numbers(key, buffer.rows(key, *bounds), width) for key, width in widths.items()], axis=1
+        [
+            numbers(key, buffer.rows(key, *bounds), width)
+            for key, width in _series_of([arm]).items()
+        ],
+        axis=1,
     )
+
+
+def _series_of(arms: Sequence[str]) -> dict[str, int]:
+    """Returns the series of grippers and their widths."""
+    widths = {"eef_pos": 3, "eef_rot_axis_angle": 3, "gripper_width": 1}
+    return {f"{arm}_{part}": width for arm in arms for part, width in widths.items()}

@@ -66,6 +66,18 @@ def frames_at(
     raise ForeignDataError(f"{key} has {done} frames in {path.name}; the episode has {len(times)}.")
 
 
+def size_and_rate(path: Path, key: str) -> tuple[int, int, float]:
+    """Returns height, width and frames per second of a video; messages contain `key`."""
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video or not container.streams.video[0].average_rate:
+                raise ForeignDataError(f"{key}: {path.name} contains no video.")
+            stream = container.streams.video[0]
+            return stream.height, stream.width, float(stream.average_rate or 0)
+    except FFmpegError as error:
+        raise ForeignDataError(f"{key}: {path.name} does not decode ({error.strerror}).") from error
+
+
 def _decoded(
     container: InputContainer, stream: VideoStream, start: float
 ) -> Iterator[tuple[float, VideoFrame]]:

@@ -7,6 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from stringline.datasets.command.command_line import report_next
+from stringline.datasets.formats.foreign import table_of
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
@@ -15,8 +16,9 @@ from stringline.datasets.store.store import EpisodeStore
 def export_store(config: DictConfig) -> None:
     """Writes the episodes of a store in a foreign format."""
     store = EpisodeStore.open(config.store)
-    instantiate(config.target, _convert_="all").write(store, Path(config.path))
+    left_out = instantiate(config.target, _convert_="all").write(store, Path(config.path))
     sys.stdout.write(f"{len(store)} episodes exported to {config.path}.\n")
+    sys.stdout.write(table_of(left_out, len(store)))
 
 
 def import_foreign(config: DictConfig) -> None:
@@ -31,6 +33,7 @@ def import_foreign(config: DictConfig) -> None:
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
         "already.\n"
     )
+    sys.stdout.write(table_of(outcome.left_out, len(outcome.imported)))
     for name, reason in outcome.refused.items():
         sys.stdout.write(f"Left out: {name}: {reason}\n")
     if outcome.refused:

@@ -24,6 +24,7 @@ from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.checkpoints.download import sha256_of
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
+from stringline.policies.observation.observation_settings import read_cameras
 from stringline.policies.remote.client import RemotePolicy
 
 ADDRESSES = ("ws://", "wss://")
@@ -100,7 +101,7 @@ def add_action_statistics(
     if key in statistics:
         return statistics
     names = model["observation_encoder"].get("cameras")
-    cameras = contract.cameras if names is None else [contract.camera(name) for name in names]
+    cameras = read_cameras(contract, names)
     found = statistics_of(
         lambda: (space.window_rows(cameras, settings.chunk, episode) for episode in episodes)
     )

@@ -32,11 +32,24 @@ class EncoderSettings:
 
     def choose(self, contract: Contract) -> tuple[Camera, ...]:
         """Returns the cameras to read."""
-        return (
-            contract.cameras
-            if self.cameras is None
-            else tuple(contract.camera(name) for name in self.cameras)
-        )
+        return read_cameras(contract, self.cameras)
+
+
+def read_cameras(contract: Contract, names: Sequence[str] | None) -> tuple[Camera, ...]:
+    """Returns the named cameras of a contract, all by default.
+
+    Raises:
+        ValueError: A camera does not exist; the message contains the option.
+    """
+    if names is None:
+        return contract.cameras
+    try:
+        return tuple(contract.camera(name) for name in names)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} The option policy.observation_encoder.cameras sets the cameras of a policy; "
+            "null: all."
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from stringline.encoders.vision.camera_views import presence
 from stringline.encoders.vision.rgbd import ImageTokens
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline.policies.observation.observation_settings import read_cameras
 from stringline.sim.training.training_data import tensors
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def choose_coordinates(
     if given or GROUP not in encoder:
         return None
     names = encoder.get("cameras")
-    cameras = contract.cameras if names is None else [contract.camera(name) for name in names]
+    cameras = read_cameras(contract, names)
     measured = [each for each in cameras if each.depth is not None and each.has_geometry]
     if _pixels(measured) >= LEAST * _pixels(cameras):
         return None

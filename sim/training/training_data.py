@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
 from stringline.datasets.loading.prefetch import Prefetcher
 from stringline.datasets.loading.sampler import BatchSampler, favour_early
@@ -32,8 +33,7 @@ class TrainingData:
 
     Args:
         data: One store, or the sources of a mixture.
-        held_out: Number of held-out episodes of each store, the last ones; at most a fifth of the
-            store.
+        held_out: Number of held-out episodes of each store, see `split_names`.
 
     Attributes:
         training: Names of the training episodes of each store.
@@ -53,14 +53,13 @@ class TrainingData:
         self.training: list[list[str]] = []
         self.held_out: list[list[str]] = []
         for store in self._stores:
-            names = list(store.names())
-            if not names:
+            if not len(store):
                 raise ValueError(
                     f"{store.path} has no episodes. Record some with stringline-collect."
                 )
-            kept = len(names) - min(held_out, len(names) // 5)
-            self.training.append(names[:kept])
-            self.held_out.append(names[kept:])
+            training, validation = split_names(store, held_out)
+            self.training.append(training)
+            self.held_out.append(validation)
 
     @property
     def can_probe(self) -> bool:

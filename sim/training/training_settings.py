@@ -23,7 +23,7 @@ class TrainingSettings:
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
         held_out: Number of held-out episodes of each store, for probe and validation; at most a
-            fifth of the store.
+            fifth of the store; see `split_names`.
         augmentation: Configuration of an `Augmentation` of training batches; None: no augmentation.
         validation_windows: Number of held-out windows of the validation loss; 0: no validation.
         initialisation: Checkpoint of the initial weights; None: random weights.

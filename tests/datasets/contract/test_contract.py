@@ -107,6 +107,9 @@ def test_valid_data_is_accepted() -> None:
             r"frame/eye points at frames 7 to 7; there are 3",
         ),
         ("reward", np.zeros(2), r"reward has 2 steps, time has 5"),
+        ("series/force", np.zeros((4, 3)), r"series/force has shape .* allowed: \(5, 3\)"),
+        ("series/force", np.zeros(5, int), "series/force has type int64; allowed: float32 and"),
+        ("series/force", np.full(5, np.nan), "series/force is not finite at index"),
     ],
 )
 def test_invalid_episodes(key: str, value: Array, message: str) -> None:

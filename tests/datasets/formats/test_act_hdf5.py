@@ -278,7 +278,7 @@ BAD = [
         lambda path: replace(
             path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)
         ),
-        "It does not fit the previous episodes. camera 'cam_high': height is 16 and 4.",
+        "It does not fit the other episodes. camera 'cam_high': height is 16 and 4.",
     ),
     (
         lambda path: replace(path, "action", np.full((5, 14), b"x")),

@@ -14,6 +14,7 @@ from scipy.spatial.transform import Rotation
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.robosuite_controller import Controller, controller_of
+from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
@@ -83,6 +84,7 @@ def test_recorded_data_is_imported(
             key: file["data/demo_1"][key][:]
             for key in ("actions", *(f"obs/{name}" for name in file["data/demo_1/obs"]))
         }
+        states = file["data/demo_1/states"][:]
     np.testing.assert_allclose(arrays["action"][:, :3], 0.05 * demo["actions"][:, :3], rtol=1e-6)
     np.testing.assert_allclose(arrays["action"][:, 3:6], 0.5 * demo["actions"][:, 3:6], rtol=1e-6)
     np.testing.assert_allclose(arrays["action"][:, 6], (1 - demo["actions"][:, 6]) / 2, rtol=1e-6)
@@ -109,6 +111,9 @@ def test_recorded_data_is_imported(
         ["valid"],
         ["train"],
     ]
+    assert split_names(store, 16) == (store.names()[::2], store.names()[1:2])
+    np.testing.assert_allclose(arrays["series/states"], states)
+    assert outcome.left_out == {}
     assert len(Windows(store)) == sum(LENGTHS)
     assert imported(RobomimicReader(**NAMED), path)[1].present == len(LENGTHS)
 

@@ -30,6 +30,11 @@ def store(six_episodes: EpisodeStore) -> EpisodeStore:
             ["relabel", "episodes=reach.0000000003.*", "success=true"],
             "1 episodes of {} replaced by 1",
         ),
+        # Other commands have groups with the names of these options.
+        (["relabel", "episodes=*", "instruction='go there, then stop'"], "6 episodes of {} repl"),
+        (["relabel", "episodes=*", "instruction=go to the left"], "6 episodes of {} replaced by 6"),
+        (["relabel", "episodes=*", "task=push", "success=true"], "6 episodes of {} replaced by 6"),
+        (["filter", "output={}_task", "task=rea*", "success=null"], "{}_task: 6 episodes"),
         (["filter", "output={}_good"], "{}_good: 3 episodes"),
         (["merge", "stores=[{},{}]", "output={}_all"], "{}_all: 6 episodes"),
         (["archive", "output={}_archive"], "6 episodes added"),
@@ -64,3 +69,15 @@ def test_split_needs_shares_or_one_episode(
         with pytest.raises(SystemExit):
             main()
         assert answer in capsys.readouterr().err
+
+
+def test_several_values_of_an_option_are_refused(
+    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without quotes a comma separates the values of a sweep."""
+    arguments = ["relabel", f"store={store.path}", "episodes=*", "instruction=go, then stop"]
+    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "instruction=go, then stop is several values; allowed: one." in capsys.readouterr().err

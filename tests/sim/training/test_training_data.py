@@ -73,7 +73,8 @@ def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Pat
     policy = trained_on(data)
     with pytest.raises(
         ValueError,
-        match=r"no camera 'ceiling'. .*Allowed: overhead, table, wrist_left, wrist_right",
+        match=r"no camera 'ceiling'. .*Allowed: overhead, table, wrist_left, wrist_right"
+        r".* The option policy.observation_encoder.cameras sets the cameras of a policy; null: all",
     ):
         trained_on(data, "policy.observation_encoder.cameras=[ceiling]")
     fewer = EpisodeStore.create(tmp_path / "fewer")

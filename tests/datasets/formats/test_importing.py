@@ -1,0 +1,197 @@
+"""A bad episode costs one episode, the majority decides the contract, and imports take turns."""
+
+import json
+import logging
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from tests.datasets.formats.lerobot_recordings import recorded
+
+from stringline.datasets.formats import image_codecs
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
+from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.foreign import ForeignEpisode, Reader, Reference
+from stringline.datasets.formats.importing import Outcome, import_data
+from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.vector_layout import AlohaLayout
+from stringline.datasets.store.store import EpisodeStore
+
+Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
+OPENINGS = AlohaLayout("opening", "opening")
+
+
+@pytest.fixture
+def act(tmp_path: Path, samples: Any) -> Path:
+    """Three episodes of ACT with two cameras."""
+    store = EpisodeStore.create(tmp_path / "original")
+    for seed in range(3):
+        store.write(*samples.episode(4, seed))
+    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(store, tmp_path / "act")
+    return tmp_path / "act"
+
+
+def without_camera(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["observations/images/overhead"]
+
+
+def test_the_majority_decides_the_contract(
+    act: Path, imported: Import, caplog: pytest.LogCaptureFixture
+) -> None:
+    without_camera(act / "episode_0.hdf5")
+    with caplog.at_level(logging.INFO):
+        store, outcome = imported(ActHdf5Reader(OPENINGS), act)
+    assert [episode.attributes.seed for episode in store.episodes()] == [1, 2]
+    assert outcome.refused == {
+        "episode 0 (episode_0.hdf5)": "It does not fit the other episodes. There is no camera "
+        "'overhead'. Allowed: wrist_left."
+    }
+    assert (
+        "Contract of 2 of 3 episodes: aloha, 50 Hz, 14 joints, 14 action dimensions, cameras: "
+        "overhead 16x24; wrist_left 16x24."
+    ) in caplog.messages
+
+
+def test_an_earlier_import_decides_the_contract(act: Path, imported: Import) -> None:
+    aside = [(act / f"episode_{number}.hdf5").rename(act / f"{number}.aside") for number in (1, 2)]
+    without_camera(act / "episode_0.hdf5")
+    imported(ActHdf5Reader(OPENINGS), act)
+    for file in aside:
+        file.rename(act / f"episode_{file.stem}.hdf5")
+    _, outcome = imported(ActHdf5Reader(OPENINGS), act)
+    assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)", "episode 2 (episode_2.hdf5)"]
+
+
+def with_action(**data: Any) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            del file["action"]
+            file.create_dataset("action", **data)
+
+    return spoil
+
+
+def bomb() -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Returns a PNG of a few bytes that claims to have 60000 x 60000 pixels."""
+    data = image_codecs.png(np.zeros((1, 1, 3), np.uint8))
+    header = b"IHDR" + struct.pack(">II", 60000, 60000) + data[24:29]
+    bytes_ = data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+    return np.frombuffer(bytes_, np.uint8)
+
+
+def with_bomb(first: int) -> Callable[[Path], None]:
+    """Returns a function that makes an image and its successors a decompression bomb."""
+
+    def spoil(path: Path) -> None:
+        good = np.frombuffer(image_codecs.png(np.zeros((16, 24, 3), np.uint8)), np.uint8)
+        with h5py.File(path, "r+") as file:
+            del file["observations/images/overhead"]
+            frames = file.create_dataset(
+                "observations/images/overhead", (4,), h5py.vlen_dtype(np.uint8)
+            )
+            for frame in range(4):
+                frames[frame] = bomb() if frame >= first else good
+
+    return spoil
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (with_action(data=1.0), "action is empty or a single value; allowed: one row per step."),
+        (with_action(data=h5py.Empty("f4")), "action is empty or a single value; allowed: one row"),
+        (with_action(data=np.zeros((4, 0))), "ALOHA has 14 joints; the action has 0"),
+        (
+            with_action(shape=(2**44, 14), dtype="f8", chunks=(1024, 14)),
+            "It is too large for the memory: Unable to allocate",
+        ),
+        (
+            with_action(shape=(4, 2**40), dtype="f8", chunks=(4, 1024)),
+            "It is too large for the memory: Unable to allocate",
+        ),
+        (with_bomb(0), "DecompressionBombError: Image size (3600000000 pixels) exceeds limit"),
+        (with_bomb(2), "DecompressionBombError: Image size (3600000000 pixels) exceeds limit"),
+    ],
+)
+def test_a_bad_episode_costs_one_episode(
+    act: Path, imported: Import, spoil: Callable[[Path], None], message: str, number: int
+) -> None:
+    spoil(act / f"episode_{number}.hdf5")
+    store, outcome = imported(ActHdf5Reader(OPENINGS), act)
+    assert list(outcome.refused) == [f"episode {number} (episode_{number}.hdf5)"]
+    assert message in next(iter(outcome.refused.values()))
+    assert len(store) == 2
+    assert store.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("features", ["action"], "features must map names to mappings with dtype and shape."),
+        ("features", {"action": 3}, "features must map names to mappings with dtype and shape."),
+        ("data_path", "/tmp/{episode_index}", "data_path is '/tmp/{episode_index}'; allowed:"),
+    ],
+)
+def test_a_damaged_description_of_the_data_set_is_named(
+    tmp_path: Path, samples: Any, imported: Import, key: str, value: Any, message: str
+) -> None:
+    info = recorded(samples, tmp_path / "set", "v2.1", "image") / "meta/info.json"
+    info.write_text(json.dumps(json.loads(info.read_text()) | {key: value}))
+    with pytest.raises(ValueError, match=message):
+        imported(LeRobotReader(OPENINGS), tmp_path / "set")
+
+
+class Paused:
+    """A reader that lists its episodes when it may."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.begun = threading.Event()
+        self.may_go = threading.Event()
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        self.begun.set()
+        assert self.may_go.wait(30)
+        yield from self._reader.episodes(path)
+
+
+def test_imports_into_one_store_take_turns(act: Path, tmp_path: Path) -> None:
+    """Two imports at once once gave each episode twice."""
+    store = EpisodeStore.create(tmp_path / "imported")
+    outcomes = {}
+    readers = {name: Paused(ActHdf5Reader(OPENINGS)) for name in ("first", "second")}
+
+    def run(name: str) -> None:
+        outcomes[name] = import_data(readers[name], act, store)
+
+    threads = {name: threading.Thread(target=run, args=(name,)) for name in readers}
+    threads["first"].start()
+    assert readers["first"].begun.wait(30)
+    threads["second"].start()
+    assert not readers["second"].begun.wait(0.2)
+    for name, thread in threads.items():
+        readers[name].may_go.set()
+        thread.join(60)
+    assert (len(outcomes["first"].imported), outcomes["second"].present) == (3, 3)
+    assert len(store) == 3
+
+
+def test_an_error_of_all_episodes_is_one_of_the_options(tmp_path: Path, imported: Import) -> None:
+    def fail() -> ForeignEpisode:
+        raise ValueError("Set the grippers.")
+
+    class Failing:
+        def episodes(self, path: Path) -> Iterator[Reference]:
+            yield Reference("a", 0, fail)
+            yield Reference("b", 1, fail)
+
+    with pytest.raises(ValueError, match="Set the grippers"):
+        imported(Failing(), tmp_path)

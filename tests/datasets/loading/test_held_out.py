@@ -1,0 +1,40 @@
+"""The validation split of imported data is held out; other stores hold out their last episodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION, split_names
+from stringline.datasets.store.store import EpisodeStore
+
+
+def marked(store: EpisodeStore, splits: list[str | None]) -> EpisodeStore:
+    """Returns a store of the same episodes with marks."""
+    found = EpisodeStore.create(store.path.with_name("marked"))
+    for episode, split in zip(store.episodes(), splits, strict=True):
+        extra = {} if split is None else {SPLIT: split}
+        found.write(episode.arrays, replace(episode.attributes, extra=extra))
+    return found
+
+
+@pytest.mark.parametrize(("held_out", "count"), [(0, 0), (1, 1), (16, 1)])
+def test_without_marks_the_last_episodes_are_held_out(
+    six_episodes: EpisodeStore, held_out: int, count: int
+) -> None:
+    names = six_episodes.names()
+    assert split_names(six_episodes, held_out) == (names[: 6 - count], names[6 - count :])
+
+
+def test_the_validation_split_is_held_out(six_episodes: EpisodeStore) -> None:
+    store = marked(six_episodes, [TRAINING, VALIDATION, TRAINING, VALIDATION, VALIDATION, None])
+    names = store.names()
+    training, held_out = split_names(store, 1)
+    assert held_out == [names[1], names[3], names[4]]
+    assert training == [names[0], names[2], names[5]]
+    assert split_names(store, 0) == (names, [])
+
+
+def test_a_store_without_training_episodes_is_refused(six_episodes: EpisodeStore) -> None:
+    store = marked(six_episodes, [VALIDATION] * 6)
+    with pytest.raises(ValueError, match=r"All 6 episodes of .* To train on them, set held_out=0"):
+        split_names(store, 16)

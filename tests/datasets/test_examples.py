@@ -1,0 +1,154 @@
+"""Each example in the help texts of `stringline-data` and in the pages about it runs."""
+
+import importlib
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
+from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
+from tests.datasets.formats.test_robomimic import recorded
+
+import stringline
+from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.contract.contract import ActionDimension, Contract
+from stringline.datasets.data import TASKS, main
+from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.lerobot_writer import LeRobotWriter
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("data.md", "formats.md", "troubleshooting.md")
+CONFIGS = Path(stringline.__file__).parent / "configs"
+HELP = re.compile(r"^ *(stringline-data \w+ .*)$", re.MULTILINE)
+INLINE = re.compile(r"`(stringline-data \w+ [^`]*=[^`]*)`")
+INDENTED = re.compile(r"^ {4}(stringline-data \w+ .*=.*)$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"=[A-Z_]+\b")
+NEEDED = {"expand": "archive"}  # The examples of a verb begin with the results of another one.
+SLOW = {"depth": pytest.mark.stress}  # Loads transformers.
+
+
+def examples(verb: str) -> list[list[str]]:
+    """Returns the words of the examples of a verb, in their order."""
+    texts = HELP.findall(Configuration(CONFIGS, f"data/{verb}", "stringline-data").introduction())
+    for page in PAGES:
+        text = (ROOT / "docs" / page).read_text()
+        texts += [" ".join(found.split()) for found in INLINE.findall(text)]
+        texts += INDENTED.findall(text)
+    chosen = [shlex.split(text, comments=True) for text in texts if not PLACEHOLDER.search(text)]
+    unique = {" ".join(words): words for words in chosen if words[1] == verb}
+    return list(unique.values())
+
+
+def write_store(path: Path, steps: Mapping[int, int]) -> EpisodeStore:
+    """Writes episodes of ALOHA with 5 steps per second, given their lengths by seed."""
+    store = EpisodeStore.create(path)
+    for seed, length in steps.items():
+        arrays, attributes = aloha_episode(length, seed)
+        slow: Arrays = {key: array * 10 for key, array in arrays.items() if key.startswith("time")}
+        contract = replace(attributes.contract, control_hz=5.0)
+        labelled = replace(attributes, contract=contract, task="hand_over_banana", success=True)
+        store.write(arrays | slow, labelled)
+    return store
+
+
+def write_large(path: Path) -> None:
+    """Writes an episode of two steps with images of 128 pixels."""
+    arrays, attributes = aloha_episode(2)
+    cameras = [replace(each, height=128, width=128) for each in attributes.contract.cameras]
+    large: Arrays = {f"rgb/{each.name}": np.zeros((2, 128, 128, 3), np.uint8) for each in cameras}
+    contract = attributes.contract.with_cameras(*cameras)
+    EpisodeStore.create(path).write(arrays | large, replace(attributes, contract=contract))
+
+
+def write_so100(path: Path) -> None:
+    """Writes a LeRobotDataset of an arm with a hinge and a gripper."""
+    names = ("shoulder", "gripper")
+    action = tuple(ActionDimension(name, "arm", "joint") for name in names)
+    contract = Contract("so100", "base", 50.0, (), names, (), action)
+    numbers = np.random.default_rng(0).uniform(0, 1, (5, 2)).astype(np.float32)
+    store = EpisodeStore.create(path.with_name("so100_store"))
+    arrays = {"time": np.arange(5) / 50, "joints/position": numbers, "action": numbers}
+    store.write(arrays, EpisodeAttributes(contract, "lift", 0))
+    LeRobotWriter(images="image").write(store, path)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stores and data sets that the examples name."""
+    root = tmp_path_factory.mktemp("prepared")
+    bananas = write_store(root / "runs/bananas", {5: 10, 6: 10, 7: 50, 8: 10, 9: 10})
+    for seed, name in enumerate(("act", "monday", "tuesday")):
+        write_store(root / "runs" / name, {seed: 2})
+    write_large(root / "recordings/bananas")
+    for name, gripper in (("aloha_sim", "opening"), ("real", "aloha1_follower_share")):
+        ActHdf5Writer(state_gripper="opening", action_gripper=gripper).write(bananas, root / name)
+    write_so100(root / "so100")
+    rng = np.random.default_rng(0)
+    steps = sum(LENGTHS)
+    hand: Arrays = {
+        "camera0_rgb": np.stack([smooth_image(frame) for frame in range(steps)]),
+        "robot0_eef_pos": rng.normal(size=(steps, 3)),
+        "robot0_eef_rot_axis_angle": rng.normal(size=(steps, 3)),
+        "robot0_gripper_width": rng.uniform(0, 0.08, (steps, 1)),
+    }
+    replay_buffer(root / "cup.zarr.zip", hand)
+    recorded(SimpleNamespace(image=smooth_image, joints=joint_series), root / "low_dim.hdf5")
+    return root
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `prepared`, the working directory."""
+    found = shutil.copytree(prepared, tmp_path / "work")
+    monkeypatch.chdir(found)
+    return found
+
+
+def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs an example; the object storage is in memory."""
+    local = [word.replace("s3://", "memory://") for word in words]
+    monkeypatch.setattr(sys, "argv", local)
+    main()
+
+
+def test_every_verb_has_an_example() -> None:
+    assert [verb for verb in TASKS if not examples(verb)] == []
+
+
+@pytest.mark.parametrize("verb", [pytest.param(verb, marks=SLOW.get(verb, ())) for verb in TASKS])
+def test_the_examples_of_a_verb_run(
+    verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if verb == "depth":
+        models = importlib.import_module("tests.encoders.pretrained.test_monocular_depth")
+        models.save_model(folder / "models/my_depth", "metric")
+    for words in [*(examples(NEEDED[verb]) if verb in NEEDED else []), *examples(verb)]:
+        try:
+            run([adapted(word) for word in words], monkeypatch)
+        except SystemExit as ended:
+            pytest.fail(f"{shlex.join(words)}: exit {ended.code}: {capsys.readouterr().err}")
+        start_again(words, folder)
+
+
+def adapted(word: str) -> str:
+    """Returns a word of an example for a machine without network and GPU."""
+    if word.startswith("model="):
+        return "model=models/my_depth"
+    return word.replace("[top]", "[overhead]").replace("=cuda", "=cpu")
+
+
+def start_again(words: list[str], folder: Path) -> None:
+    """Removes what the next example creates anew."""
+    for option, _, value in (word.partition("=") for word in words):
+        if (words[1], option) in (("export", "path"), ("depth", "output")):
+            found = folder / value
+            shutil.rmtree(found) if found.is_dir() else found.unlink()
