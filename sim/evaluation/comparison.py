@@ -20,6 +20,7 @@ from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.statistics.intervals import Interval
 from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
 from stringline.sim.statistics.power import MOST_SEEDS, seeds_needed
+from stringline.sim.statistics.sequential import anytime_interval, anytime_p
 
 LEVEL = 0.05
 POWER = 0.8
@@ -33,9 +34,10 @@ class Row:
     Attributes:
         task: Name and options of the task.
         pairs: Outcomes on the same seeds.
-        p: p value of McNemar's exact test.
+        p: p value of McNemar's exact test, or of the sequential test.
         corrected: p value after Holm's correction for the family of rows.
         family: Number of rows of the family.
+        sequential: Whether p and the interval hold however often they are examined.
     """
 
     task: str
@@ -45,16 +47,17 @@ class Row:
     p: float
     corrected: float
     family: int
+    sequential: bool = False
 
     @cached_property
     def interval(self) -> Interval:
         """95 % interval of the difference, second less first, without correction for the family."""
-        return difference_interval(self.pairs)
+        return (anytime_interval if self.sequential else difference_interval)(self.pairs)
 
     @property
     def better(self) -> str | None:
         """The better policy, if the corrected test rejects equality."""
-        if self.corrected > LEVEL:
+        if self.corrected > LEVEL or self.pairs.difference == 0:
             return None
         return self.second if self.pairs.difference > 0 else self.first
 
@@ -62,8 +65,11 @@ class Row:
     def needed(self) -> int | None:
         """Number of seeds for a verdict with 80 % power at the observed rates; None if unknown.
 
-        The level is 5 % divided by the number of rows of the family, Holm's hardest case.
+        The level is 5 % divided by the number of rows of the family, Holm's hardest case. The
+        sequential test needs no such number.
         """
+        if self.sequential:
+            return None
         return seeds_needed(self.pairs, POWER, LEVEL / self.family)
 
     @property
@@ -75,6 +81,8 @@ class Row:
             return "they never differ"
         if self.pairs.difference == 0:
             return "no sign of a difference"
+        if self.sequential:
+            return "undecided; a larger seeds= continues"
         if self.needed is None:
             return f"no evidence; over {MOST_SEEDS} seeds would be needed"
         more = max(self.needed - self.pairs.count, 1)
@@ -103,6 +111,7 @@ class Row:
             "seeds_needed": self.needed,
             "better": self.better,
             "verdict": self.verdict,
+            "test": "sequential" if self.sequential else "mcnemar",
         }
 
 
@@ -129,6 +138,7 @@ class Comparison:
         *,
         seeds: int | None = None,
         baseline: str | None = None,
+        sequential: bool = False,
     ) -> "Comparison":
         """Compares stored evaluations.
 
@@ -136,6 +146,8 @@ class Comparison:
             runs: At least two, with distinct names.
             seeds: Number of the smallest seeds to compare of each task; None: all.
             baseline: The evaluation to compare each other one with; None: each with each.
+            sequential: Whether the seeds were collected until a decision; their order is ascending.
+                Then tasks may have different numbers of seeds, and all tasks have no common row.
 
         Raises:
             ValueError: Seeds, options or limits differ.
@@ -160,10 +172,14 @@ class Comparison:
         for a, b in _index_pairs(names, baseline):
             counts = [_pairs(task[a], task[b]) for task in tasks]
             rows += [
-                _row(task[a].name, names[a], names[b], count)
+                _row(
+                    task[a].name, names[a], names[b], count, anytime_p(*_outcomes(task[a], task[b]))
+                )
+                if sequential
+                else _row(task[a].name, names[a], names[b], count)
                 for task, count in zip(tasks, counts, strict=True)
             ]
-            if len(tasks) > 1:
+            if len(tasks) > 1 and not sequential:
                 totals.append(_row(ALL_TASKS, names[a], names[b], reduce(add, counts)))
         return cls(
             tuple(names),
@@ -171,6 +187,11 @@ class Comparison:
             (*omitted, *condition_notes(names, tasks)),
             tuple(map(StoredEvaluation, names, zip(*tasks, strict=True))),
         )
+
+    @property
+    def undecided(self) -> set[str]:
+        """Names of the tasks on which two policies have no verdict."""
+        return {row.task for row in self.rows if row.better is None}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the comparison as plain JSON."""
@@ -201,6 +222,7 @@ class Comparison:
             chart=chart,
             difference_text=difference_text,
             several=any(row.family > 1 for row in self.rows),
+            sequential=any(row.sequential for row in self.rows),
         )
 
 
@@ -252,9 +274,10 @@ def _index_pairs(names: Sequence[str], baseline: str | None) -> list[tuple[int, 
     return [(reference, other) for other in range(len(names)) if other != reference]
 
 
-def _row(task: str, first: str, second: str, pairs: Pairs) -> Row:
-    p = mcnemar(pairs)
-    return Row(task, first, second, pairs, p, p, 1)
+def _row(task: str, first: str, second: str, pairs: Pairs, p: float | None = None) -> Row:
+    """Returns a row of McNemar's test, or of the sequential test, whose p value is given."""
+    found = mcnemar(pairs) if p is None else p
+    return Row(task, first, second, pairs, found, found, 1, sequential=p is not None)
 
 
 def _corrected(rows: Sequence[Row]) -> list[Row]:
@@ -266,8 +289,13 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
 
 
 def _pairs(first: StoredTask, second: StoredTask) -> Pairs:
+    return Pairs.of(*_outcomes(first, second))
+
+
+def _outcomes(first: StoredTask, second: StoredTask) -> tuple[list[bool], list[bool]]:
+    """Returns the outcomes of both policies in the ascending order of the seeds."""
     seeds = sorted(first.results)
-    return Pairs.of(
+    return (
         [first.results[seed].success for seed in seeds],
         [second.results[seed].success for seed in seeds],
     )
