@@ -1,11 +1,12 @@
 """Comparison of policies on the same seeds: differences with intervals, tests and verdicts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import combinations
 from operator import add
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
@@ -18,6 +19,7 @@ from stringline.sim.evaluation.stored_evaluations import (
 )
 from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.statistics.intervals import Interval
+from stringline.sim.statistics.macro import MacroMean, points
 from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
 from stringline.sim.statistics.power import MOST_SEEDS, seeds_needed
 from stringline.sim.statistics.sequential import anytime_interval, anytime_p
@@ -38,6 +40,8 @@ class Row:
         corrected: p value after Holm's correction for the family of rows.
         family: Number of rows of the family.
         sequential: Whether p and the interval hold however often they are examined.
+        tasks: Of the row of all tasks, the pairs of each task, which count equally; else empty.
+        stages: Pairs of having reached each stage below success, by name.
     """
 
     task: str
@@ -48,18 +52,39 @@ class Row:
     corrected: float
     family: int
     sequential: bool = False
+    tasks: tuple[Pairs, ...] = ()
+    stages: Mapping[str, Pairs] = field(default_factory=dict)
+
+    @property
+    def difference(self) -> float:
+        """Rate of the second less that of the first policy; of all tasks, the mean over tasks."""
+        if self.tasks:
+            return MacroMean.of_differences(self.tasks).value
+        return self.pairs.difference
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Success rates of both policies; of all tasks, the means over tasks."""
+        parts = self.tasks or (self.pairs,)
+        return fmean(p.first.value for p in parts), fmean(p.second.value for p in parts)
 
     @cached_property
     def interval(self) -> Interval:
         """95 % interval of the difference, second less first, without correction for the family."""
-        return (anytime_interval if self.sequential else difference_interval)(self.pairs)
+        if self.tasks:
+            return MacroMean.of_differences(self.tasks).interval
+        return self.interval_of(self.pairs)
+
+    def interval_of(self, pairs: Pairs) -> Interval:
+        """Returns the 95 % interval of the difference of outcomes, by the method of this row."""
+        return (anytime_interval if self.sequential else difference_interval)(pairs)
 
     @property
     def better(self) -> str | None:
         """The better policy, if the corrected test rejects equality."""
-        if self.corrected > LEVEL or self.pairs.difference == 0:
+        if self.corrected > LEVEL or self.difference == 0:
             return None
-        return self.second if self.pairs.difference > 0 else self.first
+        return self.second if self.difference > 0 else self.first
 
     @cached_property
     def needed(self) -> int | None:
@@ -102,9 +127,10 @@ class Row:
             "neither": pairs.neither,
             "rate_first": pairs.first.to_dict(),
             "rate_second": pairs.second.to_dict(),
-            "difference": pairs.difference,
+            "difference": self.difference,
             "low": self.interval.low,
             "high": self.interval.high,
+            "stages": {name: asdict(reached) for name, reached in self.stages.items()},
             "p": self.p,
             "p_corrected": self.corrected,
             "compared": self.family,
@@ -170,17 +196,12 @@ class Comparison:
         rows: list[Row] = []
         totals: list[Row] = []
         for a, b in _index_pairs(names, baseline):
-            counts = [_pairs(task[a], task[b]) for task in tasks]
-            rows += [
-                _row(
-                    task[a].name, names[a], names[b], count, anytime_p(*_outcomes(task[a], task[b]))
-                )
-                if sequential
-                else _row(task[a].name, names[a], names[b], count)
-                for task, count in zip(tasks, counts, strict=True)
+            found = [
+                _task_row((names[a], names[b]), task[a], task[b], sequential) for task in tasks
             ]
+            rows += found
             if len(tasks) > 1 and not sequential:
-                totals.append(_row(ALL_TASKS, names[a], names[b], reduce(add, counts)))
+                totals.append(_total(found))
         return cls(
             tuple(names),
             (*_corrected(rows), *_corrected(totals)),
@@ -203,7 +224,7 @@ class Comparison:
 
     def table(self) -> str:
         """Returns a table and the notes for a terminal; with several pairs, a column names them."""
-        rows = [HEAD, *(_cells(row) for row in self.rows)]
+        rows = [HEAD, *(line for row in self.rows for line in (_cells(row), *_stage_cells(row)))]
         if len({(row.first, row.second) for row in self.rows}) > 1:
             return "\n".join([text_table(rows[0], rows[1:], words=(0, 1, 9)), *self.notes])
         title = f"first: {self.rows[0].first}, second: {self.rows[0].second}"
@@ -221,6 +242,7 @@ class Comparison:
             comparison=self,
             chart=chart,
             difference_text=difference_text,
+            points=points,
             several=any(row.family > 1 for row in self.rows),
             sequential=any(row.sequential for row in self.rows),
         )
@@ -242,18 +264,14 @@ HEAD = (
 
 def difference_text(row: Row) -> str:
     """Returns a difference in percentage points with its interval: `+16 [+4, +29]`."""
-    return (
-        f"{row.pairs.difference * 100:+.0f} [{row.interval.low * 100:+.0f}, "
-        f"{row.interval.high * 100:+.0f}]"
-    )
+    return points(row.difference, row.interval)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.task,
         f"{row.first} -> {row.second}",
-        _share(row.pairs.first.value, row.pairs.count),
-        _share(row.pairs.second.value, row.pairs.count),
+        *(_share(rate, row.pairs.count) for rate in row.rates),
         str(row.pairs.only_first),
         str(row.pairs.only_second),
         difference_text(row),
@@ -261,6 +279,22 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.corrected:.2g}" if row.family > 1 else "-",
         row.verdict,
     )
+
+
+def _stage_cells(row: Row) -> list[tuple[str, ...]]:
+    """Returns a line for each stage: its rates and their paired difference."""
+    return [
+        (
+            f"  {name}",
+            "",
+            *(_share(rate.value, reached.count) for rate in (reached.first, reached.second)),
+            str(reached.only_first),
+            str(reached.only_second),
+            points(reached.difference, row.interval_of(reached)),
+            *("", "", ""),
+        )
+        for name, reached in row.stages.items()
+    ]
 
 
 def _share(rate: float, count: int) -> str:
@@ -274,10 +308,23 @@ def _index_pairs(names: Sequence[str], baseline: str | None) -> list[tuple[int, 
     return [(reference, other) for other in range(len(names)) if other != reference]
 
 
-def _row(task: str, first: str, second: str, pairs: Pairs, p: float | None = None) -> Row:
-    """Returns a row of McNemar's test, or of the sequential test, whose p value is given."""
-    found = mcnemar(pairs) if p is None else p
-    return Row(task, first, second, pairs, found, found, 1, sequential=p is not None)
+def _task_row(
+    names: tuple[str, str], first: StoredTask, second: StoredTask, sequential: bool
+) -> Row:
+    """Returns the row of one task, with McNemar's test or the sequential one."""
+    outcomes = _outcomes(first, second)
+    pairs = Pairs.of(*outcomes)
+    p = anytime_p(*outcomes) if sequential else mcnemar(pairs)
+    stages = _stages(first, second)
+    return Row(first.name, *names, pairs, p, p, 1, sequential=sequential, stages=stages)
+
+
+def _total(rows: Sequence[Row]) -> Row:
+    """Returns the row of all tasks of two policies."""
+    pairs = reduce(add, (row.pairs for row in rows))
+    p = mcnemar(pairs)
+    tasks = tuple(row.pairs for row in rows)
+    return Row(ALL_TASKS, rows[0].first, rows[0].second, pairs, p, p, 1, tasks=tasks)
 
 
 def _corrected(rows: Sequence[Row]) -> list[Row]:
@@ -288,8 +335,18 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _pairs(first: StoredTask, second: StoredTask) -> Pairs:
-    return Pairs.of(*_outcomes(first, second))
+def _stages(first: StoredTask, second: StoredTask) -> dict[str, Pairs]:
+    """Returns who reached each stage between the start and success, as far as any episode did."""
+    results = [result for task in (first, second) for result in task.results.values()]
+    names = {result.stage: result.stage_name for result in results if not result.success}
+    return {
+        names[stage]: Pairs.of(
+            [first.results[seed].stage >= stage for seed in sorted(first.results)],
+            [second.results[seed].stage >= stage for seed in sorted(second.results)],
+        )
+        for stage in sorted(names)
+        if stage > 0
+    }
 
 
 def _outcomes(first: StoredTask, second: StoredTask) -> tuple[list[bool], list[bool]]:

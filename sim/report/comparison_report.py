@@ -64,7 +64,7 @@ def _chart(rows: Sequence[Row]) -> str:
     shown = [
         EstimateRow(
             f"{row.second} less {row.first}" + f": {row.task}" * several,
-            row.pairs.difference,
+            row.difference,
             row.interval.low,
             row.interval.high,
         )
