@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.evaluation.comparison import ALL_TASKS, LEVEL
+from stringline.sim.evaluation.comparison_row import ALL_TASKS, LEVEL
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
 from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.experiments.experiment_plan import Cell
