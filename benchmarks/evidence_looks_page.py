@@ -2,10 +2,23 @@
 
 from collections.abc import Sequence
 
-from evidence_page import Line, by_name, difference, paired, rate
+from evidence_page import (
+    Line,
+    Runs,
+    by_name,
+    difference,
+    each,
+    header,
+    notes,
+    pairs_of,
+    policy_differences,
+    rate,
+    recipe,
+    recipe_differences,
+    success,
+)
 
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.statistics.paired import Pairs, holm, mcnemar
 
 REFERENCE = "lifting"
 IN_DISTRIBUTION = ""
@@ -32,16 +45,15 @@ VOID_NOTE = (
 COLUMNS = (
     "world",
     "look",
-    "runs",
-    "success",
+    "success of each training",
+    "recipe",
     "lifted",
-    "in distribution less this, same seeds",
-    f"{REFERENCE} less this, same seeds",
-    "p (McNemar, Holm)",
+    "in distribution less this, each training",
+    f"{REFERENCE} less this: policies of the same training seed, p (McNemar, Holm)",
+    f"{REFERENCE} less this: recipes, p (Holm)",
     "STRING, real robot",
 )
-# Outcomes, a digit for each seed of evaluation, by look and by seed of training.
-Looks = dict[str, dict[int, str]]
+Looks = dict[str, Runs]
 
 
 def tables(lines: Sequence[Line]) -> str:
@@ -72,53 +84,48 @@ def table(title: str, lines: Sequence[Line], void: frozenset[str] = frozenset())
     outcomes = {
         world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()
     }
-    verdicts = compared(outcomes)
-    notes = [VOID_NOTE, ""] if void & worlds.keys() else []
-    rows = [f"### {title}", "", *notes, f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    against = {
+        (world, look): (looks.get(REFERENCE, {}), runs)
+        for world, looks in outcomes.items()
+        for look, runs in looks.items()
+        if look != REFERENCE
+    }
+    policies, recipes = policy_differences(against), recipe_differences(against)
+    once = notes(runs for looks in outcomes.values() for runs in looks.values())
+    voided = [VOID_NOTE, ""] if void & worlds.keys() else []
+    rows = [f"### {title}", "", *voided, *once, *header(COLUMNS)]
     for world, looks in outcomes.items():
-        for look in sorted(looks, key=lambda look: -rate(looks[look]).value):
+        for look in sorted(looks, key=lambda look: -success(looks[look])):
             plain = {} if world == IN_DISTRIBUTION else outcomes[IN_DISTRIBUTION].get(look, {})
             cells = (
                 f"{world.replace('_', ' ') or 'in distribution'}{' (void)' * (world in void)}",
                 look,
-                str(len(looks[look])),
-                str(rate(looks[look])),
-                str(lifted(worlds[world], look)),
-                difference_text(paired(looks[look], plain)),
-                *verdicts[world, look],
+                each(looks[look], lambda text: str(rate(text))),
+                recipe(looks[look]),
+                lifted(worlds[world], look),
+                drops(looks[look], plain),
+                policies.get((world, look), "-"),
+                recipes.get((world, look), "-"),
                 published(world, look),
             )
             rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
-def compared(outcomes: dict[str, Looks]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Returns differences from the reference look with corrected p, by world and look."""
-    pairs = {
-        (world, look): paired(runs, {} if look == REFERENCE else looks.get(REFERENCE, {}))
-        for world, looks in outcomes.items()
-        for look, runs in looks.items()
-    }
-    known = [which for which in pairs if pairs[which].count]
-    corrected = dict(zip(known, holm([mcnemar(pairs[which]) for which in known]), strict=True))
-    return {
-        which: (
-            difference_text(pairs[which]),
-            f"{corrected[which]:.2g}" if which in corrected else "-",
-        )
-        for which in pairs
-    }
+def drops(runs: Runs, plain: Runs) -> str:
+    """Returns how much of its success in distribution each training loses, paired by starts."""
+    common = sorted(runs.keys() & plain.keys())
+    return "; ".join(difference(pairs_of(runs[seed], plain[seed])) for seed in common) or "-"
 
 
-def difference_text(pairs: Pairs) -> str:
-    """Returns the difference of pairs, or a dash without pairs."""
-    return difference(pairs) if pairs.count else "-"
+def lifted(lines: Sequence[Line], look: str) -> str:
+    """Returns the share of episodes of each training that reached the stage `LIFTED`."""
+    stages = {int(str(line["seed"])): str(line["stages"]) for line in lines if line["look"] == look}
 
+    def reached(text: str) -> str:
+        return str(Rate(sum(int(stage) >= LIFTED for stage in text), len(text)))
 
-def lifted(lines: Sequence[Line], look: str) -> Rate:
-    """Returns the rate of episodes of a look in a world that reached the stage `LIFTED`."""
-    stages = "".join(str(line["stages"]) for line in lines if line["look"] == look)
-    return Rate(sum(int(stage) >= LIFTED for stage in stages), len(stages))
+    return each(stages, reached)
 
 
 def published(world: str, look: str) -> str:

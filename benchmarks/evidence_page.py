@@ -1,14 +1,28 @@
 """The tables of the campaign in docs/results.md."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
 
-from stringline.sim.statistics.intervals import Rate
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.sim.statistics.intervals import Interval, Rate
+from stringline.sim.statistics.macro import points
 from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
+from stringline.sim.statistics.trainings import recipe_difference, recipe_rate
 
 BEGIN, END = "<!-- evidence: written by benchmarks/evidence.py -->", "<!-- end of evidence -->"
 REFERENCE, FIRST_POLICY = "cayley_values", "diffusion"
+ONCE = (
+    "Where a choice was trained once, its interval and differences hold for this very policy: one "
+    "training\nsays nothing about a recipe."
+)
 Line = dict[str, object]
+Key = TypeVar("Key", bound=Hashable)
+# Outcomes, a digit for each seed of evaluation, by the seed of the training.
+Runs = dict[int, str]
 
 
 def write_page(path: Path, text: str) -> None:
@@ -57,52 +71,117 @@ def policy_of(line: Line) -> str:
     return str(line.get("policy", FIRST_POLICY))
 
 
-def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, dict[int, str]]:
+def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, Runs]:
     """Returns outcomes by compared choice and by training seed."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, Runs] = {}
     for line in lines:
         found.setdefault(name(line), {})[int(str(line["seed"]))] = str(line["success"])
     return found
 
 
-def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], reference: str) -> str:
-    """Returns one table: each choice and its paired difference from the reference."""
-    pairs = {
-        name: paired(runs, outcomes.get(reference, {}))
-        for name, runs in outcomes.items()
-        if name != reference
-    }
-    known = {name: found for name, found in pairs.items() if found.count}
-    corrected = dict(zip(known, holm([mcnemar(found) for found in known.values()]), strict=True))
-    rows = [
-        f"### {title}",
-        "",
-        f"| {compared} | runs | success | {reference} less this, same seeds | p (McNemar, Holm) |",
-        "|---|---|---|---|---|",
-    ]
-    for name in sorted(outcomes, key=lambda name: -rate(outcomes[name]).value):
-        cells = f"{difference(known[name])} | {corrected[name]:.2g}" if name in known else "- | -"
-        rows.append(f"| {name} | {len(outcomes[name])} | {rate(outcomes[name])} | {cells} |")
+def table(title: str, compared: str, outcomes: dict[str, Runs], reference: str) -> str:
+    """Returns one table: the trainings of each choice one by one, and those of the reference."""
+    first = outcomes.get(reference, {})
+    others = {name: runs for name, runs in outcomes.items() if name != reference}
+    policies = policy_differences({name: (first, runs) for name, runs in others.items()})
+    recipes = recipe_differences({name: (first, runs) for name, runs in others.items()})
+    head = (
+        compared,
+        "success of each training",
+        "recipe",
+        f"{reference} less this: policies of the same training seed, p (McNemar, Holm)",
+        f"{reference} less this: recipes, p (Holm)",
+    )
+    rows = [f"### {title}", "", *notes(outcomes.values()), *header(head)]
+    for name in sorted(outcomes, key=lambda name: -success(outcomes[name])):
+        runs = outcomes[name]
+        cells = (each(runs, lambda text: str(rate(text))), recipe(runs))
+        differences = (policies.get(name, "-"), recipes.get(name, "-"))
+        rows.append(f"| {' | '.join((name, *cells, *differences))} |")
     return "\n".join(rows) + "\n"
 
 
-def rate(runs: dict[int, str]) -> Rate:
-    """Returns successes over all training seeds."""
-    joined = "".join(runs.values())
-    return Rate(joined.count("1"), len(joined))
+def notes(outcomes: Iterable[Runs]) -> list[str]:
+    """Returns what tables say where choices were trained once."""
+    return [ONCE, ""] if any(len(runs) == 1 for runs in outcomes) else []
 
 
-def paired(runs: dict[int, str], reference: dict[int, str]) -> Pairs:
-    """Returns pairs of outcomes with the reference, on the training seeds of both."""
-    total = Pairs(0, 0, 0, 0)
-    for seed in runs.keys() & reference.keys():
-        total += Pairs.of(
-            [digit == "1" for digit in runs[seed]], [digit == "1" for digit in reference[seed]]
-        )
-    return total
+def header(columns: Sequence[str]) -> list[str]:
+    """Returns the first two lines of a table."""
+    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+
+
+def rate(text: str) -> Rate:
+    """Returns the success of one training; a digit for each seed of evaluation."""
+    return Rate(text.count("1"), len(text))
+
+
+def success(runs: Runs) -> float:
+    """Returns the mean success of all trainings."""
+    return fmean(rate(text).value for text in runs.values())
+
+
+def each(runs: Runs, show: Callable[[str], str]) -> str:
+    """Returns the text of each training in the order of their seeds."""
+    return "; ".join(show(runs[seed]) for seed in sorted(runs))
+
+
+def recipe(runs: Runs) -> str:
+    """Returns the mean of several trainings with its interval over trainings and starts."""
+    if len(runs) < 2:
+        return "-"
+    found = recipe_rate([table_of_outcomes(runs)])
+    low, high = found.interval
+    return f"{100 * found.value:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def table_of_outcomes(runs: Runs) -> NDArray[np.int64]:
+    """Returns outcomes (trainings, starts), 0 or 1."""
+    return np.array([[int(digit) for digit in runs[seed]] for seed in sorted(runs)])
+
+
+def policy_differences(compared: Mapping[Key, tuple[Runs, Runs]]) -> dict[Key, str]:
+    """Returns paired differences of policies of the same training seed, first less second.
+
+    They hold for these policies. p is corrected for all of them.
+    """
+    pairs = {
+        (key, seed): pairs_of(second[seed], first[seed])
+        for key, (first, second) in compared.items()
+        for seed in sorted(first.keys() & second.keys())
+    }
+    corrected = dict(zip(pairs, holm([mcnemar(found) for found in pairs.values()]), strict=True))
+    texts: dict[Key, list[str]] = {}
+    for (key, seed), found in pairs.items():
+        text = f"{difference(found)}, p {corrected[key, seed]:.2g}"
+        texts.setdefault(key, []).append(text)
+    return {key: "; ".join(found) for key, found in texts.items()}
+
+
+def recipe_differences(compared: Mapping[Key, tuple[Runs, Runs]]) -> dict[Key, str]:
+    """Returns differences of recipes with at least two trainings each, first less second."""
+    found = {
+        key: recipe_difference([table_of_outcomes(second)], [table_of_outcomes(first)])
+        for key, (first, second) in compared.items()
+        if min(len(first), len(second)) > 1
+    }
+    corrected = holm([estimate.p for estimate in found.values() if estimate.p is not None])
+    return {
+        key: f"{points_of(estimate.value, estimate.interval)}, p {p:.2g}"
+        for (key, estimate), p in zip(found.items(), corrected, strict=True)
+    }
+
+
+def pairs_of(first: str, second: str) -> Pairs:
+    """Returns the pairs of outcomes of two policies on the same seeds."""
+    return Pairs.of([digit == "1" for digit in first], [digit == "1" for digit in second])
 
 
 def difference(pairs: Pairs) -> str:
-    """Returns percentage points with their interval, such as `+26 points [14, 38]`."""
-    low, high = difference_interval(pairs)
-    return f"{100 * pairs.difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"
+    """Returns percentage points with their interval, such as `+26 points [+14, +38]`."""
+    return points_of(pairs.difference, difference_interval(pairs))
+
+
+def points_of(value: float, interval: Interval) -> str:
+    """Returns a difference in percentage points with its interval."""
+    return points(value, interval).replace(" ", " points ", 1)

@@ -68,10 +68,13 @@ Success is a predicate of geometry, never of contact alone: the objects are insi
 released and at rest for half a second. All tasks have the option `table_height` (metres); the goal
 moves with the table.
 
-Every task has two versions, which the option `version` selects. In version 1 the arms start at
+Every task has versions, which the option `version` selects. In version 1 the arms start at
 home. In version 2 each arm starts at a random pose around home, reachable and at least 2 cm from
 everything else; the seed draws it, and objects stay where they are in version 1. Objects, success
-and stages are those of version 1. The default is version 2 for the KUKA and version 1 for ALOHA.
+and stages are those of version 1. The strict judge, which counts no dropped objects and no
+hand-over through the air, decides in version 2 of the ALOHA tasks and in version 3 of the KUKA
+tasks that end with a release; a version 3 starts as version 2 does. The default is version 2 for
+the KUKA and version 1 for ALOHA.
 The experts of the recesses and insertions (`fmb_1`, `fmb_2`, `single_insertion`,
 `double_insertion`) move from a varied start to home first.
 Results, stores and checkpoints contain the version: [simulation](simulation.md#versions). With
@@ -200,7 +203,7 @@ def section(name: str) -> str:
     text = (
         inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
     )
-    start = f"Start of each arm in version 2, around home: {task.starts_within()}."
+    start = f"Start of each arm from version 2 on, around home: {task.starts_within()}."
     stages = f"Stages: {', '.join(task.stages)}."
     return "\n".join([f"## {name}", "", text, "", fill(start, 100), "", stages, ""])
 

@@ -14,6 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.made_folder import made_folder
@@ -27,8 +28,10 @@ from stringline.sim.evaluate import (
 )
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, check_overrides
 from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.rounds import Seeds, entry_seeds, until_decided, with_entry_seeds
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
+    condition_name,
     is_evaluation,
     read_evaluation,
 )
@@ -40,6 +43,7 @@ from stringline.sim.report.report import write_report
 
 logger = logging.getLogger(__name__)
 
+DECIDED = "decided"
 _FLAGS_WITH_VALUE = (
     "--cfg",
     "-c",
@@ -96,19 +100,86 @@ def _compare(repeat: str, config: DictConfig) -> None:
         )
     for path in paths:
         _check(path)
+    sequential = _stops_when_decided(plain, paths)
     suite = chosen_suite(plain, overrides)
+    named = list(zip(names, paths, strict=True))
     with made_folder(output), exclusive(output):
-        runs = [_stored(name, path, plain, suite) for name, path in zip(names, paths, strict=True)]
-        stored = [evaluation for evaluation, _ in runs]
-        comparison = Comparison.of(stored, seeds=plain["seeds"], baseline=baseline)
+        compare = _until_decided if sequential else _at_once
+        comparison, complete = compare(named, plain, suite, baseline)
         write_file(output / "compare.json", json.dumps(comparison.to_dict(), indent=1).encode())
-        report = comparison_report(comparison, dict(zip(names, paths, strict=True)), repeat)
+        report = comparison_report(comparison, dict(named), repeat)
         write_report(output / "compare.html", report)
     sys.stdout.write(f"{comparison.table()}\n")
     sys.stdout.flush()
     logger.info("Open the report: %s", (output / "compare.html").resolve().as_uri())
-    if not all(complete for _, complete in runs):
+    if not complete:
         raise SystemExit(INCOMPLETE)
+
+
+def _stops_when_decided(plain: Mapping[str, Any], paths: Sequence[str]) -> bool:
+    """Returns whether seeds are collected until a decision; only checkpoints can get more."""
+    if plain["stop_when"] is None:
+        return False
+    if plain["stop_when"] != DECIDED:
+        raise unknown_name("stop_when", str(plain["stop_when"]), [DECIDED])
+    for path in paths:
+        if is_evaluation(Path(path)):
+            raise ValueError(
+                f"stop_when={DECIDED} runs more episodes while they are needed, but {path} is a "
+                f"finished evaluation. List checkpoints, or omit stop_when."
+            )
+    COUNT.check(round_seeds=plain["round_seeds"])
+    return True
+
+
+def _at_once(
+    named: Sequence[tuple[str, str]],
+    plain: Mapping[str, Any],
+    suite: Suite | None,
+    baseline: str | None,
+) -> tuple[Comparison, bool]:
+    """Returns the comparison on all seeds, and whether every evaluation is complete."""
+    stored, complete = _evaluations(named, plain, suite)
+    return Comparison.of(stored, seeds=plain["seeds"], baseline=baseline), complete
+
+
+def _until_decided(
+    named: Sequence[tuple[str, str]],
+    plain: Mapping[str, Any],
+    suite: Suite | None,
+    baseline: str | None,
+) -> tuple[Comparison, bool]:
+    """Returns the sequential comparison, and whether every evaluation is complete."""
+    completes: list[bool] = []
+
+    def compare(seeds: Seeds) -> Comparison:
+        if suite is None:
+            (taken,) = seeds.values()
+            stored, complete = _evaluations(named, {**plain, "seeds": len(taken)}, None)
+        else:
+            stored, complete = _evaluations(named, plain, with_entry_seeds(suite, seeds))
+        completes.append(complete)
+        chosen = [evaluation.only_seeds(seeds) for evaluation in stored]
+        return Comparison.of(chosen, baseline=baseline, sequential=True)
+
+    available = _task_seeds(plain) if suite is None else entry_seeds(suite)
+    comparison = until_decided(available, plain["round_seeds"], compare)
+    return comparison, all(completes)
+
+
+def _task_seeds(plain: Mapping[str, Any]) -> Seeds:
+    """Returns the seeds of a single task by its name."""
+    settings = evaluation_settings(plain)
+    task = settings.task
+    return {condition_name(task.name, task.options): settings.task_seeds()}
+
+
+def _evaluations(
+    named: Sequence[tuple[str, str]], plain: Mapping[str, Any], suite: Suite | None
+) -> tuple[list[StoredEvaluation], bool]:
+    """Returns all evaluations, and whether every one is complete."""
+    runs = [_stored(name, path, plain, suite) for name, path in named]
+    return [evaluation for evaluation, _ in runs], all(complete for _, complete in runs)
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     EvaluationSettings,
     check_overrides,
 )
+from stringline.sim.evaluation.entry_outcomes import SuiteStatistics
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
@@ -142,7 +143,7 @@ def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[s
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}
     if len(failed) < len(outcomes):
         report = suite_report(suite.name, settings, evaluation.digest, evaluation.policy, outcomes)
-        _publish(rows, report, settings.output)
+        _publish(rows, report, settings.output, SuiteStatistics.of(outcomes).texts())
     else:
         sys.stdout.write(f"{summaries_table(rows)}\n")
     if failed:
@@ -155,9 +156,14 @@ def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[s
         raise SystemExit(INCOMPLETE)
 
 
-def _publish(rows: Mapping[str, Summary | str], report: Report, output: Path) -> None:
+def _publish(
+    rows: Mapping[str, Summary | str],
+    report: Report,
+    output: Path,
+    statistics: Mapping[str, str] | None = None,
+) -> None:
     """Writes the report and prints the table."""
     write_report(output / "report.html", report)
-    sys.stdout.write(f"{summaries_table(rows)}\n")
+    sys.stdout.write(f"{summaries_table(rows, statistics)}\n")
     sys.stdout.flush()
     logger.info("Open the report: %s", (output / "report.html").resolve().as_uri())

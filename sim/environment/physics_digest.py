@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from stringline.sim.environment.factory import make_environment
-from stringline.sim.tasks import success
+from stringline.sim.tasks import handling, success
 from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
 
 DIGITS = 12  # Hexadecimal digits of a digest.
@@ -34,7 +34,7 @@ OPTIONS = (
     *("tolerance", "noslip_iterations", "disableflags", "enableflags"),
 )
 # What chooses a version of the task, and does not change it.
-CHOICES = ("default_version",)
+CHOICES = ("default_version", "judge_version", "drop_speed")
 
 
 @cache
@@ -86,6 +86,8 @@ def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
         found |= {name: value for name, value in vars(each).items() if _is_plain(value)}
     if version != HOME_START:
         found["start"] = repr(task.starts_within())
+    if task.judge_version is not None and version >= task.judge_version:
+        found["judge"] = {**_constants(vars(handling)), "drop_speed": task.drop_speed}
     return {
         name: value
         for name, value in found.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import combinations
 from operator import add
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.files.templates import template_environment
+from stringline.sim.evaluation.comparison_row import ALL_TASKS, Row, difference_text
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
     StoredTask,
@@ -17,93 +18,9 @@ from stringline.sim.evaluation.stored_evaluations import (
     condition_notes,
 )
 from stringline.sim.evaluation.text_tables import text_table
-from stringline.sim.statistics.intervals import Interval
-from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
-from stringline.sim.statistics.power import MOST_SEEDS, seeds_needed
-
-LEVEL = 0.05
-POWER = 0.8
-ALL_TASKS = "all tasks"
-
-
-@dataclass(frozen=True)
-class Row:
-    """Two policies on one task, or on all tasks together.
-
-    Attributes:
-        task: Name and options of the task.
-        pairs: Outcomes on the same seeds.
-        p: p value of McNemar's exact test.
-        corrected: p value after Holm's correction for the family of rows.
-        family: Number of rows of the family.
-    """
-
-    task: str
-    first: str
-    second: str
-    pairs: Pairs
-    p: float
-    corrected: float
-    family: int
-
-    @cached_property
-    def interval(self) -> Interval:
-        """95 % interval of the difference, second less first, without correction for the family."""
-        return difference_interval(self.pairs)
-
-    @property
-    def better(self) -> str | None:
-        """The better policy, if the corrected test rejects equality."""
-        if self.corrected > LEVEL:
-            return None
-        return self.second if self.pairs.difference > 0 else self.first
-
-    @cached_property
-    def needed(self) -> int | None:
-        """Number of seeds for a verdict with 80 % power at the observed rates; None if unknown.
-
-        The level is 5 % divided by the number of rows of the family, Holm's hardest case.
-        """
-        return seeds_needed(self.pairs, POWER, LEVEL / self.family)
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in words."""
-        if self.better:
-            return f"{self.better} is better"
-        if self.pairs.only_first + self.pairs.only_second == 0:
-            return "they never differ"
-        if self.pairs.difference == 0:
-            return "no sign of a difference"
-        if self.needed is None:
-            return f"no evidence; over {MOST_SEEDS} seeds would be needed"
-        more = max(self.needed - self.pairs.count, 1)
-        return f"no evidence; about {float(f'{more:.2g}'):.0f} more seeds for a verdict"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the row as plain JSON."""
-        pairs = self.pairs
-        return {
-            "task": self.task,
-            "first": self.first,
-            "second": self.second,
-            "seeds": pairs.count,
-            "both": pairs.both,
-            "only_first": pairs.only_first,
-            "only_second": pairs.only_second,
-            "neither": pairs.neither,
-            "rate_first": pairs.first.to_dict(),
-            "rate_second": pairs.second.to_dict(),
-            "difference": pairs.difference,
-            "low": self.interval.low,
-            "high": self.interval.high,
-            "p": self.p,
-            "p_corrected": self.corrected,
-            "compared": self.family,
-            "seeds_needed": self.needed,
-            "better": self.better,
-            "verdict": self.verdict,
-        }
+from stringline.sim.statistics.macro import points
+from stringline.sim.statistics.paired import Pairs, holm, mcnemar
+from stringline.sim.statistics.sequential import anytime_p
 
 
 @dataclass(frozen=True)
@@ -129,6 +46,7 @@ class Comparison:
         *,
         seeds: int | None = None,
         baseline: str | None = None,
+        sequential: bool = False,
     ) -> "Comparison":
         """Compares stored evaluations.
 
@@ -136,6 +54,8 @@ class Comparison:
             runs: At least two, with distinct names.
             seeds: Number of the smallest seeds to compare of each task; None: all.
             baseline: The evaluation to compare each other one with; None: each with each.
+            sequential: Whether the seeds were collected until a decision; their order is ascending.
+                Then tasks may have different numbers of seeds, and all tasks have no common row.
 
         Raises:
             ValueError: Seeds, options or limits differ.
@@ -158,19 +78,23 @@ class Comparison:
         rows: list[Row] = []
         totals: list[Row] = []
         for a, b in _index_pairs(names, baseline):
-            counts = [_pairs(task[a], task[b]) for task in tasks]
-            rows += [
-                _row(task[a].name, names[a], names[b], count)
-                for task, count in zip(tasks, counts, strict=True)
+            found = [
+                _task_row((names[a], names[b]), task[a], task[b], sequential) for task in tasks
             ]
-            if len(tasks) > 1:
-                totals.append(_row(ALL_TASKS, names[a], names[b], reduce(add, counts)))
+            rows += found
+            if len(tasks) > 1 and not sequential:
+                totals.append(_total(found))
         return cls(
             tuple(names),
             (*_corrected(rows), *_corrected(totals)),
             (*omitted, *condition_notes(names, tasks)),
             tuple(map(StoredEvaluation, names, zip(*tasks, strict=True))),
         )
+
+    @property
+    def undecided(self) -> set[str]:
+        """Names of the tasks on which two policies have no verdict."""
+        return {row.task for row in self.rows if row.better is None}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the comparison as plain JSON."""
@@ -182,7 +106,7 @@ class Comparison:
 
     def table(self) -> str:
         """Returns a table and the notes for a terminal; with several pairs, a column names them."""
-        rows = [HEAD, *(_cells(row) for row in self.rows)]
+        rows = [HEAD, *(line for row in self.rows for line in (_cells(row), *_stage_cells(row)))]
         if len({(row.first, row.second) for row in self.rows}) > 1:
             return "\n".join([text_table(rows[0], rows[1:], words=(0, 1, 9)), *self.notes])
         title = f"first: {self.rows[0].first}, second: {self.rows[0].second}"
@@ -200,7 +124,9 @@ class Comparison:
             comparison=self,
             chart=chart,
             difference_text=difference_text,
+            points=points,
             several=any(row.family > 1 for row in self.rows),
+            sequential=any(row.sequential for row in self.rows),
         )
 
 
@@ -218,20 +144,11 @@ HEAD = (
 )
 
 
-def difference_text(row: Row) -> str:
-    """Returns a difference in percentage points with its interval: `+16 [+4, +29]`."""
-    return (
-        f"{row.pairs.difference * 100:+.0f} [{row.interval.low * 100:+.0f}, "
-        f"{row.interval.high * 100:+.0f}]"
-    )
-
-
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.task,
         f"{row.first} -> {row.second}",
-        _share(row.pairs.first.value, row.pairs.count),
-        _share(row.pairs.second.value, row.pairs.count),
+        *(_share(rate, row.pairs.count) for rate in row.rates),
         str(row.pairs.only_first),
         str(row.pairs.only_second),
         difference_text(row),
@@ -239,6 +156,22 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.corrected:.2g}" if row.family > 1 else "-",
         row.verdict,
     )
+
+
+def _stage_cells(row: Row) -> list[tuple[str, ...]]:
+    """Returns a line for each stage: its rates and their paired difference."""
+    return [
+        (
+            f"  {name}",
+            "",
+            *(_share(rate.value, reached.count) for rate in (reached.first, reached.second)),
+            str(reached.only_first),
+            str(reached.only_second),
+            points(reached.difference, row.interval_of(reached)),
+            *("", "", ""),
+        )
+        for name, reached in row.stages.items()
+    ]
 
 
 def _share(rate: float, count: int) -> str:
@@ -252,9 +185,23 @@ def _index_pairs(names: Sequence[str], baseline: str | None) -> list[tuple[int, 
     return [(reference, other) for other in range(len(names)) if other != reference]
 
 
-def _row(task: str, first: str, second: str, pairs: Pairs) -> Row:
+def _task_row(
+    names: tuple[str, str], first: StoredTask, second: StoredTask, sequential: bool
+) -> Row:
+    """Returns the row of one task, with McNemar's test or the sequential one."""
+    outcomes = _outcomes(first, second)
+    pairs = Pairs.of(*outcomes)
+    p = anytime_p(*outcomes) if sequential else mcnemar(pairs)
+    stages = _stages(first, second)
+    return Row(first.name, *names, pairs, p, p, 1, sequential=sequential, stages=stages)
+
+
+def _total(rows: Sequence[Row]) -> Row:
+    """Returns the row of all tasks of two policies."""
+    pairs = reduce(add, (row.pairs for row in rows))
     p = mcnemar(pairs)
-    return Row(task, first, second, pairs, p, p, 1)
+    tasks = tuple(row.pairs for row in rows)
+    return Row(ALL_TASKS, rows[0].first, rows[0].second, pairs, p, p, 1, tasks=tasks)
 
 
 def _corrected(rows: Sequence[Row]) -> list[Row]:
@@ -265,9 +212,24 @@ def _corrected(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _pairs(first: StoredTask, second: StoredTask) -> Pairs:
+def _stages(first: StoredTask, second: StoredTask) -> dict[str, Pairs]:
+    """Returns who reached each stage between the start and success, as far as any episode did."""
+    results = [result for task in (first, second) for result in task.results.values()]
+    names = {result.stage: result.stage_name for result in results if not result.success}
+    return {
+        names[stage]: Pairs.of(
+            [first.results[seed].stage >= stage for seed in sorted(first.results)],
+            [second.results[seed].stage >= stage for seed in sorted(second.results)],
+        )
+        for stage in sorted(names)
+        if stage > 0
+    }
+
+
+def _outcomes(first: StoredTask, second: StoredTask) -> tuple[list[bool], list[bool]]:
+    """Returns the outcomes of both policies in the ascending order of the seeds."""
     seeds = sorted(first.results)
-    return Pairs.of(
+    return (
         [first.results[seed].success for seed in seeds],
         [second.results[seed].success for seed in seeds],
     )

@@ -1,6 +1,6 @@
 """Stored evaluations, and checks that they can be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ class StoredTask:
     @property
     def name(self) -> str:
         """Name and options of the task."""
-        options = (self.about.get("options") or {}).items()
-        return " ".join([self.task, *(f"{name}={value}" for name, value in options)])
+        return condition_name(self.task, self.about.get("options") or {})
 
     def differences(self, other: "StoredTask") -> list[str]:
         """Returns the conditions that differ, as sentences; keys of only one file do not count."""
@@ -45,14 +44,17 @@ class StoredTask:
             if self.about[key] != other.about[key]
         ]
 
+    def only_seeds(self, seeds: Iterable[int]) -> "StoredTask":
+        """Returns the results of these seeds, which have results."""
+        return replace(self, results={seed: self.results[seed] for seed in seeds})
+
     def first_seeds(self, count: int) -> "StoredTask":
         """Returns the results of the smallest seeds."""
         if count > len(self.results):
             raise ValueError(
                 f"{self.path} has results of {len(self.results)} seeds; {count} are requested."
             )
-        chosen = {seed: self.results[seed] for seed in sorted(self.results)[:count]}
-        return replace(self, results=chosen)
+        return self.only_seeds(sorted(self.results)[:count])
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,15 @@ class StoredEvaluation:
 
     name: str
     tasks: tuple[StoredTask, ...]
+
+    def only_seeds(self, seeds: Mapping[str, Iterable[int]]) -> "StoredEvaluation":
+        """Returns the results of these seeds of each task, by the name of the task."""
+        return replace(self, tasks=tuple(task.only_seeds(seeds[task.name]) for task in self.tasks))
+
+
+def condition_name(task: str, options: Mapping[str, Any]) -> str:
+    """Returns the name of a task under options in comparisons."""
+    return " ".join([task, *(f"{name}={value}" for name, value in options.items())])
 
 
 def is_evaluation(path: Path) -> bool:

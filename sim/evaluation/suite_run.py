@@ -2,52 +2,22 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stringline.datasets.files.atomic import FULL_DISK, write_file
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation.entry_outcomes import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.results import (
     RESULTS,
-    EpisodeResult,
     OtherEvaluationError,
-    Summary,
     difference,
     read_results,
 )
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EntryOutcome:
-    """The outcome of an entry: one result per seed, or the reason of its failure."""
-
-    entry: SuiteEntry
-    results: Sequence[EpisodeResult] = ()
-    failure: str = ""
-
-    @property
-    def summary(self) -> Summary | None:
-        """Statistics of the results, if any."""
-        return Summary.of(self.results) if self.results else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the outcome as plain JSON."""
-        entry = self.entry
-        summary = self.summary
-        return {
-            "name": entry.name,
-            "task": entry.task,
-            "variation": entry.variation,
-            "options": dict(entry.options),
-            **entry.changes,
-            "seeds": list(entry.seeds),
-            **({"failure": self.failure} if summary is None else {"summary": summary.to_dict()}),
-        }
 
 
 def run_suite(
@@ -74,6 +44,7 @@ def run_suite(
             "settings": dict(settings),
             "suite": suite.name,
             "entries": [outcome.to_dict() for outcome in outcomes],
+            "statistics": SuiteStatistics.of(outcomes).to_dict(),
         }
         write_file(output / "summary.json", json.dumps(summary, indent=1).encode())
     return outcomes

@@ -31,8 +31,13 @@ def text_table(
     return "\n".join(line(row) for row in [head, *rows])
 
 
-def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
-    """Returns the metrics of each task with the rates of its stages; a text is a failure."""
+def summaries_table(
+    summaries: Mapping[str, Summary | str], statistics: Mapping[str, str] | None = None
+) -> str:
+    """Returns the metrics of each task with the rates of its stages; a text is a failure.
+
+    `statistics` over several tasks are below them, each a name and a text.
+    """
     head = ("task", "success", "time, s", "rad/s^2", "limit hits", "plan, ms", "95 %, ms")
     rows: list[tuple[str, ...]] = []
     for name, summary in summaries.items():
@@ -51,7 +56,7 @@ def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
         if summary.incomplete or summary.unstable:
             counts = f"incomplete: {summary.incomplete}, physics unstable: {summary.unstable}"
             rows.append(("  !", counts))
-    return text_table(head, rows)
+    return text_table(head, [*rows, *(statistics or {}).items()])
 
 
 def _number(value: float | None) -> str:

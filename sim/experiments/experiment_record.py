@@ -25,8 +25,9 @@ def prepare(plan: ExperimentPlan) -> None:
         before = there.get("recipes", {}).get(name, recipe)
         if before != recipe:
             raise ValueError(
-                f"The recipe {name!r} of {plan.output} was {_text(before)}; now it is "
-                f"{_text(recipe)}. Choose another name for it, or another output."
+                f"The recipe {name!r} of {plan.output} was {_differing(before, recipe)}; now it is "
+                f"{_differing(recipe, before)}. Trainings of different recipes are no replicates: "
+                f"choose another name for it, or another output."
             )
     if there and there["evaluation"] != here["evaluation"]:
         raise ValueError(
@@ -57,6 +58,12 @@ def _record(plan: ExperimentPlan) -> dict[str, Any]:
     first = [] if plan.first_seed is None else [f"first_seed={plan.first_seed}"]
     tasks = [f"task=[{','.join(plan.tasks)}]"] if len(plan.tasks) > 1 else plan.measured()
     return {"recipes": recipes, "evaluation": [*tasks, *first, *plan.evaluate]}
+
+
+def _differing(overrides: Sequence[str], others: Sequence[str]) -> str:
+    """Returns the overrides that the others lack; all of them if only their order differs."""
+    same = sorted(overrides) == sorted(others)
+    return _text([each for each in overrides if same or each not in others])
 
 
 def _text(overrides: Sequence[str]) -> str:

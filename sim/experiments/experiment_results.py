@@ -8,11 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.evaluation.comparison import ALL_TASKS, LEVEL
+from stringline.sim.evaluation.comparison_row import ALL_TASKS, LEVEL
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
 from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.experiments.experiment_plan import Cell
 from stringline.sim.statistics.intervals import Interval, Rate
+from stringline.sim.statistics.macro import points
 from stringline.sim.statistics.paired import holm
 from stringline.sim.statistics.trainings import Estimate, recipe_difference, recipe_rate
 
@@ -188,8 +189,7 @@ def percent(rate: float) -> str:
 
 def difference_text(estimate: Estimate) -> str:
     """Returns a difference in percentage points with its interval: `+16 [+4, +29]`."""
-    low, high = estimate.interval
-    return f"{estimate.value * 100:+.0f} [{low * 100:+.0f}, {high * 100:+.0f}]"
+    return points(estimate.value, estimate.interval)
 
 
 def _points(interval: Interval) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from stringline.sim.evaluation.comparison import Comparison, Row, difference_text
+from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.comparison_row import Row, difference_text
 from stringline.sim.report.report import Report
 from stringline.sim.report.side_by_side import labelled_tasks, side_by_side
 from stringline.sim.report.system_info import package_versions, system_info
@@ -64,7 +65,7 @@ def _chart(rows: Sequence[Row]) -> str:
     shown = [
         EstimateRow(
             f"{row.second} less {row.first}" + f": {row.task}" * several,
-            row.pairs.difference,
+            row.difference,
             row.interval.low,
             row.interval.high,
         )

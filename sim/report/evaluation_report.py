@@ -8,8 +8,8 @@ from typing import Any
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.chunks.chunk import Policy
 from stringline.sim.evaluation.checkpoint_evaluation import EvaluationSettings
+from stringline.sim.evaluation.entry_outcomes import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.suite_run import EntryOutcome
 from stringline.sim.evaluation.trace import read_first_observation, trace_of_video
 from stringline.sim.report.film import with_films
 from stringline.sim.report.learning_curve import LearningCurve, learning_curve
@@ -72,7 +72,7 @@ def suite_report(
             f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and "
             f"variations in simulation."
         ),
-        facts=_facts(settings, digest, results),
+        facts=SuiteStatistics.of(outcomes).texts() | _facts(settings, digest, results),
         rates={entry: outcome.summary.rate for entry, outcome in done.items() if outcome.summary},
         failures={outcome.entry.name: outcome.failure for outcome in outcomes if outcome.failure},
         episodes={entry: outcome.results for entry, outcome in done.items()},

@@ -35,6 +35,21 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     return Interval(low, 1.0 if successes == trials else centre + half)
 
 
+def score_interval(rate: float, inverse: float, z: float) -> Interval:
+    """Returns Wilson's interval of an estimated rate.
+
+    Args:
+        rate: The rate, 0 to 1.
+        inverse: 1 / (effective number of episodes).
+        z: Quantile of the normal distribution.
+    """
+    centre = (rate + z * z / 2 * inverse) / (1 + z * z * inverse)
+    reach = z * math.sqrt(rate * (1 - rate) * inverse + (z * inverse / 2) ** 2)
+    reach /= 1 + z * z * inverse
+    low = 0.0 if rate == 0 else centre - reach  # Exact where rounding would leave 1e-17.
+    return Interval(low, 1.0 if rate == 1 else centre + reach)
+
+
 @dataclass(frozen=True)
 class Rate:
     """A number of successes in a number of trials, with its Wilson 95 % interval."""

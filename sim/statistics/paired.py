@@ -96,7 +96,7 @@ def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
     def within(difference: float) -> bool:
         return abs(_score(pairs, difference)) <= z
 
-    return Interval(_last(within, pairs.difference, -1.0), _last(within, pairs.difference, 1.0))
+    return Interval(last(within, pairs.difference, -1.0), last(within, pairs.difference, 1.0))
 
 
 def _score(pairs: Pairs, difference: float) -> float:
@@ -104,9 +104,7 @@ def _score(pairs: Pairs, difference: float) -> float:
     n = pairs.count
     gained = pairs.only_second
     lost = pairs.only_first
-    linear = (2 * n - gained + lost) * difference - gained - lost
-    constant = -lost * difference * (1 - difference)
-    q = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
+    q = only_first_chance(pairs, difference)
     deviation = gained - lost - n * difference
     variance = n * (2 * q + difference * (1 - difference))
     if variance <= 1e-12 * n:
@@ -114,7 +112,20 @@ def _score(pairs: Pairs, difference: float) -> float:
     return deviation / math.sqrt(variance)
 
 
-def _last(holds: Callable[[float], bool], start: float, end: float) -> float:
+def only_first_chance(pairs: Pairs, difference: float) -> float:
+    """Returns the probability that only the first policy succeeds, at its maximum likelihood.
+
+    It is that for a true difference, second less first, -1 to 1 (Tango 1998, equation 7).
+    """
+    n = pairs.count
+    gained = pairs.only_second
+    lost = pairs.only_first
+    linear = (2 * n - gained + lost) * difference - gained - lost
+    constant = -lost * difference * (1 - difference)
+    return (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
+
+
+def last(holds: Callable[[float], bool], start: float, end: float) -> float:
     """Returns the last value between `start` and `end` for which `holds`, by bisection."""
     if holds(end):
         return end

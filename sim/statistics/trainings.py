@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.statistics.intervals import Interval
+from stringline.sim.statistics.intervals import Interval, score_interval
 
 RATE_SCALE = 0.035
 DIFFERENCE_SCALE = 0.05
@@ -109,7 +109,7 @@ def recipe_rate(outcomes: Outcomes, confidence: float = 0.95) -> Estimate:
     half = _quantile(_posterior(RATE_SCALE, parts), parts.variances() + shared, confidence)
     smoothed = float(np.mean([_laplace(np.asarray(y, np.float64)) for y in outcomes]))
     z = _normal(confidence)
-    interval = _score_interval(parts.mean, (half / z) ** 2 / (smoothed * (1 - smoothed)), z)
+    interval = score_interval(parts.mean, (half / z) ** 2 / (smoothed * (1 - smoothed)), z)
     return Estimate(parts.mean, interval)
 
 
@@ -204,15 +204,6 @@ def _root(above: Callable[[float], bool], high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if above(middle) else (low, middle)
     return high
-
-
-def _score_interval(rate: float, inverse: float, z: float) -> Interval:
-    """Returns Wilson's interval; `inverse` is 1 / (effective number of episodes)."""
-    centre = (rate + z * z / 2 * inverse) / (1 + z * z * inverse)
-    reach = z * math.sqrt(rate * (1 - rate) * inverse + (z * inverse / 2) ** 2)
-    reach /= 1 + z * z * inverse
-    low = 0.0 if rate == 0 else centre - reach  # Exact where rounding would leave 1e-17.
-    return Interval(low, 1.0 if rate == 1 else centre + reach)
 
 
 def _normal(confidence: float) -> float:

@@ -14,6 +14,7 @@ from stringline.sim.props.containers import Bin
 from stringline.sim.props.dishes import Bowl
 from stringline.sim.props.handheld import Apple, Banana, Pear, SnackBox
 from stringline.sim.props.prop import Prop
+from stringline.sim.tasks import handling
 from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.placement import draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
@@ -48,6 +49,8 @@ class GatheringTask(GoalTask):
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "one_in", "two_in", "all_in", "success")
+    judge_version: ClassVar[int | None] = 2
+    drop_speed: ClassVar[float] = handling.DROP_SPEED_INTO_CONTAINER
     container_x: ClassVar[tuple[float, float]] = (-0.04, 0.04)
     container_y: ClassVar[tuple[float, float]] = (-0.04, 0.04)
     container_yaw_deg: ClassVar[tuple[float, float]] = (-15.0, 15.0)

@@ -13,7 +13,8 @@ class GoalTask(TabletopTask):
     """A task with a goal that is a predicate of geometry.
 
     Success: the goal is reached, no arm touches any prop, and all props are at rest, for half a
-    second. Subclasses draw the start in `place_props` and define the goal and the stages.
+    second. The strict judge does not count props that were dropped (`handling.py`). Subclasses draw
+    the start in `place_props` and define the goal and the stages.
     """
 
     @abstractmethod
@@ -28,6 +29,7 @@ class GoalTask(TabletopTask):
         """Updates success and stage."""
         contacts = self.contact_state(physics)
         stage = self.progress(physics, contacts)
+        put_down = self.put_down(physics, contacts)
         released = self.reached(physics) and not contacts.by_any_arm(self.props)
-        self.success = self.has_lasted(released and self.at_rest(physics), physics)
+        self.success = self.has_lasted(released and put_down and self.at_rest(physics), physics)
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

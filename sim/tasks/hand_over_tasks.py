@@ -15,6 +15,7 @@ from stringline.sim.props.containers import Holder
 from stringline.sim.props.dishes import Bowl
 from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
+from stringline.sim.tasks import handling
 from stringline.sim.tasks.placement import draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
 from stringline.sim.tasks.tabletop import TabletopTask
@@ -35,9 +36,16 @@ class HandOverTask(TabletopTask):
     neither arm, and at rest for half a second. An item that falls onto the table has to be handed
     over again.
 
+    The strict judge also demands that both grippers have hold of the item for a moment, that some
+    arm touches it until the left gripper has it alone, and that it is put down (`handling.py`). So
+    an item that the right gripper drops, and that the left one catches or picks up, does not count.
+
     Balls at `points` (N, 3), in the item's frame, of one `radius`, metres, cover the item; the
     origin of the lying item is at the height of the radius.
     """
+
+    judge_version: ClassVar[int | None] = 2
+    drop_speed: ClassVar[float] = handling.DROP_SPEED_INTO_CONTAINER
 
     def __init__(
         self,
@@ -52,6 +60,7 @@ class HandOverTask(TabletopTask):
         self._points = points
         self._radius = radius
         self._phase = 0
+        self._shared = False  # Whether both grippers have had hold of the item.
         super().__init__(control_hz, item, container)
 
     @abstractmethod
@@ -74,6 +83,7 @@ class HandOverTask(TabletopTask):
     ) -> None:
         """Begins an episode."""
         self._phase = 0
+        self._shared = False
         super().initialize_episode(physics, random_state)
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
@@ -83,7 +93,8 @@ class HandOverTask(TabletopTask):
         inside = self.inside(T_base_item, self.pose(physics, self.container))
         clear = self.lowest(T_base_item) - self.table_height > CLEAR_M
         self._phase = self._next_phase(contacts, clear, inside)
-        released = inside and not contacts.by_any_arm([self.item.name])
+        put_down = self.put_down(physics, contacts)
+        released = inside and put_down and not contacts.by_any_arm([self.item.name])
         resting = self.has_lasted(released and self.at_rest(physics), physics)
         self.success = self._phase == 3 and resting
         self.stage = max(self.stage, 4 if self.success else self._phase)
@@ -91,11 +102,15 @@ class HandOverTask(TabletopTask):
     def _next_phase(self, contacts: ContactState, clear: bool, inside: bool) -> int:
         item = self.item.name
         phase = self._phase
-        if contacts.between(item, "table"):
+        let_go = self.strict and phase == 1 and not contacts.by_any_arm([item])
+        if contacts.between(item, "table") or let_go:
             phase = 0
+            self._shared = False
         if phase == 0 and clear and contacts.held("right", item):
             phase = 1
-        passed = clear and contacts.held("left", item) and not contacts.by_arm("right", item)
+        left, right = contacts.held("left", item), contacts.by_arm("right", item)
+        self._shared |= phase == 1 and left and right
+        passed = clear and left and not right and (self._shared or not self.strict)
         if phase == 1 and passed:
             phase = 2
         return 3 if phase == 2 and inside else phase

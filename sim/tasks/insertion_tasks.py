@@ -99,6 +99,7 @@ class InsertionTask(TabletopTask):
     """
 
     holders: ClassVar[tuple[str, ...]] = ARMS
+    judge_version: ClassVar[int | None] = 2
 
     def __init__(self, control_hz: float, socket: Socket, *blocks: Block) -> None:
         self.socket = socket
@@ -111,7 +112,8 @@ class InsertionTask(TabletopTask):
         held = any(contacts.held(arm, self.socket.name) for arm in self.holders)
         lifted = held and self._clear(physics)
         seated = self.seated(physics)
-        done = lifted and seated == len(self.blocks) and self._released(contacts)
+        put_down = self.put_down(physics, contacts)
+        done = lifted and put_down and seated == len(self.blocks) and self._released(contacts)
         self.success = self.has_lasted(done and self.at_rest(physics), physics)
         stage = self._stage(contacts, lifted, seated)
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

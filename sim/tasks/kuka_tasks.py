@@ -73,6 +73,7 @@ class KukaPlace(GoalTask, RandomObjectTask):
     name: ClassVar[str] = "kuka_place"
     instruction: ClassVar[str] = "put the object into the tray"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_tray", "in_tray", "success")
+    judge_version: ClassVar[int | None] = 3
     object_y: ClassVar[tuple[float, float]] = (-0.22, 0.22)
     tray_x: ClassVar[tuple[float, float]] = (0.48, 0.64)
     tray_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
@@ -137,6 +138,7 @@ class KukaHandOver(HandOverTask):
     name: ClassVar[str] = "kuka_hand_over"
     instruction: ClassVar[str] = "hand over the red bar and put it into the bin"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "handed_over", "in_bin", "success")
+    judge_version: ClassVar[int | None] = 3
 
     def __init__(self, control_hz: float = 50.0) -> None:
         self.bar = Block("bar", length=0.2, width=0.028, mass=0.1)

@@ -60,6 +60,11 @@ class ContactState:
         parts = (arm, f"{arm}/left_pad", f"{arm}/right_pad")
         return any(self.between(part, prop) for part in parts)
 
+    def touches_arms_only(self, prop: str) -> bool:
+        """Returns whether nothing but arms is in contact with a prop."""
+        others = {other for pair in self.pairs if prop in pair for other in pair - {prop}}
+        return all(other.partition("/")[0] in self.arms for other in others)
+
     def by_any_arm(self, props: Iterable[str]) -> bool:
         """Returns whether any arm is in contact with one of the props."""
         return any(self.by_arm(arm, prop) for prop in props for arm in self.arms)

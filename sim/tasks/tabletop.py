@@ -17,6 +17,7 @@ from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
 from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
+from stringline.sim.tasks.handling import DROP_SPEED, Handling
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
 from stringline.sim.tasks.workbench import PHYSICS_SECONDS, Workbench
 
@@ -40,7 +41,10 @@ class TabletopTask(composer.Task):
         stages: Names of the stages of progress; the last is success.
         start_range: Range of start poses in version 2; None: that of the cell.
         default_version: Version of the rule, unless the option `version` chooses another one. In
-            version 1 the arms start at home, in version 2 in `start_range`.
+            version 1 the arms start at home, from version 2 on in `start_range`.
+        judge_version: First version with the strict judge, which counts no dropped props; None:
+            no version.
+        drop_speed: Speed downwards above which the strict judge calls a prop dropped, m/s.
         robot: The arms.
         props: Props on the table by name.
         table_height: Height of the table top above the plane z = 0, metres.
@@ -60,6 +64,8 @@ class TabletopTask(composer.Task):
     stages: ClassVar[tuple[str, ...]]
     start_range: ClassVar[StartRange | None] = None
     default_version: ClassVar[int] = HOME_START
+    judge_version: ClassVar[int | None] = None
+    drop_speed: ClassVar[float] = DROP_SPEED
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
         _check_rate(control_hz)
@@ -80,6 +86,7 @@ class TabletopTask(composer.Task):
         self.success = False
         self._since = np.inf
         self._starts: StartDraws | None = None
+        self._handling = Handling(self.drop_speed)
         self.control_timestep = 1.0 / control_hz
 
     @property
@@ -121,11 +128,14 @@ class TabletopTask(composer.Task):
     @classmethod
     def versions(cls) -> tuple[int, ...]:
         """Returns the versions of the task's rule, oldest first."""
-        return (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
+        starts = (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
+        if cls.judge_version is None or cls.judge_version in starts:
+            return starts
+        return (*starts, cls.judge_version)
 
     @classmethod
     def starts_within(cls) -> StartRange | None:
-        """Returns the range of start poses in version 2; None: the task has no version 2."""
+        """Returns the range of start poses from version 2 on; None: the arms start at home."""
         return cls.start_range or cls.cell.start_range
 
     @classmethod
@@ -169,6 +179,7 @@ class TabletopTask(composer.Task):
         """Places table, arms and props, and applies the shifts."""
         seed = _seed(random_state)
         self._since = np.inf
+        self._handling = Handling(self.drop_speed)
         self.stage = 0
         self.success = False
         physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
@@ -226,6 +237,22 @@ class TabletopTask(composer.Task):
         """Returns whether a condition, given after each period, has held for half a second."""
         self._since = min(self._since, physics.time()) if holds else np.inf
         return bool(physics.time() - self._since >= REST_SECONDS - 1e-9)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the judge of this episode is strict."""
+        return self.judge_version is not None and self.version >= self.judge_version
+
+    def put_down(self, physics: mjcf.Physics, contacts: ContactState) -> bool:
+        """Returns whether no prop lies where it was dropped; called after each control period.
+
+        A judge that is not strict does not ask.
+        """
+        if not self.strict:
+            return True
+        falling = {name: -prop.get_velocity(physics)[0][2] for name, prop in self.props.items()}
+        self._handling.update(contacts, falling)
+        return not self._handling.dropped
 
     def pose(self, physics: mjcf.Physics, prop: Prop) -> Matrix:
         """Returns a prop's pose (4, 4) in the base frame."""

@@ -578,6 +578,38 @@ def test_compares_an_evaluation_and_a_checkpoint(
         assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
+def test_a_comparison_stops_when_it_is_decided(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
+    """A checkpoint never differs from itself, so all seeds are used.
+
+    A larger number of seeds continues the comparison without running an episode twice.
+    """
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    quick = ["task.time_limit_s=0.2", "execute_steps=8", "workers=1", "videos=false"]
+    sequential = [f"{checkpoint}", "other", "names=[a,b]", "stop_when=decided", "round_seeds=2"]
+    for seeds in (2, 3):
+        code, table, errors = attempt(compare.main, *sequential, *quick, f"seeds={seeds}")
+        assert code == 0, errors
+        assert "they never differ" in table
+        (row,) = json.loads((tmp_path / "runs/compare/compare.json").read_text())["rows"]
+        assert (row["seeds"], row["p"], row["test"]) == (seeds, 1.0, "sequential")
+    lines = (tmp_path / "runs/compare/other/results.jsonl").read_text().splitlines()
+    assert len(lines) == 1 + 3
+    page = (tmp_path / "runs" / "compare" / "compare.html").read_text()
+    assert "is at most 5 %" in page
+    (tmp_path / "a").mkdir()
+    shutil.copy(tmp_path / "runs/compare/other/results.jsonl", tmp_path / "a")
+    for arguments, answer in (
+        (["a", "other", "stop_when=decided"], "but a is a finished evaluation"),
+        (["other", "other", "stop_when=decide"], "Did you mean 'decided'?"),
+        (["other", "other", "stop_when=decided", "round_seeds=0"], "round_seeds is 0; allowed"),
+    ):
+        code, _, errors = attempt(compare.main, *arguments)
+        assert (code, answer in errors) == (USER_ERROR, True), errors
+
+
 def test_names_of_compared_paths() -> None:
     """The different parts of paths; arguments of flags are not paths."""
     assert compare.short_names(["runs/a/checkpoint", "./runs/b/checkpoint/"]) == ["a", "b"]

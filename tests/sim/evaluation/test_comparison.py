@@ -15,6 +15,7 @@ from stringline.sim.evaluation.stored_evaluations import (
     read_evaluation,
 )
 from stringline.sim.statistics.intervals import Rate
+from stringline.sim.statistics.macro import MacroMean
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
 from stringline.sim.statistics.power import seeds_needed
 
@@ -132,6 +133,35 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
     assert rows[0].family == 4
     with pytest.raises(ValueError, match=r"There is no compared evaluation 'd'\. Allowed: a, b, c"):
         Comparison.of(runs, baseline="d")
+
+
+def test_tasks_count_equally_in_their_total(tmp_path: Path) -> None:
+    """The difference of all tasks is the mean over tasks, not that of the pooled episodes."""
+    for name, push in (("a", [False] * 10), ("b", [True] * 10)):
+        write(tmp_path / name / "reach" / "results.jsonl", A)
+        write(tmp_path / name / "push" / "results.jsonl", push, task="push")
+    total = Comparison.of([run_of(tmp_path / name) for name in "ab"]).rows[-1]
+    assert total.pairs.difference == 0.25
+    assert total.difference == 0.5
+    assert total.rates == (0.25, 0.75)
+    assert total.interval == MacroMean.of_differences(total.tasks).interval
+    table = Comparison.of([run_of(tmp_path / name) for name in "ab"]).table()
+    assert "25 % of 40   75 % of 40" in table
+
+
+def test_stages_are_beside_success(tmp_path: Path) -> None:
+    """Two policies without any success differ by how far they come."""
+    for name, lifted in (("a", 2), ("b", 8)):
+        stored = ResultsFile(tmp_path / f"{name}.jsonl", {**REACH, "checkpoint": name})
+        for seed in range(10):
+            stage, text = (1, "lifted") if seed < lifted else (0, "start")
+            stored.add(EpisodeResult(seed, False, stage, text, 3.0, 4, 20.0, 0.5))
+    comparison = Comparison.of([run_of(tmp_path / f"{name}.jsonl") for name in "ab"])
+    (row,) = comparison.rows
+    assert row.stages == {"lifted": Pairs(2, 0, 6, 2)}
+    assert "  lifted  20 % of 10  80 % of 10" in comparison.table()
+    assert row.to_dict()["stages"]["lifted"]["only_second"] == 6
+    assert "&emsp;lifted" in comparison.section()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def test_versions() -> None:
     """The tasks of the KUKA vary the start by default, those of ALOHA on demand."""
     for name in TASKS:
         task = task_class(name)
-        assert task.versions() == (1, 2)
+        third = name in ("kuka_place", "kuka_bimanual_place", "kuka_hand_over")
+        assert task.versions() == (1, 2, *([3] * third))
         assert task.version_of({}) == (2 if name.startswith("kuka") else 1)
     with pytest.raises(ValueError, match=r"version of kuka_pick is 3; allowed: 1, 2\.") as error:
         KukaPick().configure(version=3)

@@ -1,0 +1,169 @@
+"""The strict judges count no dropped props and no hand-over through the air; others stay as is."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from tests.sim.episodes import follow, place_at, stay
+
+from stringline.datasets.embodiments.transforms import Matrix, pose
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.physics_digest import physics_digest
+from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.props.prop import Prop
+from stringline.sim.tasks import handling
+from stringline.sim.tasks.dish_tasks import GlassOnRack
+from stringline.sim.tasks.hand_over_tasks import HandOverBanana
+from stringline.sim.tasks.handling import DROP_SPEED, Handling
+from stringline.sim.tasks.kuka_tasks import KukaPlace
+from stringline.sim.tasks.mug_task import MugOnPlate
+from stringline.sim.tasks.success import ContactState
+from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
+
+LIMIT_S = 60.0
+
+
+def state(*pairs: tuple[str, str]) -> ContactState:
+    """The contacts of an arm with a mug."""
+    return ContactState({frozenset(pair) for pair in pairs}, ("arm",))
+
+
+PADS = (("arm/left_pad", "mug"), ("arm/right_pad", "mug"))
+FREE, HELD = state(), state(*PADS)
+HELD_ON_PLATE = state(*PADS, ("mug", "plate"))
+TOUCHED = state(("arm", "mug"))
+
+
+def test_a_dropped_prop_has_to_be_lifted_again() -> None:
+    found = Handling()
+    for contacts, speed, dropped in (
+        (HELD, 3 * DROP_SPEED, False),  # An arm may move fast.
+        (FREE, 0.9 * DROP_SPEED, False),
+        (FREE, 1.1 * DROP_SPEED, True),
+        (FREE, 0.0, True),
+        (TOUCHED, 0.0, True),
+        (HELD_ON_PLATE, 0.0, True),  # Holding it where it fell changes nothing.
+        (HELD, 0.0, False),
+        (FREE, 0.2, False),
+    ):
+        found.update(contacts, {"mug": speed, "plate": 0.0})
+        assert found.dropped is dropped
+
+
+@pytest.fixture(params=[MugOnPlate, GlassOnRack, KukaPlace], ids=lambda task: task.name)
+def world(request: pytest.FixtureRequest) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(request.param(), cameras=(), time_limit_s=LIMIT_S)
+    yield world
+    world.close()
+
+
+def goal(task: TabletopTask) -> tuple[Prop, Prop, Matrix, float]:
+    """A prop, its support, its place of rest there, and a height from which it stays there."""
+    if isinstance(task, MugOnPlate):
+        return task.mug, task.plate, pose((0.0, 0.0, task.plate.thickness)), 0.3
+    if isinstance(task, GlassOnRack):
+        place = pose((*task.rack.bay.mean(axis=0), task.rack.floor))
+        return task.glass, task.rack, place, 0.15
+    assert isinstance(task, KukaPlace)
+    return task.object, task.tray, pose((0.0, 0.0, task.object.rest_height + 0.006)), 0.15
+
+
+def test_a_drop_counts_for_the_lenient_judge_only(world: TaskEnvironment) -> None:
+    task = world.task
+    strict = task.judge_version
+    assert strict is not None
+    for version, above, counts in (
+        (strict - 1, None, True),
+        (strict, None, False),
+        (strict, 0.02, True),
+    ):
+        world.begin(2, {"version": version})
+        prop, support, T_support_prop, high = goal(task)
+        place_at(
+            world,
+            prop,
+            support,
+            pose((0.0, 0.0, high if above is None else above)) @ T_support_prop,
+        )
+        result = stay(world, world.start, seconds=3.0)
+        assert result.success is counts, (version, above)
+        assert task.strict is (version == strict)
+
+
+@pytest.mark.parametrize(("version", "counts"), [(1, True), (2, False)])
+def test_an_item_that_is_dropped_and_picked_up_was_not_handed_over(
+    version: int, counts: bool
+) -> None:
+    """The right gripper lifts the banana, it falls into the bowl, the left one picks it up there.
+
+    How the left gripper holds it is that of the expert's hand-over on the same seed.
+    """
+    task = HandOverBanana()
+    world = TaskEnvironment(task, cameras=(), time_limit_s=LIMIT_S)
+    try:
+        expert = make_expert(task.name)
+        results, targets = follow(world, expert, 1, lambda r: r.stage == 2, version=version)
+        lifted = next(index for index, result in enumerate(results) if result.stage == 1)
+        passed = world.physics.get_state()
+        rest = follow(world, expert, 1, version=version)[1][len(targets) :]
+        assert task.success, "the hand-over itself counts"
+        world.begin(1, {"version": version})
+        for target in targets[: lifted + 1]:
+            result = world.advance(target)
+        assert result.stage == 1
+        place_at(world, task.banana, task.bowl, pose((0.0, 0.0, 0.1)))
+        assert not stay(world, targets[lifted], 0.5).success
+        with world.physics.reset_context():
+            world.physics.set_state(passed)
+        for target in (targets[-1], *rest):
+            result = world.advance(target)
+        assert result.success is counts
+        assert result.stage == (4 if counts else 1)
+    finally:
+        world.close()
+
+
+def test_judges_of_earlier_versions_and_their_digests_stay_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The constants of the strict judge are part of the versions that have it."""
+    chosen = [("glass_on_rack", 1), ("glass_on_rack", 2), ("kuka_hand_over", 2)]
+    chosen += [("kuka_hand_over", 3), ("kuka_pick", 2)]
+    before = [physics_digest(*each) for each in chosen]
+    monkeypatch.setattr(handling, "DROP_SPEED", 2.0)
+    physics_digest.cache_clear()
+    after = [physics_digest(*each) for each in chosen]
+    physics_digest.cache_clear()
+    changed = [a != b for a, b in zip(before, after, strict=True)]
+    assert changed == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("hand_over_banana", 1), ("glass_on_rack", 0), ("kuka_place", 0)]
+)
+def test_experts_succeed_before_the_strict_judge(name: str, seed: int) -> None:
+    check_expert(name, [seed])
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", TASKS)
+def test_every_expert_succeeds_before_the_strict_judge(name: str) -> None:
+    """On at least 19 of 20 seeds."""
+    check_expert(name, range(20), least=19)
+
+
+def check_expert(name: str, seeds: Sequence[int], least: int = 1) -> None:
+    """Asserts that the expert succeeds in the newest version on so many seeds."""
+    version = task_class(name).versions()[-1]
+    world = TaskEnvironment(make_task(name), cameras=(), time_limit_s=LIMIT_S)
+    try:
+        recordings = [
+            record_episode(world, make_expert(name), seed, options={"version": version})
+            for seed in seeds
+        ]
+    finally:
+        world.close()
+    assert sum(recording.success for recording in recordings) >= least, [
+        (recording.stage, recording.error) for recording in recordings
+    ]
