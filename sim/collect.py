@@ -170,6 +170,8 @@ class Attempt:
             extra: dict[str, Any] = {"recipe": asdict(recipe), "stages": list(task.stages)}
             if recording.lost_grasp is not None:
                 extra["lost_grasp"] = dict(recording.lost_grasp)
+            if recording.drawn:
+                extra["drawn"] = dict(recording.drawn)
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,

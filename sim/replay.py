@@ -76,7 +76,7 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     return Recipe(**plain)
 
 
-def recorded_options(recipe: Recipe) -> dict[str, float]:
+def recorded_options(recipe: Recipe) -> dict[str, Any]:
     """Returns the options of a recorded world with its version, since the usual one may change."""
     if is_third_party(recipe.task):
         return recipe.options

@@ -15,7 +15,7 @@ from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
 from stringline.sim.collection.slip import Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
-from stringline.sim.rollout.world_interface import World
+from stringline.sim.rollout.world_interface import HasDraws, World
 
 CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
 WorldT = TypeVar("WorldT", bound=World)
@@ -33,6 +33,7 @@ class Recording:
         error: Reason why the expert stopped early; empty without one.
         lost_grasp: Arm, time and duration of the opening of a gripper, see `LostGrasp`; None if
             there was none.
+        drawn: What the episode has drawn by option, see `HasDraws`.
     """
 
     arrays: Mapping[str, Array]
@@ -40,6 +41,7 @@ class Recording:
     stage: int
     error: str = ""
     lost_grasp: Mapping[str, Any] | None = None
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -62,7 +64,7 @@ def record_episode(
     noise_rad: float = 0.0,
     slip_m: float = 0.0,
     lost_grasps: float = 0.0,
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Runs the expert on the episode of a seed; the same seed gives the same recording.
 
@@ -111,7 +113,8 @@ def record_episode(
         success = result.success
         if problem or result.expired:
             break
-    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe())
+    drawn: Mapping[str, Any] = dict(env.drawn) if isinstance(env, HasDraws) else {}
+    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe(), drawn)
 
 
 def check_disturbances(env: World, lost_grasps: float) -> None:

@@ -16,7 +16,9 @@ from stringline.datasets.embodiments.mjcf_parts import HIDDEN
 from stringline.sim.looks.families import Family
 from stringline.sim.looks.patterns import Field
 
-TABLE, FLOOR, WALL, ARMS = "look_table", "look_floor", "look_wall", "look_arms"
+TABLE = "look_table"
+FLOOR = "look_floor"
+WALL = "look_wall"
 WALLS = tuple(f"{WALL}_{number}" for number in range(4))
 OBJECTS = tuple(f"look_object_{number}" for number in range(6))
 FILLS = ("look_fill_1", "look_fill_2")
@@ -25,7 +27,6 @@ FLOOR_M = -0.5  # Where the stands of arms and distractors end.
 # The far plane of cameras is at 5 m, also in the corners of the room.
 ROOM_HALF_M = 3.0
 ROOM_HEIGHT_M = 3.0
-ARM_GLOSS = (0.35, 0.4)
 
 
 def add_slots(root: mjcf.RootElement) -> None:
@@ -37,7 +38,6 @@ def add_slots(root: mjcf.RootElement) -> None:
         # One image on each face of an object; on tables, floors and walls, one per length.
         uniform = name not in OBJECTS
         root.asset.add("material", name=name, texture=name, texuniform=uniform)
-    root.asset.add("material", name=ARMS, specular=ARM_GLOSS[0], shininess=ARM_GLOSS[1])
     _add_room(root)
     for name in FILLS:
         root.worldbody.add(

@@ -132,9 +132,7 @@ def _surfaces(choice: Choice) -> dict[str, Family]:
 
 
 def _cover(model: mujoco.MjModel, choice: Choice, scene: Scene) -> None:
-    """Gives all drawn geoms their materials, and shows the room."""
-    arms = (model.geom_group == DRAWN) & (model.geom_matid < 0) & (model.geom_bodyid > 0)
-    model.geom_matid[arms] = model.material(slots.ARMS).id
+    """Gives table, room and objects their materials, and shows the room."""
     for slot, family in _surfaces(choice).items():
         for geom in SURFACES[slot]:
             number = model.geom(geom).id
@@ -191,7 +189,7 @@ def _set_head(model: mujoco.MjModel, ambient: float, diffuse: float) -> None:
 def _draw_colours(
     model: mujoco.MjModel, half: Half, scene: Scene, rng: np.random.Generator
 ) -> None:
-    """Tints table, floor and walls, and moves the colours of half of the objects towards drawn ones."""
+    """Tints table, floor and walls, and gives half of the objects other colours."""
     for geoms in SURFACES.values():
         tint = colorsys.hsv_to_rgb(half.turn(rng), rng.uniform(0, 0.3), rng.uniform(0.85, 1.0))
         for geom in geoms:

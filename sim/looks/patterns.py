@@ -37,7 +37,8 @@ def fractal(
     amplitude = np.where(radius >= lowest, np.maximum(radius, 1e-9) ** -decay, 0.0)
     phase = rng.standard_normal((2, *radius.shape))
     field = np.fft.irfft2(amplitude * (phase[0] + 1j * phase[1]), s=(side, side))
-    return 0.5 + 0.5 * np.tanh(0.8 * (field - field.mean()) / field.std())
+    noise: Field = 0.5 + 0.5 * np.tanh(0.8 * (field - field.mean()) / field.std())
+    return noise
 
 
 def blend(low: ArrayLike, high: ArrayLike, share: Field) -> Field:

@@ -38,8 +38,7 @@ class Drawable(Generic[Value]):
         """Draws a value: uniform between the ends, or each of a list with equal probability."""
         if self.between:
             low, high = self.values
-            drawn: Value = type(low)(rng.uniform(low, high))
-            return drawn
+            return type(low)(rng.uniform(float(low), float(high)))
         return self.values[rng.integers(len(self.values))]
 
 

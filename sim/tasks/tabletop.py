@@ -136,7 +136,7 @@ class TabletopTask(composer.Task):
         return cls.start_range or cls.cell.start_range
 
     @classmethod
-    def version_of(cls, options: Mapping[str, float]) -> int:
+    def version_of(cls, options: Mapping[str, Any]) -> int:
         """Returns the version that the options of an episode choose, by default the usual one.
 
         Raises:
