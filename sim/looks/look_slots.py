@@ -19,7 +19,7 @@ from stringline.sim.looks.patterns import Field
 TABLE = "look_table"
 FLOOR = "look_floor"
 WALL = "look_wall"
-WALLS = tuple(f"{WALL}_{number}" for number in range(4))
+WALLS: tuple[str, ...] = tuple(f"{WALL}_{number}" for number in range(4))
 OBJECTS = tuple(f"look_object_{number}" for number in range(6))
 FILLS = ("look_fill_1", "look_fill_2")
 SIDES = {TABLE: 512, FLOOR: 256, WALL: 256, **dict.fromkeys(OBJECTS, 128)}

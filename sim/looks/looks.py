@@ -27,7 +27,7 @@ PLAIN, TEXTURED, RANDOMISED, HELD_OUT_LOOKS = LOOKS = (
     "held_out",
 )
 HALVES = {RANDOMISED: SEEN, HELD_OUT_LOOKS: HELD_OUT}
-SURFACES = {
+SURFACES: dict[str, tuple[str, ...]] = {
     slots.TABLE: ("table_top",),
     slots.FLOOR: (slots.FLOOR,),
     slots.WALL: slots.WALLS,
@@ -202,11 +202,9 @@ def _draw_colours(
 
 
 def _casters(model: mujoco.MjModel, scene: Scene) -> list[Caster]:
-    """Returns the bodies that cast shadows: the objects, and the hands, which hold fingers."""
-    fingers = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_SLIDE]
-    objects = [model.geom_bodyid[shapes[0]] for shapes in scene.objects.values()]
+    """Returns the bodies of the objects; shadows of arms would cost as much again."""
     found = []
-    for body in np.unique([*objects, *model.body_parentid[fingers]]):
+    for body in (model.geom_bodyid[shapes[0]] for shapes in scene.objects.values()):
         low, high = np.full(3, np.inf), np.full(3, -np.inf)
         drawn_ones = (model.geom_group == DRAWN) & (model.geom_bodyid == body)
         for geom in np.flatnonzero(drawn_ones):

@@ -4,6 +4,7 @@ A shadow map costs 2 to 5 times all the rest of an image in software. A soft sha
 an ellipsoid around the shapes of a body, drawn as a flat translucent ellipse on the table.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -72,16 +73,21 @@ class Scenery:
         x, y, half_x, half_y, top = self.ground
         above = middle[2] - top
         slope = self.light[:2] / self.light[2]  # Metres sideways per metre down.
-        place = np.array([*(middle[:2] - slope * above), top + LIFT_M])
+        place = (*(middle[:2] - slope * above), top + LIFT_M)
         beside = abs(place[0] - x) > half_x or abs(place[1] - y) > half_y
         if beside or not 0 < above < HIGHEST_M:
             return None
         flat = spread[:2] - slope[:, None] * spread[2]
-        squares, vectors = np.linalg.eigh(flat @ flat.T)
-        axes = np.eye(3)
-        axes[:2, :2] = vectors
-        axes[:, 1] *= np.linalg.det(vectors)  # A rotation, no reflection.
-        half = np.sqrt(np.maximum(squares, SMALLEST_M**2)) + BLUR * above
+        (a, b), (_, c) = (flat @ flat.T).tolist()
+        # Eigenvalues and eigenvectors of a symmetric matrix of two rows in closed form.
+        radius = math.hypot((a - c) / 2, b)
+        turn = math.atan2(2 * b, a - c) / 2
+        cos, sin = math.cos(turn), math.sin(turn)
+        half = [
+            math.sqrt(max((a + c) / 2 + sign * radius, SMALLEST_M**2)) + BLUR * above
+            for sign in (1, -1)
+        ]
         opacity = OPACITY / (1 + above / FADE_M)
         colour = np.array((0.0, 0.0, 0.0, opacity), dtype=np.float32)
-        return np.array([*half, LIFT_M / 4]), place, axes.ravel(), colour
+        axes = np.array((cos, -sin, 0.0, sin, cos, 0.0, 0.0, 0.0, 1.0))
+        return np.array((*half, LIFT_M / 4)), np.array(place), axes, colour
