@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.collect import collect
+from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import Recording, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
@@ -168,6 +168,13 @@ def colours(task: str) -> int:
 def test_invalid_looks_are_refused(world: TaskEnvironment, looks: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         world.check_options({"looks": looks})
+
+
+@pytest.mark.parametrize("looks", ["held_out", {"one_of": ["plain", "held_out"]}])
+def test_held_out_looks_cannot_be_collected(looks: Any) -> None:
+    recipe = Recipe(cameras=(), options={"looks": looks})
+    with pytest.raises(ValueError, match=r"looks=held_out is for evaluations; allowed in"):
+        open_recipe_world(recipe)
 
 
 def test_every_look_has_a_choice_of_the_commands() -> None:
