@@ -7,7 +7,7 @@ continued. Neither this process nor the workers import torch.
 
 import logging
 from collections.abc import Collection as AnyCollection
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -28,17 +28,16 @@ from stringline.sim.collection.collection_state import SOURCE, Collection, Outco
 from stringline.sim.collection.demonstration import (
     NOISES_RAD,
     check_disturbances,
+    check_looks_of_demonstrations,
     record_episode,
 )
 from stringline.sim.environment.world_cameras import checked_image_size
-from stringline.sim.looks.looks import HELD_OUT_LOOKS, LOOKS, OPTION
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
 from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
 from stringline.sim.rollout.rollout import Answer
 from stringline.sim.rollout.shared_folder import SharedFolder, shared
 from stringline.sim.rollout.world_interface import Simulation, World
-from stringline.sim.shifts.ranges import ONE_OF
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import make_any_expert, open_world
 from stringline.sim.worlds.world_versions import world_versions
@@ -133,23 +132,12 @@ def open_recipe_world(recipe: Recipe) -> World:
         robot_model=recipe.robot_model,
     )
     try:
-        _check_looks(recipe)
+        check_looks_of_demonstrations(recipe.options)
         world.check_options(recipe.options)
     except ValueError:
         world.close()
         raise
     return world
-
-
-def _check_looks(recipe: Recipe) -> None:
-    """Refuses demonstrations in the looks that are held out for evaluations."""
-    looks = recipe.options.get(OPTION)
-    listed = looks.get(ONE_OF) if isinstance(looks, Mapping) else [looks]
-    if HELD_OUT_LOOKS in (listed or ()):
-        allowed = ", ".join(name for name in LOOKS if name != HELD_OUT_LOOKS)
-        raise ValueError(
-            f"looks={HELD_OUT_LOOKS} is for evaluations; allowed in demonstrations: {allowed}."
-        )
 
 
 def open_world_beside(folder: SharedFolder, recipe: Recipe) -> World:
@@ -181,11 +169,7 @@ class Attempt:
             options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            extra: dict[str, Any] = {"recipe": asdict(recipe), "stages": list(task.stages)}
-            if recording.lost_grasp is not None:
-                extra["lost_grasp"] = dict(recording.lost_grasp)
-            if recording.drawn:
-                extra["drawn"] = dict(recording.drawn)
+            known = {"recipe": asdict(recipe), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -193,7 +177,7 @@ class Attempt:
                 recording.success,
                 SOURCE,
                 task.instruction,
-                extra,
+                known | recording.extra(),
             )
             _store_at(self.path).write(recording.arrays, attributes)
         return Outcome(
