@@ -11,6 +11,11 @@ Names:
         Every step renders, though cameras usually deliver at a quarter of that rate.
     step/4x128_rgbd
         The slowest task; the limit is 8 ms.
+    step/4x128_rgbd/textured/<task>, step/4x128_rgbd/randomised/<task>
+        The same in these looks, with the drawing of the textures at the start; peer `plain`, ratio
+        of times, in rounds that alternate. The limit of `textured` is a ratio of 1.5.
+    step/4x128_rgbd/textured, step/4x128_rgbd/randomised
+        The task with the largest ratio.
     physics/<task>
         Physics steps of 2 ms per second of processor time in the same episode without images, with
         the success criterion; peer `none`.
@@ -51,8 +56,11 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.looks.looks import OPTION, PLAIN, RANDOMISED, TEXTURED
 from stringline.sim.tasks.task_registry import TASKS, make_task
 
+TIERS = (TEXTURED, RANDOMISED)
+LOOKS = (PLAIN, *TIERS)
 PARTS = ("collect", "step", "image")
 IMAGE = (480, 640)
 CONTROL_HZ, TIME_LIMIT_S = 50.0, 30.0
@@ -79,6 +87,15 @@ def best(run: Callable[[], object], rounds: int) -> Times:
     return Times(min(times.processor for times in found), min(times.wall for times in found))
 
 
+def alternating(runs: Sequence[Callable[[], object]], rounds: int) -> list[Times]:
+    """Runs several functions in turn, and returns the smallest times of each."""
+    found = [[timed(run) for run in runs] for _ in range(rounds)]
+    return [
+        Times(min(each.processor for each in times), min(each.wall for each in times))
+        for times in zip(*found, strict=True)
+    ]
+
+
 def expert_actions(task: str, steps: int) -> NDArray[np.float32]:
     """Returns the first `steps` actions (T, 14) of the expert in the episode of seed 0."""
     with closing(
@@ -89,9 +106,11 @@ def expert_actions(task: str, steps: int) -> NDArray[np.float32]:
         return np.asarray(record_episode(world, make_expert(task), 0).arrays["action"])
 
 
-def replay(world: TaskEnvironment, actions: NDArray[np.float32], *, observe: bool) -> None:
+def replay(
+    world: TaskEnvironment, actions: NDArray[np.float32], *, observe: bool, looks: str = PLAIN
+) -> None:
     """Runs the episode of seed 0 again, with or without an observation at each step."""
-    world.begin(0)
+    world.begin(0, {OPTION: looks})
     for action in actions:
         world.advance(action)
         if observe:
@@ -101,22 +120,32 @@ def replay(world: TaskEnvironment, actions: NDArray[np.float32], *, observe: boo
 def measure_steps(tasks: Sequence[str], rounds: int, steps: int) -> Iterator[Row]:
     """Yields the lines `step` and `physics`."""
     worst = -math.inf, ""
+    dearest = dict.fromkeys(TIERS, (-math.inf, 0.0, ""))
     for task in tasks:
         actions = expert_actions(task, steps)
         with closing(
             TaskEnvironment(make_task(task), frame_hz=CONTROL_HZ, time_limit_s=TIME_LIMIT_S)
         ) as world:
             replay(world, actions[:10], observe=True)  # Creates the graphics context.
-            seen = best(partial(replay, world, actions, observe=True), rounds)
+            runs = [partial(replay, world, actions, observe=True, looks=each) for each in LOOKS]
+            seen, *tiers = alternating(runs, rounds)
             blind = best(partial(replay, world, actions, observe=False), rounds)
         each = 1e3 / len(actions)
         yield row(f"step/4x128_rgbd/{task}", each * seen.processor, "ms", wall=each * seen.wall)
+        for tier, times in zip(TIERS, tiers, strict=True):
+            ratio = times.processor / seen.processor
+            name = f"step/4x128_rgbd/{tier}/{task}"
+            value = each * times.processor
+            yield row(name, value, "ms", peer=PLAIN, ratio=ratio, wall=each * times.wall)
+            dearest[tier] = max(dearest[tier], (ratio, value, task))
         substeps = len(actions) / CONTROL_HZ / world.task.physics_timestep
         yield row(
             f"physics/{task}", substeps / blind.processor, "steps/cpu-s", wall=substeps / blind.wall
         )
         worst = max(worst, (each * seen.processor, task))
     yield row("step/4x128_rgbd", worst[0], "ms", task=worst[1])
+    for tier, (ratio, value, task) in dearest.items():
+        yield row(f"step/4x128_rgbd/{tier}", value, "ms", peer=PLAIN, ratio=ratio, task=task)
 
 
 def measure_image(rounds: int) -> Row:

@@ -28,6 +28,7 @@ from stringline.sim.collection.collection_state import SOURCE, Collection, Outco
 from stringline.sim.collection.demonstration import (
     NOISES_RAD,
     check_disturbances,
+    check_looks_of_demonstrations,
     record_episode,
 )
 from stringline.sim.environment.world_cameras import checked_image_size
@@ -131,6 +132,7 @@ def open_recipe_world(recipe: Recipe) -> World:
         robot_model=recipe.robot_model,
     )
     try:
+        check_looks_of_demonstrations(recipe.options)
         world.check_options(recipe.options)
     except ValueError:
         world.close()
@@ -167,9 +169,7 @@ class Attempt:
             options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            extra: dict[str, Any] = {"recipe": asdict(recipe), "stages": list(task.stages)}
-            if recording.lost_grasp is not None:
-                extra["lost_grasp"] = dict(recording.lost_grasp)
+            known = {"recipe": asdict(recipe), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -177,7 +177,7 @@ class Attempt:
                 recording.success,
                 SOURCE,
                 task.instruction,
-                extra,
+                known | recording.extra(),
             )
             _store_at(self.path).write(recording.arrays, attributes)
         return Outcome(

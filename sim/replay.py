@@ -24,8 +24,8 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.tasks.versions import HOME_START
 from stringline.sim.worlds.world_registry import is_third_party
 from stringline.sim.worlds.world_versions import TASK_VERSION
 
@@ -76,7 +76,7 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     return Recipe(**plain)
 
 
-def recorded_options(recipe: Recipe) -> dict[str, float]:
+def recorded_options(recipe: Recipe) -> dict[str, Any]:
     """Returns the options of a recorded world with its version, since the usual one may change."""
     if is_third_party(recipe.task):
         return recipe.options

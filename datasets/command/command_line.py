@@ -25,6 +25,8 @@ def hydra_value(value: object) -> str:
     """Returns a value as Hydra's command line reads it, in quotes where necessary."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{hydra_value(each)}' for key, each in value.items())}}}"
     if not isinstance(value, str):
         return "null" if value is None else str(value)
     if (

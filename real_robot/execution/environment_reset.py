@@ -1,6 +1,7 @@
 """Resets the environment of emulated arms while their device process runs in real time."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
@@ -10,7 +11,7 @@ from stringline.real_robot.safety.reasons import Reason
 
 
 def reset_environment(
-    emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]
+    emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, Any]
 ) -> None:
     """Begins the world of a seed.
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
@@ -81,7 +82,7 @@ class LockStepRobot:
         seed: int,
         *,
         execute_steps: int | None,
-        options: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
         report: Callable[[DeviceState, float], None] | None = None,
         done: Callable[[], bool] = lambda: False,
     ) -> LockStepEpisode:
@@ -136,7 +137,7 @@ class LockStepRobot:
         episode.time_s = float(str(outcome["time"]))
         return bool(outcome["expired"])
 
-    def _begin(self, seed: int, options: Mapping[str, float] | None) -> None:
+    def _begin(self, seed: int, options: Mapping[str, Any] | None) -> None:
         """Begins a world, the first one twice.
 
         Before the first world emulated controllers start in their own time and send more messages

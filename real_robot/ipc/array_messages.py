@@ -8,6 +8,7 @@ import json
 import math
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -74,11 +75,14 @@ def _array(connection: socket.socket, entry: Json) -> tuple[str, Array]:
     return str(entry.get("key")), data.reshape(sizes)
 
 
-def options_in(header: Header) -> dict[str, float]:
+def options_in(header: Header) -> dict[str, Any]:
     """Returns the task options in a header."""
     options = header.get("options")
     plain = options if isinstance(options, dict) else {}
-    return {key: float(str(value)) for key, value in plain.items()}
+    return {
+        key: float(value) if isinstance(value, int | float) else value
+        for key, value in plain.items()
+    }
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -253,7 +253,7 @@ def open_lock_step_robot(
     )
     driver = backend.driver(emulator.ports, period_s=_PERIOD_S, lock_step=True, read_only=False)
     # Time stands still between cycles, so a soft start would have no effect.
-    table_height = float(task.options.get("table_height", 0.0))
+    table_height = _fixed_height(task.options.get("table_height", 0.0))
     # Policies were trained on demonstrations that are faster than real arms may be by default.
     limits = backend.limits(soft_start_s=0.0, table_height=table_height, cartesian_speed=None)
     device = stack.enter_context(
@@ -275,3 +275,12 @@ def _result(seed: int, episode: LockStepEpisode, contract: Contract) -> EpisodeR
         stage_name=episode.stage_name,
         time_s=episode.time_s,
     )
+
+
+def _fixed_height(value: object) -> float:
+    """Returns the height of the table, which the safety limits of all episodes contain."""
+    if not isinstance(value, int | float):
+        raise ValueError(
+            f"table_height is {value}; with the protocol in the loop it is one number, in metres."
+        )
+    return float(value)

@@ -5,7 +5,7 @@ import select
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError
@@ -66,7 +66,7 @@ def replay(
     emulator: Emulator,
     *,
     seed: int = 0,
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ReplayResult:
     """Sends the recorded bytes of a driver, and compares answers up to the first difference.
 

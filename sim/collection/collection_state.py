@@ -46,7 +46,7 @@ class Recipe:
     noise_rad: float = 0.0
     lost_grasps: float = 0.0
     keep_failures: bool = False
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     robot_model: RobotModel = PRIMITIVES
     versions: dict[str, Any] = field(default_factory=dict)
 

@@ -15,7 +15,9 @@ from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
 from stringline.sim.collection.slip import Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
-from stringline.sim.rollout.world_interface import World
+from stringline.sim.looks.looks import HELD_OUT_LOOKS, LOOKS, OPTION
+from stringline.sim.rollout.world_interface import HasDraws, World
+from stringline.sim.shifts.ranges import ONE_OF
 
 CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
 WorldT = TypeVar("WorldT", bound=World)
@@ -33,6 +35,7 @@ class Recording:
         error: Reason why the expert stopped early; empty without one.
         lost_grasp: Arm, time and duration of the opening of a gripper, see `LostGrasp`; None if
             there was none.
+        drawn: What the episode has drawn by option, see `HasDraws`.
     """
 
     arrays: Mapping[str, Array]
@@ -40,6 +43,12 @@ class Recording:
     stage: int
     error: str = ""
     lost_grasp: Mapping[str, Any] | None = None
+    drawn: Mapping[str, Any] = field(default_factory=dict)
+
+    def extra(self) -> dict[str, Any]:
+        """Returns what is stored beside the recipe: a lost grasp, and what was drawn, if any."""
+        lost = {} if self.lost_grasp is None else {"lost_grasp": dict(self.lost_grasp)}
+        return lost | ({"drawn": dict(self.drawn)} if self.drawn else {})
 
 
 @dataclass
@@ -62,7 +71,7 @@ def record_episode(
     noise_rad: float = 0.0,
     slip_m: float = 0.0,
     lost_grasps: float = 0.0,
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Runs the expert on the episode of a seed; the same seed gives the same recording.
 
@@ -111,7 +120,8 @@ def record_episode(
         success = result.success
         if problem or result.expired:
             break
-    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe())
+    drawn: Mapping[str, Any] = dict(env.drawn) if isinstance(env, HasDraws) else {}
+    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe(), drawn)
 
 
 def check_disturbances(env: World, lost_grasps: float) -> None:
@@ -124,6 +134,21 @@ def check_disturbances(env: World, lost_grasps: float) -> None:
     if lost_grasps and not isinstance(env, TaskEnvironment):
         raise ValueError(
             f"lost_grasps is {lost_grasps:g}; the third-party task {env.task.name} allows only 0."
+        )
+
+
+def check_looks_of_demonstrations(options: Mapping[str, Any]) -> None:
+    """Checks that no episode has the looks that are held out for evaluations.
+
+    Raises:
+        ValueError: One can have them.
+    """
+    looks = options.get(OPTION)
+    listed = looks.get(ONE_OF) if isinstance(looks, Mapping) else [looks]
+    if HELD_OUT_LOOKS in (listed or ()):
+        allowed = ", ".join(name for name in LOOKS if name != HELD_OUT_LOOKS)
+        raise ValueError(
+            f"looks={HELD_OUT_LOOKS} is for evaluations; allowed in demonstrations: {allowed}."
         )
 
 

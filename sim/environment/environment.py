@@ -140,7 +140,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         info = self._info(result)
         return self._observation(), reward, result.success, result.expired, info
 
-    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+    def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begins an episode without an observation.
 
         Raises:
@@ -194,6 +194,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     def embodiment(self) -> Embodiment:
         """Description of the arms."""
         return self.task.embodiment
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What ranges of options and looks have drawn for this episode, by option, plain JSON."""
+        return self.task.drawn
 
     @property
     def start(self) -> Vector:

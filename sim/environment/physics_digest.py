@@ -12,7 +12,8 @@ import numpy as np
 
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.tasks import handling, success
-from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
+from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.versions import HOME_START
 
 DIGITS = 12  # Hexadecimal digits of a digest.
 # Numbers of a model are rounded to so many digits, because compilers round the last ones otherwise.

@@ -6,6 +6,7 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
+from stringline.sim.looks.look_slots import FLOOR, WALLS
 from stringline.sim.tasks.tabletop import TabletopTask
 
 NOTHING = "nothing"
@@ -38,6 +39,8 @@ def segments(task: TabletopTask, physics: mjcf.Physics) -> Segments:
     """Numbers the segments of a task; its entities besides the robot are its objects."""
     names = [NOTHING, TABLE, *task.embodiment.arms]
     of_geom = np.full(physics.model.ngeom, names.index(TABLE), dtype=np.uint8)
+    for name in (FLOOR, *WALLS):
+        of_geom[physics.model.name2id(name, "geom")] = names.index(NOTHING)
     for arm in task.embodiment.arms:
         of_geom[_numbers(physics, task.robot.shapes(arm))] = names.index(arm)
     first_object = len(names)

@@ -87,6 +87,7 @@ class Cameras:
             rendering=rendering,
             casters=parts.objects,
             segments=parts.of_geom if segmentation else None,
+            scenery=task.shifts.looks.scenery,
         )
 
     def frame(self, time: float) -> dict[str, Array]:

@@ -5,7 +5,7 @@ import logging
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +37,7 @@ class EpisodeResult:
         inference_p95_ms: 95th percentile of the time of a plan; None without plans.
         limit_hits: See `metrics.limit_hits`; None for embodiments with unknown limits.
         unstable: Whether the physics became unstable.
+        drawn: What the episode has drawn by option, such as looks; empty without ranges and looks.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class EpisodeResult:
     inference_p95_ms: float | None = None
     limit_hits: float | None = None
     unstable: bool = False
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def measured(
@@ -62,7 +64,8 @@ class EpisodeResult:
             actions: Executed commands (T, A), one for each control period.
             answer_ms: Times of the plans, at least one.
             contract: Contract of the actions.
-            outcome: `seed`, `success`, `stage`, `stage_name`, `time_s` and, optionally, `unstable`.
+            outcome: `seed`, `success`, `stage`, `stage_name`, `time_s` and, optionally, `unstable`
+                and `drawn`.
         """
         return cls(
             **outcome,
@@ -187,7 +190,7 @@ class ResultsFile:
             size = os.fstat(descriptor).st_size
             try:
                 with explained_full_disk(self.path):
-                    write_all(descriptor, memoryview((json.dumps(asdict(result)) + "\n").encode()))
+                    write_all(descriptor, memoryview((json.dumps(_line(result)) + "\n").encode()))
                     os.fsync(descriptor)
             except OSError:
                 os.ftruncate(descriptor, size)
@@ -197,7 +200,7 @@ class ResultsFile:
         self.results[result.seed] = result
 
     def _write(self) -> None:
-        lines = [{"about": self.about}, *(asdict(result) for result in self.results.values())]
+        lines = [{"about": self.about}, *map(_line, self.results.values())]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
@@ -244,8 +247,17 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def _line(result: EpisodeResult) -> dict[str, Any]:
+    """Returns the line of a result, without `drawn` if the episode has drawn nothing."""
+    line = asdict(result)
+    return line if result.drawn else {name: line[name] for name in line if name != "drawn"}
+
+
 def _result(line: Mapping[str, Any], where: str) -> EpisodeResult:
-    known = {field.name: field.default is MISSING for field in fields(EpisodeResult)}
+    known = {
+        each.name: each.default is MISSING and each.default_factory is MISSING
+        for each in fields(EpisodeResult)
+    }
     if unknown := [name for name in line if name not in known]:
         raise ValueError(
             f"{where} has fields that this version does not know: {', '.join(unknown)}. Update "

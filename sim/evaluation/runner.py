@@ -59,7 +59,7 @@ class Evaluation:
         execute_steps: int | None,
         execution: Execution | None = None,
         workers: int = 2,
-        options: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
         videos: Path | None = None,
         cluster: Cluster | None = None,
     ) -> None:
@@ -170,6 +170,7 @@ class _PolicyEpisodes:
             stage_name=self._stages[rollout.stage],
             time_s=rollout.time_s,
             unstable=rollout.unstable,
+            drawn=rollout.drawn,
         )
 
     def recover(self, seed: int) -> None:

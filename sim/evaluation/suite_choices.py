@@ -46,7 +46,7 @@ def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Sui
     if len(given) > 1:
         raise ValueError(f"Both {given[0]} and {given[1]} are given; allowed: one of them.")
     for override in overrides:
-        if override.lstrip("+~").startswith(("task=", "task.", "shift=")):
+        if override.lstrip("+~").startswith(("task=", "task.", "shift=", "looks=")):
             raise ValueError(
                 f"{override} is for a single task, but each entry of a suite has its own settings. "
                 f"Omit {override} or the suite."

@@ -18,7 +18,7 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
-from stringline.sim.tasks.tabletop import HOME_START
+from stringline.sim.tasks.versions import HOME_START
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
 ATTEMPTS = 4  # Per object.

@@ -12,7 +12,8 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.motion import Motion
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import Skills
-from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
+from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.versions import HOME_START
 
 TaskT = TypeVar("TaskT", bound=TabletopTask)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.rendering.opengl_context import FORKED, GraphicsContext, forked, open_graphics
+from stringline.sim.rendering.scenery import Scenery
 
 Rgb = NDArray[np.uint8]
 Depth = NDArray[np.uint16]
@@ -82,7 +83,8 @@ class Renderer:
 
     A `pretty` image is for videos: colours are the mean of 2 x 2 samples per pixel, and objects
     cast shadows, all of them or those of the geoms `casters` (G,). Depth and segmentation are the
-    same in both. `segments` (G,) has the segment of each geom, 1 to 255, for `segmentation`.
+    same in both. `segments` (G,) has the segment of each geom, 0 to 255, for `segmentation`.
+    `scenery` has what images show beyond the shapes of the model.
 
     Raises:
         ValueError: There is no such rendering mode, or the image's size is not allowed.
@@ -97,6 +99,7 @@ class Renderer:
         rendering: Rendering = "fast",
         casters: NDArray[np.bool_] | None = None,
         segments: NDArray[np.uint8] | None = None,
+        scenery: Scenery | None = None,
     ) -> None:
         check_rendering(rendering)
         most = model.vis.global_
@@ -107,6 +110,8 @@ class Renderer:
             )
         self._model = model
         self._segments = segments
+        self._scenery = Scenery() if scenery is None else scenery
+        self._textures = 0  # Version of the textures that OpenGL has.
         self._pretty = rendering == "pretty"
         self._scale = 2 if rendering == "pretty" else 1
         self._casters = np.ones(model.ngeom, dtype=bool) if casters is None else casters
@@ -137,10 +142,13 @@ class Renderer:
             self._model, data, self._option, None, self._free, all_kinds, self._scene
         )
         self._data = data
+        self._update_scenery()
         if self._pretty or self._segments is not None:
             self._mark_geoms()
         if self._pretty:
             self._place_lights()
+        else:
+            self._scenery.add_shadows(data, self._scene)
 
     def image(self, camera: int) -> tuple[Rgb, Depth]:
         """Draws the image of a camera, by its number, at the last `update`.
@@ -189,9 +197,20 @@ class Renderer:
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
+        self._textures = self._scenery.version
         self._scene = mujoco.MjvScene(self._model, maxgeom=self._model.ngeom + 100)
         for flag in (*_UNUSED, _SHADOW):
             self._scene.flags[flag] = 0
+
+    def _update_scenery(self) -> None:
+        """Hands new textures to OpenGL."""
+        scenery = self._scenery
+        if scenery.version != self._textures:
+            assert self._graphics is not None
+            self._graphics.make_current()
+            for number in scenery.textures:
+                mujoco.mjr_uploadTexture(self._model, self._context, number)
+            self._textures = scenery.version
 
     def _look_through(self, camera: int) -> None:
         assert self._graphics is not None, "call update first"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
@@ -18,7 +18,7 @@ class EpisodeJob:
 
     seed: int
     execute_steps: int | None
-    options: Mapping[str, float]
+    options: Mapping[str, Any]
     video: bool = False
 
 

@@ -12,7 +12,7 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.chunk_timing import periods_covered
 from stringline.sim.rollout.video import Video
-from stringline.sim.rollout.world_interface import HasBodyPositions, Simulation
+from stringline.sim.rollout.world_interface import HasBodyPositions, HasDraws, Simulation
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Rollout:
         starved: Control periods without a planned action, in which the last action was held.
         motion: Positions (nq,) of all joints of the world by time, seconds, at each frame of a
             video and at the end; empty without a video.
+        drawn: What the episode has drawn by option, see `HasDraws`.
     """
 
     success: bool = False
@@ -52,6 +53,7 @@ class Rollout:
     stage_times: dict[int, float] = field(default_factory=dict)
     starved: int = 0
     motion: dict[float, NDArray[np.float64]] = field(default_factory=dict)
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
 
 Episode = Generator[dict[str, Array], Answer, Rollout]
@@ -62,7 +64,7 @@ def run_episode(
     seed: int,
     *,
     execute_steps: int | None,
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
     video: Video | None = None,
 ) -> Episode:
     """Runs one episode with a receding horizon until success or the end of the time.
@@ -84,7 +86,7 @@ def run_episode(
     """
     world.begin(seed, options)
     camera = _video_camera(world.contract)
-    done = Rollout()
+    done = Rollout(drawn=dict(world.drawn) if isinstance(world, HasDraws) else {})
     plans = _Plans(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
     while True:

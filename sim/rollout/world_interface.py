@@ -66,7 +66,7 @@ class Simulation(Protocol):
         """Whether the cameras deliver a new frame in this period."""
         ...
 
-    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+    def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begins the episode of a seed."""
         ...
 
@@ -89,6 +89,16 @@ class HasBodyPositions(Protocol):
 
     def body_positions(self) -> NDArray[np.float64]:
         """Returns the positions (nq,) of all joints, objects included, in MuJoCo's order."""
+        ...
+
+
+@runtime_checkable
+class HasDraws(Protocol):
+    """A world whose episodes draw options from ranges, and looks."""
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What this episode has drawn, by option, as plain JSON; empty without ranges and looks."""
         ...
 
 

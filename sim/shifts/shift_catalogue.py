@@ -9,6 +9,7 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.transforms import Matrix
+from stringline.sim.looks.looks import Looks, Scene
 from stringline.sim.rendering.depth_sensor import StereoSensor
 from stringline.sim.shifts.appearance import (
     BrightLight,
@@ -40,9 +41,16 @@ NAMES = tuple(
 
 
 class Shifts:
-    """The shifts of one world, in order of application; strengths above 0 activate them."""
+    """The looks and the shifts of one world, in order of application.
 
-    def __init__(self, shifts: Sequence[Shift] = ()) -> None:
+    Strengths above 0 activate a shift.
+
+    Attributes:
+        looks: The looks, on which shifts of light and colours act.
+    """
+
+    def __init__(self, looks: Looks, shifts: Sequence[Shift] = ()) -> None:
+        self.looks = looks
         self._all = tuple(shifts)
         self._active = tuple[Shift, ...]()
         self._scene: ShiftedWorld
@@ -50,33 +58,42 @@ class Shifts:
 
     @classmethod
     def of(cls, root: mjcf.RootElement, zones: Sequence[Zone], sensor: StereoSensor) -> "Shifts":
-        """Builds all shifts; distractors are added to the arena `root` before it is compiled."""
+        """Builds looks and shifts; their parts are added to `root` before it is compiled."""
         lights = (DimLight(), BrightLight(), SideLight(), ColouredLight())
         objects = (Distractors(root, zones), ObjectColour())
-        return cls((*lights, *objects, CameraPose(), Miscalibration(), DepthNoise(sensor)))
+        others = (CameraPose(), Miscalibration(), DepthNoise(sensor))
+        return cls(Looks(root), (*lights, *objects, *others))
 
     def bind(self, scene: ShiftedWorld) -> None:
         """Connects the shifts to the compiled world, and copies the arrays that they may change."""
         self._scene = scene
         self._active = ()
-        self._original = [
-            (array, array.copy()) for shift in self._all for array in shift.touched(scene)
-        ]
+        arrays = [array for shift in self._all for array in shift.touched(scene)]
+        arrays += self.looks.touched(scene.model)
+        self._original = [(array, array.copy()) for array in arrays]
 
     def begin(
-        self, start: EpisodeStart, strengths: Mapping[str, float], seed: Sequence[int]
-    ) -> None:
-        """Undoes the shifts of the previous episode, and applies those of the next one.
+        self,
+        start: EpisodeStart,
+        strengths: Mapping[str, float],
+        seed: Sequence[int],
+        looks: str,
+        scene: Scene,
+    ) -> dict[str, Any]:
+        """Undoes looks and shifts of the previous episode, and applies those of the next one.
 
-        `strengths` are 0 to 1, by name of the shift; a missing one is 0.
+        `strengths` are 0 to 1, by name of the shift; a missing one is 0. Returns what the looks
+        have drawn.
         """
-        if self._active:
+        if self._active or self.looks.active:
             for array, original in self._original:
                 array[:] = original
+        drawn = self.looks.apply(self._scene.model, looks, scene, seed)
         self._active = tuple(shift for shift in self._all if strengths.get(shift.name, 0.0) > 0)
         for shift in self._active:
             rng = np.random.default_rng([*seed, zlib.crc32(shift.name.encode())])
             shift.apply(self._scene, start, strengths[shift.name], rng)
+        return drawn
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
         """Returns the measurement of a true depth image (H, W)."""

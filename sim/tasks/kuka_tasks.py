@@ -14,7 +14,7 @@ from stringline.sim.tasks.hand_over_tasks import HandOverTask
 from stringline.sim.tasks.placement import UP, draw_pose, draw_yaw
 from stringline.sim.tasks.random_object import RandomObjectTask
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
-from stringline.sim.tasks.tabletop import VARIED_STARTS
+from stringline.sim.tasks.versions import VARIED_STARTS
 
 LIFTED_M = 0.1  # Height of a picked object.
 # m/s of the object's fastest point. Rest is not required: learned policies plan twice a second,

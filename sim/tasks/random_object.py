@@ -13,7 +13,8 @@ from stringline.sim.props.objects import FORMS, GraspObject
 from stringline.sim.props.prop import Prop
 from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.placement import UP, draw_pose
-from stringline.sim.tasks.tabletop import VARIED_STARTS, TabletopTask
+from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.versions import VARIED_STARTS
 
 AWAY_M = 8.0  # Beyond the range of every camera.
 SUSPENDED_DAMPING = 100.0  # N s/m and Nm s/rad: what the solver leaves of forces moves nothing.

@@ -2,32 +2,32 @@
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from dm_control import composer, mjcf
 
-from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
+from stringline.sim.looks.looks import OPTION, PLAIN, Scene
 from stringline.sim.props.prop import Prop
-from stringline.sim.robots.start_range import StartDraws, StartRange
-from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
+from stringline.sim.robots.start_range import StartDraws
 from stringline.sim.shifts.distractors import Distractors
+from stringline.sim.shifts.ranges import Drawable
 from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
-from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
+from stringline.sim.shifts.shift_catalogue import Shifts
+from stringline.sim.tasks.episode_options import EpisodeOptions
 from stringline.sim.tasks.handling import DROP_SPEED, Handling
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
+from stringline.sim.tasks.versions import HOME_START, VersionedTask
 from stringline.sim.tasks.workbench import PHYSICS_SECONDS, Workbench
 
-OPTIONS = ("table_height", "version")
-HOME_START = 1
-VARIED_STARTS = 2
+NONE = Drawable((0.0,))
 START_STREAM = zlib.crc32(b"start pose")  # A random stream of its own moves no object.
 
 
-class TabletopTask(composer.Task):
+class TabletopTask(VersionedTask, composer.Task):
     """The arms of a workcell at its table; subclasses add props, start and success criterion.
 
     Args:
@@ -35,22 +35,17 @@ class TabletopTask(composer.Task):
         props: Props on the table.
 
     Attributes:
-        cell: The workcell: arms and table.
-        name: Name in `TASKS`, or `module:Class` for a user's task.
         instruction: Text that describes the task to policies and people.
         stages: Names of the stages of progress; the last is success.
-        start_range: Range of start poses in version 2; None: that of the cell.
-        default_version: Version of the rule, unless the option `version` chooses another one. In
-            version 1 the arms start at home, from version 2 on in `start_range`.
-        judge_version: First version with the strict judge, which counts no dropped props; None:
-            no version.
         drop_speed: Speed downwards above which the strict judge calls a prop dropped, m/s.
         robot: The arms.
         props: Props on the table by name.
         table_height: Height of the table top above the plane z = 0, metres.
         version: Version of the rule in this episode.
         start: (J,), joints at the start of this episode, rad and openings.
-        strengths: Strengths of the shifts by name, 0 to 1.
+        strengths: Strengths of the shifts by name in this episode, 0 to 1.
+        looks: Looks of this episode.
+        drawn: What the looks and the ranges of options have drawn for this episode, plain JSON.
         stage: Index of the furthest stage of this episode.
         success: Whether the task is done now.
 
@@ -58,13 +53,8 @@ class TabletopTask(composer.Task):
         ValueError: The physics cannot run at this rate of actions.
     """
 
-    cell: ClassVar[Workcell] = ALOHA_CELL
-    name: ClassVar[str]
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]
-    start_range: ClassVar[StartRange | None] = None
-    default_version: ClassVar[int] = HOME_START
-    judge_version: ClassVar[int | None] = None
     drop_speed: ClassVar[float] = DROP_SPEED
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
@@ -78,8 +68,9 @@ class TabletopTask(composer.Task):
         self.shifts = Shifts.of(
             self._arena.mjcf_model, self.cell.distractor_zones, self.cell.depth_sensor
         )
-        self.strengths: Mapping[str, float] = self.cell.usual
-        self.table_height = 0.0
+        self._options = EpisodeOptions.of({}, self.cell.table_heights, self.cell.usual)
+        self._set_options(self._options)
+        self.drawn: dict[str, Any] = {}
         self.version = self.default_version
         self.start: Vector = self.embodiment.home.copy()
         self.stage = 0
@@ -99,57 +90,32 @@ class TabletopTask(composer.Task):
         """The arms' description."""
         return self.cell.embodiment
 
-    def configure(self, **options: float) -> None:
+    def configure(self, **options: Any) -> None:
         """Sets the options of the next episodes; options that are not given get their defaults.
 
         Args:
-            options: `table_height` in metres, `version` of the task, and strengths of shifts, 0 to
-                1, by name.
+            options: `table_height` in metres, strengths of shifts, 0 to 1, by name, `looks`, and
+                `version` of the task. Each but `version` is a value, a list of values `{"one_of":
+                [A, B]}`, or, for numbers, a range `[LOW, HIGH]`; each episode draws from them.
 
         Raises:
             ValueError: An option is unknown or out of range; then all options stay as they were.
         """
-        for name in options:
-            if name not in (*OPTIONS, *NAMES):
-                raise unknown_name("task option", name, [*OPTIONS, *NAMES])
+        chosen = EpisodeOptions.of(options, self.cell.table_heights, self.cell.usual)
         version = self.version_of(options)
-        height = number(
-            "table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m"
-        )
-        given = {name: strength(name, value) for name, value in options.items() if name in NAMES}
-        if given.get(Distractors.name, 0.0) > 0 and not self.cell.distractor_zones:
+        distractors = chosen.strengths.get(Distractors.name, NONE)
+        if max(distractors.values) > 0 and not self.cell.distractor_zones:
             raise ValueError(
                 f"{self.name} has no room for distractors: its workcell has no distractor_zones."
             )
-        self.table_height = height
         self.version = version
-        self.strengths = {**self.cell.usual, **given}
+        self._options = chosen
+        self._set_options(chosen)
 
-    @classmethod
-    def versions(cls) -> tuple[int, ...]:
-        """Returns the versions of the task's rule, oldest first."""
-        starts = (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
-        if cls.judge_version is None or cls.judge_version in starts:
-            return starts
-        return (*starts, cls.judge_version)
-
-    @classmethod
-    def starts_within(cls) -> StartRange | None:
-        """Returns the range of start poses from version 2 on; None: the arms start at home."""
-        return cls.start_range or cls.cell.start_range
-
-    @classmethod
-    def version_of(cls, options: Mapping[str, float]) -> int:
-        """Returns the version that the options of an episode choose, by default the usual one.
-
-        Raises:
-            ValueError: The task has no such version.
-        """
-        version = options.get("version", cls.default_version)
-        if isinstance(version, bool) or version not in cls.versions():
-            allowed = ", ".join(map(str, cls.versions()))
-            raise ValueError(f"version of {cls.name} is {version!r}; allowed: {allowed}.")
-        return int(version)
+    def _set_options(self, options: EpisodeOptions) -> None:
+        self.table_height = options.height.value
+        self.strengths = {name: values.value for name, values in options.strengths.items()}
+        self.looks = options.looks.value
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes for contacts, and hands the model to the shifts."""
@@ -167,17 +133,20 @@ class TabletopTask(composer.Task):
         groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
         self._contacts = ContactGroups(physics, groups)
-        objects = {
+        self._shapes = {
             name: np.array(physics.bind(prop.shapes).element_id, dtype=int)
             for name, prop in self.props.items()
         }
-        self.shifts.bind(ShiftedWorld(physics.model.ptr, objects))
+        self.shifts.bind(ShiftedWorld(physics.model.ptr, self._shapes))
 
     def initialize_episode(
         self, physics: mjcf.Physics, random_state: np.random.RandomState
     ) -> None:
         """Places table, arms and props, and applies the shifts."""
         seed = _seed(random_state)
+        options = self._options.draw(seed)
+        self._set_options(options)
+        self.drawn = self._options.drawn_by(options)
         self._since = np.inf
         self._handling = Handling(self.drop_speed)
         self.stage = 0
@@ -188,9 +157,16 @@ class TabletopTask(composer.Task):
         self.start = self._draw_start(physics, np.random.default_rng([*seed, START_STREAM]))
         self.robot.put(physics, self.start)
         spots = [(*prop.get_pose(physics)[0][:2], prop.reach) for prop in self.props.values()]
-        self.shifts.begin(
-            EpisodeStart(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed
-        )
+        start = EpisodeStart(np.reshape(spots, (-1, 3)), self.table_height)
+        looks = self.shifts.begin(start, self.strengths, seed, self.looks, self._scene())
+        if self.looks != PLAIN:
+            self.drawn[OPTION] = {"name": self.looks, **looks}
+
+    def _scene(self) -> Scene:
+        """Returns what the looks read of this episode."""
+        objects = {name: self._shapes[name] for name in self.props}
+        ground = (*self.cell.table_centre, *self.cell.table_half, self.table_height)
+        return Scene(self.name, objects, ground)
 
     def _draw_start(self, physics: mjcf.Physics, rng: np.random.Generator) -> Vector:
         """Returns the joints (J,) at the start, after the objects have been placed."""

@@ -34,7 +34,7 @@ class Workbench(composer.Arena):
         self.table = root.worldbody.add("body", name="table")
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
         top = {"pos": (*cell.table_centre, -0.02), "size": (*cell.table_half, 0.02)}
-        self.table.add("geom", type="box", rgba=TABLE_COLOUR, **top, **drawn)
+        self.table.add("geom", name="table_top", type="box", rgba=TABLE_COLOUR, **top, **drawn)
         # Contacts of round shapes with a plane are exact and cheap; no prop leaves the table.
         self.table.add(
             "geom",

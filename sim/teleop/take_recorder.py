@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import NoSpaceError
@@ -61,10 +62,10 @@ class TakeRecorder:
             seed += 1
         return seed
 
-    def begin(self, seed: int) -> None:
-        """Opens a take of a seed; an open take is discarded."""
+    def begin(self, seed: int, drawn: Mapping[str, Any] | None = None) -> None:
+        """Opens a take of a seed with what it has drawn; an open take is discarded."""
         self.discard()
-        self._writer = self.store.writer(self._attributes(seed))
+        self._writer = self.store.writer(self._attributes(seed, drawn))
         self._steps = 0
 
     def add(self, observation: Mapping[str, Array], action: Array) -> None:
@@ -105,8 +106,10 @@ class TakeRecorder:
             writer.discard()
         return writer is not None
 
-    def _attributes(self, seed: int) -> EpisodeAttributes:
-        extra = {"recipe": asdict(self._recipe), "stages": list(self._stages)}
+    def _attributes(self, seed: int, drawn: Mapping[str, Any] | None = None) -> EpisodeAttributes:
+        extra: dict[str, Any] = {"recipe": asdict(self._recipe), "stages": list(self._stages)}
+        if drawn:
+            extra["drawn"] = dict(drawn)
         return EpisodeAttributes(
             self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra
         )

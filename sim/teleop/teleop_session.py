@@ -6,6 +6,7 @@ The session depends on neither pages nor clocks: `tick` is one period, and butto
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class TeleopSession:
 
     world: TaskEnvironment
     recorder: TakeRecorder
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     speeds: Speeds = field(default_factory=Speeds)
     stop_conditions: StopConditions = field(default_factory=StopConditions)
@@ -104,8 +105,8 @@ class TeleopSession:
         """Begins the episode of a seed, by default the same one again, and a take of it."""
         self._check_no_take("record another one")
         seed = self._checked_seed(seed)
-        self.recorder.begin(seed)
         self._begin(seed)
+        self.recorder.begin(seed, self.world.drawn)
         self.phase = Phase.RECORDING
 
     def keep(self) -> str:

@@ -1,6 +1,6 @@
 """The settings of a task."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -52,5 +52,14 @@ class TaskSettings:
             chosen["cameras"] = tuple(chosen["cameras"])
         if isinstance(size := chosen.get("image_size"), list):
             chosen["image_size"] = tuple(size)
-        chosen["options"] = {str(name): value for name, value in options.items()}
+        chosen["options"] = _plain(options)
         return cls(**chosen)
+
+
+def _plain(value: Any) -> Any:
+    """Returns mappings and sequences of a configuration as dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each) for each in value]
+    return value

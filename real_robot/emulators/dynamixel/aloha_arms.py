@@ -1,6 +1,7 @@
 """Two emulated arms: eighteen servos on two lines, and the plant that their goals move."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class EmulatedArms:
         }
         self.sense()
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Begins an episode; the goals of the servos are their positions in the new world."""
         self._plant.begin(seed, options)
         self.sense()

@@ -7,7 +7,7 @@ import time
 import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
@@ -138,7 +138,7 @@ class ServoServer(EmulatorServer):
             self._shown = frames
             self._images.show(frames, time.monotonic())
 
-    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def _begin(self, seed: int, options: Mapping[str, Any]) -> None:
         self._arms.begin(seed, options)
 
     def _fault(self, arm: str, kind: str, number: int) -> None:

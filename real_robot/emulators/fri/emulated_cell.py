@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class EmulatedCell:
             self.gripper_rig.reboot()
         self.sense()
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> dict[str, list[bytes]]:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> dict[str, list[bytes]]:
         """Begins an episode; returns the messages in which each controller reports it."""
         self.plant.begin(seed, options)
         if self.gripper_rig is not None:

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
@@ -185,7 +185,7 @@ class FriServer(KukaServer):
             raise unknown_name("arm", arm, self._by_arm)
         return self._by_arm[arm]
 
-    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def _begin(self, seed: int, options: Mapping[str, Any]) -> None:
         messages = self._cell.begin(seed, options)
         self._begun = True
         for arm, connection in self._by_arm.items():

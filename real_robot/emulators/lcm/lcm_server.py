@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
@@ -79,7 +79,7 @@ class LcmServer(KukaServer):
         for program in self._programs:
             program.reboot({arm: self._cell.controllers[arm] for arm in program.arms})
 
-    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def _begin(self, seed: int, options: Mapping[str, Any]) -> None:
         for program in self._programs:
             program.begin()
         messages = self._cell.begin(seed, options)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ _REST_S = 0.3  # At the home pose, before it begins.
 
 
 def write_expert_hand(
-    file: Path, task: str, seed: int, options: Mapping[str, float], time_limit_s: float
+    file: Path, task: str, seed: int, options: Mapping[str, Any], time_limit_s: float
 ) -> None:
     """Runs the expert of a task, which takes some seconds, and writes the path of its actions.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class HandPlant:
         self._begun = False
         self._steps = 0
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Begins the path, whatever the seed; options are refused."""
         if options:
             raise ValueError(f"A hand has no options; got {', '.join(options)}.")

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ class ImageProcess:
             raise RuntimeError(str(header["error"]))
         self._socket.settimeout(_IMAGE_TIMEOUT_S)
 
-    def begin(self, seed: int, options: Mapping[str, float], state: NDArray[np.float64]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any], state: NDArray[np.float64]) -> None:
         """Begins the episode of that seed, and waits for its first image.
 
         So no camera sees the world before. `state` is the initial one; see

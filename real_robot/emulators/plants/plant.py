@@ -1,7 +1,7 @@
 """The interface of the worlds that emulated robots move, and the simplest one."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Plant(Protocol):
         """Seconds by which `advance` advances the world."""
         ...
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Begins an episode."""
         ...
 
@@ -84,7 +84,7 @@ class FirstOrderPlant:
         self._velocity = np.zeros_like(self._home)
         self._steps = 0
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Moves the joints to the home pose, whatever the seed; options are refused."""
         if options:
             raise ValueError(f"The first-order plant has no options; got {', '.join(options)}.")

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
@@ -58,7 +59,7 @@ class TaskPlant:
         embodiment: Embodiment = self._world.task.robot.embodiment
         return embodiment
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Begins the episode of a seed, with options of the task."""
         self._world.begin(seed, options)
         self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)

@@ -113,7 +113,7 @@ class Emulator:
         """Number of the process, once it is started."""
         return None if self._process is None else self._process.pid
 
-    def begin(self, seed: int, options: Mapping[str, float] | None = None) -> None:
+    def begin(self, seed: int, options: Mapping[str, Any] | None = None) -> None:
         """Begins the episode of a seed."""
         self._request({"operation": "begin", "seed": seed, "options": dict(options or {})})
 

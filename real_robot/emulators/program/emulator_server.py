@@ -4,7 +4,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
@@ -52,7 +52,7 @@ class EmulatorServer(ABC):
         """Advances everything by one period of lock-step."""
 
     @abstractmethod
-    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+    def _begin(self, seed: int, options: Mapping[str, Any]) -> None:
         """Begins the episode of a seed."""
 
     @abstractmethod

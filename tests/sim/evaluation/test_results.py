@@ -107,6 +107,17 @@ def test_cut_short_anywhere(tmp_path: Path, kept: int) -> None:
     assert 3 in ResultsFile(path, {"task": "reach"}).results
 
 
+def test_what_an_episode_has_drawn_is_stored(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    file = ResultsFile(path, {"task": "reach"})
+    file.add(result(1, True))
+    file.add(replace(result(2, True), drawn={"dim_light": 0.25}))
+    plain, drawn = map(json.loads, path.read_text().splitlines()[1:])
+    assert "drawn" not in plain
+    assert drawn["drawn"] == {"dim_light": 0.25}
+    assert ResultsFile(path, {"task": "reach"}).results == file.results
+
+
 def test_older_files_are_read(tmp_path: Path) -> None:
     """Without the numbers that a later version added."""
     path = tmp_path / "results.jsonl"

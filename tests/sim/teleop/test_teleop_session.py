@@ -87,6 +87,14 @@ def test_a_kept_take_is_a_reproducible_episode(session: TeleopSession) -> None:
     assert (replay.success, replay.stage) == (False, arrays["stage"][-1])
 
 
+def test_a_take_stores_what_its_episode_has_drawn(session: TeleopSession) -> None:
+    session.options = {"dim_light": [0.1, 0.9]}
+    session.record()
+    work(session)
+    episode = session.recorder.store.episode(session.keep())
+    assert 0.1 < episode.attributes.extra["drawn"]["dim_light"] < 0.9
+
+
 def test_the_command_that_replays(
     session: TeleopSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

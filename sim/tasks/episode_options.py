@@ -1,0 +1,68 @@
+"""The options of a task's episodes: checked values, and those that each episode draws."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.sim.looks.looks import OPTION, PLAIN, check_looks
+from stringline.sim.shifts.ranges import Drawable, drawable
+from stringline.sim.shifts.shift_catalogue import NAMES, number, strength
+
+HEIGHT, VERSION = "table_height", "version"
+OPTIONS = (HEIGHT, VERSION, OPTION)
+
+
+@dataclass(frozen=True)
+class EpisodeOptions:
+    """Values of options, or what an episode draws them from.
+
+    Attributes:
+        height: Height of the table top above the plane z = 0, metres.
+        strengths: Strengths of shifts by name, 0 to 1.
+        looks: Names of looks.
+    """
+
+    height: Drawable[float]
+    strengths: Mapping[str, Drawable[float]]
+    looks: Drawable[str]
+
+    @classmethod
+    def of(
+        cls, options: Mapping[str, Any], heights: tuple[float, float], usual: Mapping[str, float]
+    ) -> "EpisodeOptions":
+        """Reads options; `heights` are the allowed ones, and `usual` the default strengths.
+
+        Raises:
+            ValueError: An option is unknown or out of range.
+        """
+        for name in options:
+            if name not in (*OPTIONS, *NAMES):
+                raise unknown_name("task option", name, [*OPTIONS, *NAMES])
+        low, high = heights
+        as_height = partial(number, low=low, high=high, unit="m")
+        given = {**usual, **options}
+        return cls(
+            drawable(HEIGHT, options.get(HEIGHT, 0.0), as_height),
+            {name: drawable(name, given[name], strength) for name in given if name in NAMES},
+            drawable(OPTION, options.get(OPTION, PLAIN), check_looks, ordered=False),
+        )
+
+    def draw(self, seed: Sequence[int]) -> "EpisodeOptions":
+        """Returns the options of an episode; each is drawn from a random stream of its own."""
+
+        def one(name: str, values: Drawable[Any]) -> Drawable[Any]:
+            tag = zlib.crc32(f"option {name}".encode())
+            return Drawable((values.draw(np.random.default_rng([*seed, tag])),))
+
+        strengths = {name: one(name, values) for name, values in self.strengths.items()}
+        return EpisodeOptions(one(HEIGHT, self.height), strengths, one(OPTION, self.looks))
+
+    def drawn_by(self, episode: "EpisodeOptions") -> dict[str, Any]:
+        """Returns the values of an episode that `draw` has drawn from several, by option."""
+        own, other = ({HEIGHT: each.height, **each.strengths} for each in (self, episode))
+        return {name: other[name].value for name, values in own.items() if not values.fixed}
