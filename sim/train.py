@@ -22,6 +22,7 @@ from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import Source
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.hardware import check_hardware
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, Prepare, Probe, Validate
 from stringline.encoders.training.losses import ValidationLoss
@@ -100,6 +101,9 @@ def train_policy(
         seed=trainer.seed,
         early_s=settings.early_s,
         early_factor=settings.early_factor,
+        equal_tasks=settings.equal_tasks,
+        readers=trainer.readers,
+        pin_memory=trainer.pin_memory,
     )
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
@@ -223,6 +227,8 @@ def main() -> None:
 def _train(config: DictConfig) -> None:
     overrides = HydraConfig.get().overrides.task
     check_overrides(overrides)
+    trainer: Trainer = build(_plain(config.trainer))
+    check_hardware(trainer)
     dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
@@ -250,7 +256,7 @@ def _train(config: DictConfig) -> None:
     )
     try:
         with process_group():
-            train_policy(settings["policy"], store, build(settings["trainer"]), output, chosen)
+            train_policy(settings["policy"], store, trainer, output, chosen)
     except Stopped as stopped:
         logger.info("%s", stopped)
         if stopped.number == signal.SIGTERM:
