@@ -76,6 +76,10 @@ class Adapters:
         """Adds the adapters to the weights and removes them."""
         for layer in self._layers:
             parametrize.remove_parametrizations(layer, WEIGHT, leave_parametrized=True)
+            # The weight was appended; as before, it comes before the bias.
+            bias = layer.bias
+            del layer.bias
+            layer.register_parameter("bias", bias)
 
     @contextmanager
     def merged(self) -> Iterator[None]:
