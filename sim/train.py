@@ -19,7 +19,8 @@ from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.loading.mixture import Source
+from stringline.datasets.loading.mixture import MixedWindows, Source
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.hardware import check_hardware
@@ -95,16 +96,7 @@ def train_policy(
     )
     if is_main_process():
         report_placed_tokens(policy, windows)
-    batches = WindowBatches(
-        windows,
-        trainer.batch_size,
-        seed=trainer.seed,
-        early_s=settings.early_s,
-        early_factor=settings.early_factor,
-        equal_tasks=settings.equal_tasks,
-        readers=trainer.readers,
-        pin_memory=trainer.pin_memory,
-    )
+    batches = _batches(windows, trainer, settings)
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
     checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
@@ -117,6 +109,21 @@ def train_policy(
         return trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
+
+
+def _batches(
+    windows: Windows | MixedWindows, trainer: Trainer, settings: TrainingSettings
+) -> WindowBatches:
+    return WindowBatches(
+        windows,
+        trainer.batch_size,
+        seed=trainer.seed,
+        early_s=settings.early_s,
+        early_factor=settings.early_factor,
+        equal_tasks=settings.equal_tasks,
+        readers=trainer.readers,
+        pin_memory=trainer.pin_memory,
+    )
 
 
 def _warn(record: TrainingRecord, evaluation: TrainingEvaluation) -> None:
