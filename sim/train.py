@@ -59,7 +59,6 @@ from stringline.sim.training.training_evaluation import TrainingEvaluation, trai
 from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
-
 DEFAULTS = TrainingSettings()
 
 
