@@ -9,6 +9,11 @@ diffusion policy) and act, both with their published sizes. All get three RGB-D 
 with 128x128 pixels, of which those with a ResNet use the colours alone, and generate 48 actions;
 the images are random and in memory.
 
+The last part trains by the real loop, `Trainer.fit`, beside the same network over one batch that
+stays on the device. On a machine with a GPU (docs/gpu.md):
+
+    python benchmarks/training.py --device cuda --trainer gpu --batch 256 --json training.json
+
 Names:
     samples/<policy>
         Windows per second in training by the default recipe (batch, precision, optimiser, moving
@@ -24,6 +29,17 @@ Names:
         Milliseconds per chunk of one observation, the best round; peer `eager`, ratio of times.
         Folded: encodings multiplied into the weights, for policies with a basis; compiled: by
         torch.compile.
+    loop/<policy>
+        Windows per second by the real loop; peer `resident`, forward and backward pass, clipping
+        and AdamW over one batch on the device, ratio of rates.
+    outside/<policy>
+        Share of a step of the loop that is not spent in the network: 1 minus that ratio. Limit: 5 %
+        on two cores, 10 % on a GPU.
+    waits/<policy>
+        With a GPU: waits of the host for the device per step; limit 0 with `--trainer gpu`.
+    option/<name>
+        With `--options`: windows per second by the loop with one option of the trainer, the first
+        policy; peer `plain`, without any of them, ratio of rates. `all` is the chosen trainer.
 
 All policies are measured in turn, round after round. `spread` is the median round over the best
 one; if it is large, the machine was busy.
@@ -36,68 +52,25 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch._dynamo
 from measurement import Row, parser_of, row, write_rows
-from omegaconf import OmegaConf
-from random_windows import RandomWindows
 from torch import Tensor
 from tqdm import tqdm
+from training_loop import OPTIONS, measure_loop, measure_options
 from training_phases import PHASES, Clock, Training
+from training_setting import Setting
 
-import stringline
 from stringline.datasets.command.allocator import keep_freed_memory
-from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import build_policy
 
 POLICIES = ("diffusion", "flow", "energy", "diffusion_unet", "act")
 PEER = "diffusion_unet"
-CHUNK = 48
-SMALL = {
-    "diffusion_unet": ("policy.denoiser.down_dims=[16,32]", "policy.denoiser.condition_dim=16"),
-    "act": ("policy.dim=32", "policy.feed_forward=64", "policy.encoder_layers=1"),
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Size and device of a measurement."""
-
-    batch: int
-    image_size: int
-    device: str
-    small: bool
-
-    def settings(self, policy: str) -> dict[str, Any]:
-        """Returns the configuration of the recipe with a policy."""
-        smaller = SMALL.get(policy, ()) if self.small else ()
-        chosen = [f"policy={policy}", f"policy.chunk={CHUNK}", "encoder=cayley"]
-        overrides = [*chosen, "dataset.path=none", *smaller]
-        folder = (Path(stringline.__file__).parent / "configs").absolute()
-        settings = OmegaConf.to_container(
-            Configuration(folder, "train", "training.py").composed(overrides), resolve=True
-        )
-        assert isinstance(settings, dict)
-        return {str(key): value for key, value in settings.items()}
-
-    def windows(self) -> RandomWindows:
-        """Returns the data."""
-        return RandomWindows(4 * self.batch, CHUNK, self.image_size)
-
-    def policy(self, name: str, windows: RandomWindows) -> ChunkPolicy:
-        """Builds a policy, untrained."""
-        torch.manual_seed(0)
-        return build_policy(
-            self.settings(name)["policy"], windows.contract, windows.statistics()
-        ).to(self.device)
 
 
 def measure_training(setting: Setting, names: Sequence[str], rounds: int, steps: int) -> list[Row]:
@@ -240,6 +213,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=list(POLICIES), help="these policies")
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--image-size", type=int, default=128)
+    parser.add_argument("--trainer", default="laptop", help="preset of configs/trainer")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="per round of training")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -251,6 +225,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--skip-compiled", action="store_true", help="omit torch.compile, which takes minutes"
+    )
+    parser.add_argument(
+        "--options", nargs="*", choices=OPTIONS, default=[], help="options of the trainer"
     )
     parser.add_argument("--small", action="store_true", help="small peers, for tests")
     # For the child processes of `measure_memory`.
@@ -268,13 +245,15 @@ def main() -> None:
     given = parse()
     if given.threads:
         torch.set_num_threads(given.threads)
-    setting = Setting(given.batch, given.image_size, given.device, given.small)
+    setting = Setting(given.batch, given.image_size, given.device, given.small, given.trainer)
     if given.peak:
         print(peak_mib(setting, given.peak))
         return
     rows = [] if given.skip_memory else measure_memory(given.only)
     rows += measure_training(setting, given.only, given.rounds, given.steps)
     rows += measure_latency(setting, given.only, 4 * given.rounds, compiled=not given.skip_compiled)
+    rows += measure_loop(setting, given.only, given.rounds, given.steps)
+    rows += measure_options(setting, given.only[0], given.options, given.rounds, given.steps)
     for entry in rows:
         beside = "" if entry["ratio"] is None else f"{entry['ratio']:8.3f} x {entry['peer']}"
         spread = f"   spread {entry['spread']:.2f}" if "spread" in entry else ""

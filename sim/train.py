@@ -19,9 +19,11 @@ from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.loading.mixture import Source
+from stringline.datasets.loading.mixture import MixedWindows, Source
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.hardware import check_hardware
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, Prepare, Probe, Validate
 from stringline.encoders.training.losses import ValidationLoss
@@ -57,7 +59,6 @@ from stringline.sim.training.training_evaluation import TrainingEvaluation, trai
 from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
-
 DEFAULTS = TrainingSettings()
 
 
@@ -94,13 +95,7 @@ def train_policy(
     )
     if is_main_process():
         report_placed_tokens(policy, windows)
-    batches = WindowBatches(
-        windows,
-        trainer.batch_size,
-        seed=trainer.seed,
-        early_s=settings.early_s,
-        early_factor=settings.early_factor,
-    )
+    batches = _batches(windows, trainer, settings)
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
     checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
@@ -113,6 +108,21 @@ def train_policy(
         return trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
+
+
+def _batches(
+    windows: Windows | MixedWindows, trainer: Trainer, settings: TrainingSettings
+) -> WindowBatches:
+    return WindowBatches(
+        windows,
+        trainer.batch_size,
+        seed=trainer.seed,
+        early_s=settings.early_s,
+        early_factor=settings.early_factor,
+        equal_tasks=settings.equal_tasks,
+        readers=trainer.readers,
+        pin_memory=trainer.pin_memory,
+    )
 
 
 def _warn(record: TrainingRecord, evaluation: TrainingEvaluation) -> None:
@@ -223,6 +233,8 @@ def main() -> None:
 def _train(config: DictConfig) -> None:
     overrides = HydraConfig.get().overrides.task
     check_overrides(overrides)
+    trainer: Trainer = build(_plain(config.trainer))
+    check_hardware(trainer)
     dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
@@ -250,7 +262,7 @@ def _train(config: DictConfig) -> None:
     )
     try:
         with process_group():
-            train_policy(settings["policy"], store, build(settings["trainer"]), output, chosen)
+            train_policy(settings["policy"], store, trainer, output, chosen)
     except Stopped as stopped:
         logger.info("%s", stopped)
         if stopped.number == signal.SIGTERM:

@@ -83,7 +83,7 @@ class LightAugmentation(Transform):
         inner[:, 1, 1] = inner[:, 2, 2] = saturation * turn.cos()
         inner[:, 2, 1] = saturation * turn.sin()
         inner[:, 1, 2] = -inner[:, 2, 1]
-        yiq = torch.tensor(_YIQ, device=generator.device)
+        yiq = torch.tensor(_YIQ).to(generator.device, non_blocking=True)
         matrix: Tensor = torch.linalg.inv(yiq) @ inner @ yiq
         return brightness[:, None, None] * matrix
 

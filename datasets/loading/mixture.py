@@ -78,6 +78,7 @@ class MixedWindows:
     Attributes:
         contract: See `mixed_contract`, restricted to the chosen slots.
         names: Names of the episodes of all stores, concatenated.
+        tasks: Their tasks.
         source: (N,) index of the store of each window.
     """
 
@@ -138,6 +139,7 @@ class MixedWindows:
     def _index_windows(self) -> None:
         """Concatenates the windows of the stores, and finds their common keys."""
         self.names = tuple(name for part in self._parts for name in part.names)
+        self.tasks = tuple(task for part in self._parts for task in part.tasks)
         self._first = np.cumsum([0, *(len(part) for part in self._parts)])
         earlier = np.cumsum([0, *(len(part.names) for part in self._parts)])
         self.source = np.repeat(np.arange(len(self._parts)), np.diff(self._first))

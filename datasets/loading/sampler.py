@@ -61,11 +61,16 @@ class BatchSampler:
         return np.concatenate(parts)
 
     def _windows(self, epoch: int) -> NDArray[np.int64]:
-        """Returns the windows (count,) of an epoch, computed once per epoch."""
-        if self._epoch is None or self._epoch[0] != epoch:
+        """Returns the windows (count,) of an epoch, computed once per epoch.
+
+        Several threads may ask at once, also for different epochs.
+        """
+        known = self._epoch
+        if known is None or known[0] != epoch:
             places = order(self.seed, epoch, self.count)
-            self._epoch = epoch, places if self._edges is None else self._resampled(epoch)[places]
-        return self._epoch[1]
+            known = epoch, places if self._edges is None else self._resampled(epoch)[places]
+            self._epoch = known
+        return known[1]
 
     def _resampled(self, epoch: int) -> NDArray[np.int64]:
         assert self._edges is not None
@@ -93,6 +98,18 @@ def _edges(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     # Rounding must not push a draw past the last window with a weight.
     edges[np.flatnonzero(weights)[-1] :] = np.inf
     return edges
+
+
+def equal_shares(weights: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+    """Scales weights (N,) of windows so that their sum is 1 in each group, such as a task.
+
+    `groups` (N,) are the names of the groups of the windows. A group whose weights are all 0 stays
+    without weight.
+    """
+    given = np.asarray(weights, np.float64)
+    _, number = np.unique(np.asarray(groups), return_inverse=True)
+    totals = np.bincount(number, given)
+    return given / np.where(totals > 0, totals, 1.0)[number]
 
 
 def favour_early(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np.float64]:

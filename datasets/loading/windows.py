@@ -30,6 +30,7 @@ class Windows:
         episode: (N,) index of the episode of each window in `names`.
         step: (N,) first step of each window in its episode.
         names: Names of the episodes.
+        tasks: Their tasks.
         past: Offsets of the history in steps, the largest first.
     """
 
@@ -73,6 +74,7 @@ class Windows:
         _check_past(past, episodes, store)
         self.chunk = chunk
         self._maps = MmapCache(episodes, open_files)
+        self.tasks = tuple(episode.attributes.task for episode in episodes)
         starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])

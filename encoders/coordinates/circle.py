@@ -41,9 +41,8 @@ class WholeOnCircle(Frequencies):
         """Returns Omega."""
         omega: Tensor = self.frequencies()
         whole = omega + (omega.round() - omega).detach()
-        on_circle = torch.tensor(
-            [axis in self.angles for axis in range(self.axes)], device=omega.device
-        )
+        on_circle = torch.tensor([axis in self.angles for axis in range(self.axes)])
+        on_circle = on_circle.to(omega.device, non_blocking=True)
         return torch.where(on_circle[:, None], whole, omega)
 
     def reset_parameters(self, seed: int) -> None:

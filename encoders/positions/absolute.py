@@ -131,7 +131,7 @@ class LearnedEncoding(PositionEncoding):
         return self
 
     def _places(self, coordinates: Tensor) -> Places:
-        highest = torch.tensor(self.cells, device=coordinates.device) - 1
+        highest = torch.tensor(self.cells).to(coordinates.device, non_blocking=True) - 1
         where = (
             (coordinates - self.low.to(coordinates.dtype)) / self.cell.to(coordinates.dtype) - 0.5
         ).clamp(min=0)
@@ -141,7 +141,7 @@ class LearnedEncoding(PositionEncoding):
         first = lower.long()
         corners = []
         for corner in product((0, 1), repeat=self.axes):
-            step = torch.tensor(corner, device=coordinates.device)
+            step = torch.tensor(corner).to(coordinates.device, non_blocking=True)
             index = torch.minimum(first + step, highest)
             weight = torch.where(step > 0, share, 1 - share).prod(dim=-1, keepdim=True)
             corners.append(weight * self.table[index.unbind(-1)].to(weight.dtype))

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, library
 
+from stringline.datasets.contract.value_checks import value_checks_are_skipped
+
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     """Returns a context without autocast on the device of a tensor.
@@ -39,10 +41,15 @@ def computed_once(x: Tensor) -> Tensor:
 
 
 def values_are_hidden(x: Tensor) -> bool:
-    """Returns whether values cannot be checked: while compiling or capturing a CUDA graph."""
+    """Returns whether values are not checked.
+
+    They cannot be while compiling or capturing a CUDA graph, and are not in a
+    `without_value_checks` block.
+    """
     return (
         x.is_meta
         or torch.compiler.is_compiling()
+        or value_checks_are_skipped()
         or (x.is_cuda and torch.cuda.is_current_stream_capturing())
     )
 
@@ -58,6 +65,11 @@ def phases(coordinates: Tensor, omega: Tensor) -> Tensor:
     for axis in range(1, omega.shape[1]):
         phase = torch.addcmul(phase, coordinates[:, None, :, axis, None], omega[:, axis, None])
     return phase
+
+
+def rounded(x: Tensor, kind: torch.dtype) -> Tensor:
+    """Returns x in bfloat16 if that is the type of attention, unchanged for float32."""
+    return x.to(kind) if kind is torch.bfloat16 else x
 
 
 def at_least_float32(x: Tensor) -> Tensor:

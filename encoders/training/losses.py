@@ -22,14 +22,15 @@ def check_finite(
     gradient_norm: float,
     *,
     step: int,
-    batch: Batch,
+    batch: Batch | None,
     names: Callable[[], Sequence[str]],
     file: Path,
 ) -> None:
     """Raises a BrokenLossError, with the step and its examples, if a number is not finite.
 
-    The gradient norm is that of all processes. `names` returns the name of each example of the
-    batch, or no names if they are unknown; `file` receives them.
+    The gradient norm is that of all processes. The batch is None after the update of the weights.
+    `names` returns the name of each example of the batch, or no names if they are unknown; `file`
+    receives them.
     """
     if math.isfinite(loss) and math.isfinite(gradient_norm):
         return
@@ -39,13 +40,18 @@ def check_finite(
         else f"gradient norm is {gradient_norm} and the loss {loss}"
     )
     named = list(names())
-    broken = broken_examples(batch)
+    broken = {} if batch is None else broken_examples(batch)
     if named:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{name}\n" for name in [f"The {what} at step {step}.", *named]))
     message = f"The {what} at step {step}. "
     if named:
         message += f"Its examples: {_listed(range(len(named)), named)}; {file} lists all of them. "
+    if batch is None:
+        raise BrokenLossError(
+            f"{message}The saved state of earlier steps is unchanged. Continue with "
+            f"trainer.read_every=1, which names the inputs that are not finite."
+        )
     if broken:
         inputs = "; ".join(f"{key} of {_listed(rows, named)}" for key, rows in broken.items())
         message += f"Inputs that are not finite: {inputs}. Repair or exclude those examples. "

@@ -1,7 +1,7 @@
 """Optimisation: gradients, learning rate, parameter groups and moving average of the weights."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -9,6 +9,10 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from stringline.encoders.training.interfaces import Batch, Weigh
+from stringline.encoders.training.part_patterns import PartPatterns
+
+FACTOR = "learning_rate_factor"
+"""Key of a parameter group: the factor of its learning rate."""
 
 
 class LossModule(nn.Module):
@@ -48,16 +52,16 @@ def accumulate(
     *,
     bf16: bool,
     weigh: Weigh | None,
-) -> float:
+) -> Tensor:
     """Accumulates the gradients of a batch given in parts, over all processes.
 
     A loss is a mean. The loss of the whole batch is the mean of the losses of its parts, weighted
     by the number of elements that each part is a mean over (`weigh`, see `Callbacks`). `prepared`
     is a `LossModule` as the accelerator wrapped it, without gradients. Returns the loss of this
-    process's part of the batch.
+    process's part of the batch, a float64 scalar on the device, which is not waited for.
     """
     shares = _shares(accelerator, parts, weigh)
-    loss_sum = 0.0
+    losses: list[Tensor] = []
     for number, (part, (within, overall)) in enumerate(zip(parts, shares, strict=True)):
         # Only the backward pass of the last part exchanges gradients.
         last = number == len(parts) - 1
@@ -65,13 +69,13 @@ def accumulate(
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=bf16):
                 loss: Tensor = prepared(part)
             accelerator.backward(loss if overall is None else loss * overall)
-        loss_sum += loss.item() * within
-    return loss_sum
+        losses.append(loss.detach().double() * within)
+    return sum(losses[1:], start=losses[0])
 
 
 def _shares(
     accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None
-) -> list[tuple[float, Tensor | None]]:
+) -> list[tuple[Tensor | float, Tensor | None]]:
     """Returns each part's share in this process's loss, and its gradient's factor (None: 1)."""
     if len(parts) == 1 and (weigh is None or accelerator.num_processes == 1):
         return [(1.0, None)]
@@ -79,7 +83,8 @@ def _shares(
         [
             weigh(part).float()
             if weigh
-            else torch.tensor(float(examples(part)), device=accelerator.device)
+            # Filled on the device: a copy from the host would wait for it.
+            else torch.full((), float(examples(part)), device=accelerator.device)
             for part in parts
         ]
     )
@@ -87,10 +92,8 @@ def _shares(
     mean: Tensor = (
         accelerator.reduce(own.sum(), "mean") if accelerator.num_processes > 1 else own.sum()
     )
-    within = (own / own.sum().clamp(min=1e-9)).tolist()
-    return [
-        (share, factor) for share, factor in zip(within, own / mean.clamp(min=1e-9), strict=True)
-    ]
+    within = (own / own.sum().clamp(min=1e-9)).double()
+    return list(zip(within, own / mean.clamp(min=1e-9), strict=True))
 
 
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> float:
@@ -105,33 +108,47 @@ def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> 
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, factors: Mapping[str, float]
+) -> list[dict[str, object]]:
     """Returns the optimiser's parameter groups, with and without weight decay.
 
     Vectors are without weight decay, and the parameters that a module lists in
     `no_weight_decay()`, such as frequencies: decay to zero would blur positions. Parameters without
-    gradients are in neither group.
+    gradients are in no group. `factors` are those of the learning rate by pattern of parts, see
+    `PartPatterns`; parts with another factor than 1 have groups of their own, which follow.
+
+    Raises:
+        ValueError: A pattern matches nothing.
     """
     spared = {id(parameter) for parameter in model.parameters() if parameter.ndim < 2}
     for module in model.modules():
         listed: set[str] = getattr(module, "no_weight_decay", set)()
         spared |= {id(parameter) for name, parameter in module.named_parameters() if name in listed}
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    patterns = PartPatterns("trainer.learning_rate_factors", list(factors), model)
+    values = list(factors.values())
+    members: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            number = patterns.index(name)
+            factor = 1.0 if number is None else float(values[number])
+            members.setdefault((factor, id(parameter) not in spared), []).append(parameter)
     return [
-        {"params": [p for p in parameters if id(p) not in spared], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if id(p) in spared], "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": weight_decay if decays else 0.0, FACTOR: factor}
+        for (factor, decays), parameters in members.items()
     ]
 
 
 class MovingAverage:
-    """An exponential moving average of a model's parameters.
+    """An exponential moving average of a model's parameters that are trained.
 
     The first step copies the weights; after n steps the decay is (1 + n) / (10 + n), until it
     reaches `decay`. Equal to the bit to diffusers' `EMAModel` without its warm-up, whose import
     takes seconds.
 
     Attributes:
-        parameters: The averages, in the order of the model's parameters.
+        names: Names of the parameters with gradients; the others are their own average.
+        parameters: The averages, in the same order.
         steps: Number of averaged steps.
     """
 
@@ -142,35 +159,39 @@ class MovingAverage:
         """
         self._model = model
         self._decay = decay
-        self.parameters = [parameter.detach().clone() for parameter in model.parameters()]
+        trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        self.names = list(trained)
+        self._trained: list[Tensor] = list(trained.values())
+        self.parameters = [parameter.detach().clone() for parameter in self._trained]
         self.steps = 0
 
     @torch.no_grad()
     def step(self) -> None:
-        """Adds the current weights of the model."""
+        """Adds the current weights of the model; on a GPU with few kernels for all of them."""
         share = 1.0 - min((1 + self.steps) / (10 + self.steps), self._decay) if self.steps else 1.0
-        for average, parameter in zip(self.parameters, self._model.parameters(), strict=True):
-            average.sub_(share * (average - parameter))
+        change = torch._foreach_sub(self.parameters, self._trained)
+        torch._foreach_mul_(change, share)
+        torch._foreach_sub_(self.parameters, change)
         self.steps += 1
 
     def copy_to_model(self) -> None:
         """Copies the averages into the model."""
-        _fill(self._model, self.parameters)
+        _fill(self._trained, self.parameters)
 
     @contextmanager
     def applied(self) -> Iterator[nn.Module]:
         """Yields the model with the averages, in evaluation mode without gradients."""
-        own = [parameter.detach().clone() for parameter in self._model.parameters()]
+        own = [parameter.detach().clone() for parameter in self._trained]
         self.copy_to_model()
         self._model.eval()
         try:
             with torch.no_grad():
                 yield self._model
         finally:
-            _fill(self._model, own)
+            _fill(self._trained, own)
 
 
 @torch.no_grad()
-def _fill(model: nn.Module, values: list[Tensor]) -> None:
-    for parameter, value in zip(model.parameters(), values, strict=True):
+def _fill(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for parameter, value in zip(parameters, values, strict=True):
         parameter.copy_(value)

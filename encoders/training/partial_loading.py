@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.training.checkpoint import WEIGHTS
+from stringline.encoders.training.part_patterns import part_names
 from stringline.encoders.training.weight_files import read_weights
 
 MISMATCHED = "mismatched"
-# Levels of parts that are searched for the nearest names; deeper parts can be named too.
-_DEPTH = 2
 
 
 @dataclass(frozen=True)
@@ -131,12 +130,7 @@ def _unit(name: str, names: Iterable[str]) -> str:
 def _check_names(setting: str, parts: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
     for part in parts:
         if not any(_within(name, (part,)) for name in tensors):
-            offered = {
-                ".".join(name.split(".")[:depth])
-                for name in tensors
-                for depth in range(1, _DEPTH + 1)
-            }
-            raise unknown_name(f"part of the model to {setting}", part, offered)
+            raise unknown_name(f"part of the model to {setting}", part, part_names(tensors))
 
 
 def _mismatch(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:

@@ -32,7 +32,7 @@ def save_state(
             f"optimizer/{names[id(parameter)]}/{key}": torch.as_tensor(value)
             for key, value in state.items()
         }
-    for (name, _), averaged in zip(model.named_parameters(), average.parameters, strict=True):
+    for name, averaged in zip(average.names, average.parameters, strict=True):
         tensors[f"average/{name}"] = averaged
     tensors["average_steps"] = torch.tensor(average.steps)
     target = directory / "state" / f"step_{step:08d}"
@@ -61,13 +61,15 @@ def restore_state(
             # safe_open is not a mapping.
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         model.load_state_dict(_below("model/", tensors))
-        for (name, parameter), averaged in zip(
-            model.named_parameters(), average.parameters, strict=True
-        ):
+        fused = bool(optimizer.defaults.get("fused"))
+        parameters = dict(model.named_parameters())
+        for name, averaged in zip(average.names, average.parameters, strict=True):
             averaged.copy_(tensors[f"average/{name}"])
             if kept := _below(f"optimizer/{name}/", tensors):
-                optimizer.state[parameter] = {
-                    key: tensor if key == "step" else tensor.to(parameter.device)
+                device = parameters[name].device
+                # Only a fused optimiser counts its steps on the device.
+                optimizer.state[parameters[name]] = {
+                    key: tensor if key == "step" and not fused else tensor.to(device)
                     for key, tensor in kept.items()
                 }
         average.steps = int(tensors["average_steps"])

@@ -1,6 +1,7 @@
 """Settings of a training run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -17,7 +18,27 @@ from stringline.datasets.contract.argument_checks import (
 from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
 
 # Settings that decide when a run is monitored, and have no effect on the weights.
-MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every")
+MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every", "read_every")
+# Settings of the machine, which have no effect on the weights either.
+MACHINE = ("device", "least_processes", "readers", "pin_memory")
+# Settings that the fingerprint names only if they are not the default, so that runs which began
+# before they existed can be continued.
+LATER = (
+    "tf32",
+    "attention",
+    "channels_last",
+    "fused",
+    "gradient_checkpointing",
+    "learning_rate_factors",
+    "freeze",
+    "lora",
+)
+CHOICES = {
+    "precision": ("auto", "bf16", "no"),
+    "compile": ("auto", True, False),
+    "device": ("auto", "cuda"),
+    "attention": ("float32", "bf16"),
+}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,6 +65,30 @@ class TrainerSettings:
         save_every: Steps between resumable states; the state of each best model is saved too.
         evaluate_every: Steps between evaluations, if there is an `evaluate` callback.
         log_every: Steps between logged metrics.
+        read_every: Steps between reads of loss and gradient norm from the device. With 1, a loss
+            that is not finite ends the run before its update, and the host waits for each step.
+            With more, no step waits: such a loss is found up to that many steps later, but before a
+            state or checkpoint is written, and several processes stop after a signal that much
+            later.
+        device: `auto` (a GPU if there is one) or `cuda` (an error without a GPU).
+        least_processes: Smallest allowed number of processes.
+        readers: Threads that read batches ahead.
+        pin_memory: Whether batches are read into page-locked memory, which a GPU copies from while
+            it computes.
+        tf32: Whether products of float32 matrices are rounded to TF32 on GPUs. Phases of position
+            encodings are not products of matrices and stay in float32.
+        attention: Type of rotated queries, keys and values in attention over positions: `float32`,
+            or `bf16`, for which GPUs have faster kernels. Phases, rotations and logits are float32
+            in both.
+        channels_last: Whether weights of convolutions are stored with channels last.
+        fused: Whether AdamW updates all parameters in one kernel.
+        gradient_checkpointing: Whether the entries of all lists of layers compute their activations
+            again in the backward pass (Chen et al., 2016): less memory, the same gradients.
+        learning_rate_factors: Factor of the learning rate of parts, see `PartPatterns`; of several
+            patterns that match a parameter the last one applies.
+        freeze: Parts without gradients, in evaluation mode and without a moving average.
+        lora: Rank of the low-rank adapters of parts, see `LowRank`. Their other parameters are
+            frozen. Checkpoints contain the sums of weights and adapters.
     """
 
     steps: int
@@ -63,9 +108,23 @@ class TrainerSettings:
     save_every: int = 200
     evaluate_every: int = 500
     log_every: int = 10
+    read_every: int = 1
+    device: str = "auto"
+    least_processes: int = 1
+    readers: int = 1
+    pin_memory: bool = False
+    tf32: bool = False
+    attention: str = "float32"
+    channels_last: bool = False
+    fused: bool = False
+    gradient_checkpointing: bool = False
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    freeze: Sequence[str] = ()
+    lora: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check(COUNT, "steps", "batch_size", "accumulate", *MONITORING)
+        self._check(COUNT, "steps", "batch_size", "accumulate", "readers", "least_processes")
+        self._check(COUNT, *MONITORING)
         self._check(WHOLE, "warmup_steps", "seed")
         self._check(NOT_NEGATIVE, "learning_rate", "final_learning_rate", "weight_decay")
         self._check(POSITIVE, "clip_norm")
@@ -80,12 +139,31 @@ class TrainerSettings:
                 f"trainer.accumulate is {self.accumulate}; allowed: 1 to trainer.batch_size = "
                 f"{self.batch_size}."
             )
-        if self.precision not in ("auto", "bf16", "no"):
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                listed = ", ".join(
+                    repr(one) if isinstance(one, str) else str(one).lower() for one in allowed
+                )
+                raise ValueError(f"trainer.{name} is {value!r}; allowed: {listed}.")
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Checks the types of settings that name parts; their names are checked with the model."""
+        if isinstance(self.freeze, str):
             raise ValueError(
-                f"trainer.precision is {self.precision!r}; allowed: 'auto', 'bf16', 'no'."
+                f"trainer.freeze is {self.freeze!r}; allowed: a list of parts, such as "
+                f"[{self.freeze}]."
             )
-        if self.compile not in ("auto", True, False):
-            raise ValueError(f"trainer.compile is {self.compile!r}; allowed: 'auto', true, false.")
+        for name, numbers, example in (
+            ("learning_rate_factors", POSITIVE, "0.1"),
+            ("lora", COUNT, "8"),
+        ):
+            if not isinstance(parts := getattr(self, name), Mapping):
+                raise ValueError(
+                    f"trainer.{name} is {parts!r}; allowed: a number for each part, such as "
+                    f"{{observation_encoder: {example}}}."
+                )
+            numbers.check(**{f"trainer.{name}.{part}": number for part, number in parts.items()})
 
     def _check(self, allowed: Range, *names: str) -> None:
         allowed.check(**{f"trainer.{name}": getattr(self, name) for name in names})
@@ -96,7 +174,16 @@ class TrainerSettings:
         `precision` is resolved for this machine, so a run that began in bf16 cannot continue in
         float32, and its record names the precision that was used.
         """
-        chosen = {name: value for name, value in vars(self).items() if name not in MONITORING}
+        plain = TrainerSettings(steps=self.steps, batch_size=self.batch_size)
+        chosen = {
+            option.name: getattr(self, option.name)
+            for option in fields(TrainerSettings)
+            if option.name not in (*MONITORING, *MACHINE)
+            and not (
+                option.name in LATER
+                and _plain(getattr(self, option.name)) == _plain(getattr(plain, option.name))
+            )
+        }
         return chosen | {"precision": "bf16" if self.in_bf16() else "no"}
 
     def schedule(self, step: int) -> float:
@@ -120,5 +207,14 @@ class TrainerSettings:
         return device.type == "cuda" if self.compile == "auto" else bool(self.compile)
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Returns the optimiser's parameter groups, with and without weight decay."""
-        return parameter_groups(model, self.weight_decay)
+        """Returns the optimiser's parameter groups, with and without weight decay.
+
+        Raises:
+            ValueError: A pattern of `learning_rate_factors` matches nothing.
+        """
+        return parameter_groups(model, self.weight_decay, self.learning_rate_factors)
+
+
+def _plain(value: object) -> object:
+    """Returns a value with lists in place of other sequences, as YAML has them."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,21 +1,21 @@
 """The training loop: it trains any module with a loss, stops on request and continues exactly."""
 
 import logging
-import os
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Never
 
 import torch
-from accelerate import Accelerator, InitProcessGroupKwargs
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from stringline.datasets.contract.value_checks import without_value_checks
+from stringline.encoders.training.adaptation import Adaptation
+from stringline.encoders.training.hardware import check_hardware, make_accelerator, rounding
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import (
     Batch,
@@ -27,32 +27,47 @@ from stringline.encoders.training.interfaces import (
 )
 from stringline.encoders.training.losses import check_finite
 from stringline.encoders.training.monitor import LATEST, Meter, Monitor
-from stringline.encoders.training.optimisation import LossModule, MovingAverage, accumulate, split
+from stringline.encoders.training.optimisation import (
+    FACTOR,
+    LossModule,
+    MovingAverage,
+    accumulate,
+    split,
+)
+from stringline.encoders.training.readings import Readings
 from stringline.encoders.training.run_state import latest_state, restore_state, save_state
 from stringline.encoders.training.settings import TrainerSettings
 from stringline.encoders.training.stopping import Stopped, StopSignals
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = timedelta(hours=6)  # The other processes wait while the main one evaluates.
-
 
 class Run:
     """One training run; see `Trainer.fit`."""
 
     def __init__(
-        self, settings: TrainerSettings, model: nn.Module, directory: Path, callbacks: Callbacks
+        self,
+        settings: TrainerSettings,
+        model: nn.Module,
+        adaptation: Adaptation,
+        directory: Path,
+        callbacks: Callbacks,
     ) -> None:
         self.settings = settings
         self.model = model
+        self.adaptation = adaptation
+        self.readings = Readings()
         self.directory = directory
         self.callbacks = callbacks
-        self.accelerator = _accelerator()
+        self.accelerator = make_accelerator()
         wrapped = LossModule(model)
         if settings.compiles(self.accelerator.device):
             wrapped.compile(dynamic=False)
         optimizer = torch.optim.AdamW(
-            settings.parameter_groups(model), lr=settings.learning_rate, betas=settings.betas
+            settings.parameter_groups(model),
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            fused=settings.fused or None,
         )
         self.prepared, self.optimizer = self.accelerator.prepare(wrapped, optimizer)
         self.average = MovingAverage(model, settings.ema_decay)
@@ -64,7 +79,7 @@ class Run:
             settings,
             callbacks,
             self.accelerator,
-            averaged=self.average.applied,
+            averaged=self._averaged,
             history=self.history,
             directory=directory,
         )
@@ -97,19 +112,20 @@ class Run:
             for step, batch in enumerate(stack.enter_context(closing(stream)), start=first):
                 loss, norm = self._step(step, batch)
                 meter.step_done()
-                seconds = before + time.monotonic() - started
-                history.add(step=step, seconds=seconds, loss=loss, gradient_norm=norm)
-                self.monitor.log(step, loss, norm, meter, bar)
-                self.monitor.validate(step + 1, meter, bar)
-                self._save(step + 1, stop)
-                self.monitor.evaluate(step + 1, stop)
+                self.readings.add(step, before + time.monotonic() - started, loss, norm)
+                if self._reads(step + 1, stop):
+                    self._read(meter, bar)
+                    self.monitor.validate(step + 1, meter, bar)
+                    self._save(step + 1, stop)
+                    self.monitor.evaluate(step + 1, stop)
 
     def finish(self, save_model: SaveModel) -> History:
         """Copies the averaged weights into the model and saves it."""
         self.average.copy_to_model()
         self.model.eval()
         if self.is_main_process:
-            save_model(self.model)
+            with self.adaptation.merged():
+                save_model(self.model)
         self.accelerator.wait_for_everyone()
         return self.history
 
@@ -130,36 +146,72 @@ class Run:
             logger.info("Continuing after step %d.", first)
         return first
 
-    def _step(self, step: int, batch: Batch) -> tuple[float, float]:
-        """Does one optimiser step and returns its loss and gradient norm."""
+    @contextmanager
+    def _averaged(self) -> Iterator[nn.Module]:
+        """Yields the averaged model, whose state dictionary has the names of the whole model."""
+        with self.average.applied() as model, self.adaptation.merged():
+            yield model
+
+    def _step(self, step: int, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Does one optimiser step and returns its loss and gradient norm, on the device."""
         settings = self.settings
         accelerator = self.accelerator
         device = accelerator.device
         seed = (settings.seed * 1_000_003 + step) * 1_009 + self.process
         torch.manual_seed(seed)
         for group in self.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * settings.schedule(step)
-        self.prepared.train()
+            group["lr"] = settings.learning_rate * settings.schedule(step) * group[FACTOR]
+        self.adaptation.train()
         batch = {key: value.to(device, non_blocking=True) for key, value in batch.items()}
         if self.callbacks.prepare is not None:
             # Another seed than that of the loss, or both would draw the same numbers.
             generator = torch.Generator(device).manual_seed(seed ^ 0x5A5A5A5A)
             batch = self.callbacks.prepare(batch, generator)
-        loss = accumulate(
-            accelerator,
-            self.prepared,
-            split(batch, settings.accumulate),
-            bf16=settings.in_bf16(),
-            weigh=self.callbacks.weigh,
-        )
-        norm = float(accelerator.clip_grad_norm_(self.prepared.parameters(), settings.clip_norm))
-        file = self.directory / f"broken_batch_{self.process}.txt"
-        names = partial(self._names, step)
-        check_finite(loss, norm, step=step, batch=batch, names=names, file=file)
+        with without_value_checks() if settings.read_every > 1 else nullcontext():
+            loss = accumulate(
+                accelerator,
+                self.prepared,
+                split(batch, settings.accumulate),
+                bf16=settings.in_bf16(),
+                weigh=self.callbacks.weigh,
+            )
+        norm = accelerator.clip_grad_norm_(self.prepared.parameters(), settings.clip_norm)
+        if settings.read_every == 1:
+            self._check(step, float(loss), float(norm), batch)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.average.step()
         return loss, norm
+
+    def _check(self, step: int, loss: float, norm: float, batch: Batch | None) -> None:
+        """Raises a BrokenLossError if a number is not finite."""
+        file = self.directory / f"broken_batch_{self.process}.txt"
+        check_finite(
+            loss, norm, step=step, batch=batch, names=partial(self._names, step), file=file
+        )
+
+    def _reads(self, done: int, stop: StopSignals) -> bool:
+        """Returns whether loss and signals are read after `done` steps, alike in all processes.
+
+        They are read before everything else that is due. A single process need not wait for others
+        to stop.
+        """
+        settings = self.settings
+        due = (settings.read_every, settings.save_every, settings.probe_every)
+        alone = self.accelerator.num_processes == 1
+        return (
+            done == settings.steps
+            or any(done % every == 0 for every in due)
+            or self.monitor.evaluates(done)
+            or (alone and bool(stop.received))
+        )
+
+    def _read(self, meter: Meter, bar: "tqdm[Never]") -> None:
+        """Reads and logs the numbers of the steps since the last call."""
+        for found in self.readings.read():
+            self._check(found.step, found.loss, found.gradient_norm, None)
+            self.history.add(**vars(found))
+            self.monitor.log(found.step, found.loss, found.gradient_norm, meter, bar)
 
     def _save(self, done: int, stop: StopSignals) -> None:
         """Saves the state if it is due, a stop was requested, or the model is the best so far.
@@ -194,12 +246,6 @@ class Run:
         if describe is None:
             return ()
         return describe(step, self.process, int(self.accelerator.num_processes))
-
-
-def _accelerator() -> Accelerator:
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    handlers = [InitProcessGroupKwargs(timeout=PATIENCE)] if several else []
-    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
 
 
 class Trainer(TrainerSettings):
@@ -238,6 +284,7 @@ class Trainer(TrainerSettings):
             The history of the whole run.
 
         Raises:
+            ValueError: The hardware is missing, or the model lacks a part that a setting names.
             BrokenLossError: The loss or its gradients are not finite; the last state stays.
             Stopped: Ctrl-C or SIGTERM arrived; the state of the last completed step is saved.
         """
@@ -245,6 +292,8 @@ class Trainer(TrainerSettings):
         callbacks = replace(
             callbacks, probe=probe or callbacks.probe, prepare=prepare or callbacks.prepare
         )
-        run = Run(self, model, directory, callbacks)
-        run.train(batches)
-        return run.finish(save_model)
+        check_hardware(self)
+        with rounding(self), Adaptation(self, model) as adaptation:
+            run = Run(self, model, adaptation, directory, callbacks)
+            run.train(batches)
+            return run.finish(save_model)

@@ -16,7 +16,7 @@ from stringline.encoders.positions.folding import (
     into_output,
 )
 from stringline.encoders.positions.places import Places
-from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.positions.precision import at_least_float32, rounded, without_autocast
 from stringline.encoders.vision.softmax_attention import attend
 
 
@@ -42,6 +42,10 @@ class PositionalAttention(nn.Module):
     and is never stale. Autocast is off inside: positions are distinguished by small differences of
     large numbers. With projections, rotations and logits in bfloat16 policies learned to localise
     objects late or not at all (docs/results.md).
+
+    Attributes:
+        attention_type: Type to which rotated queries, keys and values are rounded before logits and
+            sums, torch.float32 (not rounded) or torch.bfloat16; `trainer.attention` sets it.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class PositionalAttention(nn.Module):
         check_heads(dim, heads)
         SHARE.check(dropout=dropout)
         self.dropout = dropout
+        self.attention_type = torch.float32
         self.heads = heads
         self.values = values
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -132,7 +137,8 @@ class PositionalAttention(nn.Module):
                 key_places = known.places
                 (q,) = self._project(x, places, 0, 1)
             factor = places.logit_factor(key_places)
-            y = attend(q, k, v, factor, present, mask=mask, dropout=dropout)
+            q, k, v = (rounded(one, self.attention_type) for one in (q, k, v))
+            y = at_least_float32(attend(q, k, v, factor, present, mask=mask, dropout=dropout))
             y = (places.rotate_inverse_in_basis(y) if self.values else y).transpose(1, 2).flatten(2)
             return functional.linear(
                 y.to(self.out.weight.dtype), self._output(places.basis_blocks), self.out.bias

@@ -47,7 +47,7 @@ class _Arm:
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         one, fixed, (first, second) = (
-            torch.as_tensor(table, dtype=q.dtype, device=q.device)
+            torch.as_tensor(table, dtype=q.dtype).to(q.device, non_blocking=True)
             for table in (np.eye(3), self._fixed, self._rodrigues)
         )
         rotation, position = _parts(fixed[0])

@@ -93,7 +93,8 @@ class DenoisingPolicy(ChunkPolicy):
         A generated number x is a position of `restore(x)`, an affine function, in metres.
         """
         zeros = torch.zeros(self.action_dim, device=places.grippers.device)
-        positions = torch.tensor(self.action_space.positions, device=zeros.device)
+        positions = torch.tensor(self.action_space.positions)
+        positions = positions.to(zeros.device, non_blocking=True)
         origin = self.action_range.restore(zeros)
         metres = (self.action_range.restore(zeros + 1) - origin)[positions]
         directions = places.directions

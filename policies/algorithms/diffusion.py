@@ -165,7 +165,8 @@ class DiffusionPolicy(DenoisingPolicy):
 
     def _kept(self, step: Tensor) -> Tensor:
         """Returns the share of the variance that is signal at these levels."""
-        kept: Tensor = self.scheduler.alphas_cumprod.to(step.device)[step]
+        # Without waiting for the device: a training step has no other copy from the host.
+        kept: Tensor = self.scheduler.alphas_cumprod.to(step.device, non_blocking=True)[step]
         return kept
 
     @property

@@ -11,7 +11,7 @@ from torch.nn import functional
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.folding import into_input, into_output
 from stringline.encoders.positions.places import Places
-from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.positions.precision import at_least_float32, rounded, without_autocast
 from stringline.encoders.vision.attention import KeyValues
 from stringline.encoders.vision.softmax_attention import attend
 from stringline.policies.networks.denoiser import (
@@ -61,7 +61,14 @@ class PlacedBlock(DenoiserBlock):
 
     In float32 at least, also under autocast, as `PositionalAttention`: positions are distinguished
     by small differences of large numbers.
+
+    Attributes:
+        attention_type: See `PositionalAttention`.
     """
+
+    def __init__(self, dim: int, conditioning_dim: int, heads: int) -> None:
+        super().__init__(dim, conditioning_dim, heads)
+        self.attention_type = torch.float32
 
     def precompute_at(self, conditioning: Tensor, places: Places, *, values: bool) -> BlockMemory:
         """Returns what the block reads; `values` for relative values."""
@@ -100,7 +107,11 @@ class PlacedBlock(DenoiserBlock):
             q = functional.linear(x.to(block.query.dtype), block.query, block.query_bias)
             q = queries.rotate_in_basis(split_heads(queries.embed(q), self.heads))
             factor = queries.logit_factor(block.known.places)
-            y = attend(q, block.known.keys, block.known.values, factor, present)
+            q, k, v = (
+                rounded(one, self.attention_type)
+                for one in (q, block.known.keys, block.known.values)
+            )
+            y = at_least_float32(attend(q, k, v, factor, present))
             y = join_heads(queries.rotate_inverse_in_basis(y) if reading.values else y)
             bias = at_least_float32(self.cross_out.bias)
             return functional.linear(y.to(block.output.dtype), block.output, bias)

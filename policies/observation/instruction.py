@@ -55,7 +55,7 @@ class Instruction(nn.Module, ABC):
 
         The second tensor, (B, 1) bool, is True for examples with an instruction.
         """
-        known = torch.tensor(self._numbers, device=numbers.device)
+        known = torch.tensor(self._numbers).to(numbers.device, non_blocking=True)
         same = numbers[:, None] == known
         present = numbers[:, None] != NOTHING_SAID
         if not values_are_hidden(numbers) and not bool((same.any(dim=1) | ~present[:, 0]).all()):

@@ -15,7 +15,7 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
 from stringline.datasets.loading.prefetch import Prefetcher
-from stringline.datasets.loading.sampler import BatchSampler, favour_early
+from stringline.datasets.loading.sampler import BatchSampler, equal_shares, favour_early
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
@@ -203,7 +203,10 @@ Indices = NDArray[np.int64]
 class WindowBatches:
     """Batches of windows as tensors; a continued run gets the same batch at each step.
 
-    Windows in the first `early_s` seconds of an episode are `early_factor` times as probable.
+    Windows in the first `early_s` seconds of an episode are `early_factor` times as probable. With
+    `equal_tasks`, windows of each task are drawn equally often; the weights of stores then apply
+    among the windows of one task. `readers` threads read ahead, into page-locked memory with
+    `pin_memory`.
     """
 
     def __init__(
@@ -214,21 +217,31 @@ class WindowBatches:
         seed: int,
         early_s: float = 0.0,
         early_factor: float = 1.0,
+        equal_tasks: bool = False,
+        readers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         self._windows = windows
+        self._readers = readers
+        self._pin_memory = pin_memory
         weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
         weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
+        if equal_tasks:
+            weights = equal_shares(weights, np.asarray(windows.tasks)[windows.episode])
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
 
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
     ) -> Iterator[Mapping[str, Tensor]]:
-        """Yields the batches of `first_step` to `last_step - 1`; a thread reads ahead."""
+        """Yields the batches of `first_step` to `last_step - 1`, which threads read ahead."""
 
         def read(step: int) -> dict[str, Tensor]:
-            return tensors(self._windows, self._indices(step, process, processes))
+            batch = tensors(self._windows, self._indices(step, process, processes))
+            if not self._pin_memory:
+                return batch
+            return {key: value.pin_memory() for key, value in batch.items()}
 
-        with Prefetcher(read, first_step, last_step) as batches:
+        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
             yield from batches
 
     def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:

@@ -22,6 +22,7 @@ class TrainingSettings:
     Attributes:
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
+        equal_tasks: See `WindowBatches`.
         held_out: Number of held-out episodes of each store, for probe and validation; at most a
             fifth of the store; see `split_names`.
         augmentation: Configuration of an `Augmentation` of training batches; None: no augmentation.
@@ -38,6 +39,7 @@ class TrainingSettings:
 
     early_s: float = 0.0
     early_factor: float = 1.0
+    equal_tasks: bool = False
     held_out: int = 16
     augmentation: Mapping[str, Any] | None = None
     validation_windows: int = 256
@@ -51,6 +53,8 @@ class TrainingSettings:
         WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
         NOT_NEGATIVE.check(early_s=self.early_s)
         POSITIVE.check(early_factor=self.early_factor)
+        if not isinstance(self.equal_tasks, bool):
+            raise ValueError(f"dataset.equal_tasks is {self.equal_tasks!r}; allowed: true, false.")
 
     def build_augmentation(self) -> Augmentation | None:
         """Builds the augmentation; None if it has no transforms."""
@@ -75,7 +79,9 @@ class TrainingSettings:
     def fingerprint(self) -> dict[str, Any]:
         """Returns the settings that decide the weights of a run, as plain data."""
         augmentation = self.augmentation if self.build_augmentation() else None
-        return {
+        # Absent by default, so that runs which began before this setting can be continued.
+        balance = {"equal_tasks": True} if self.equal_tasks else {}
+        return balance | {
             "early": [self.early_s, self.early_factor],
             "augmentation": None if augmentation is None else dict(augmentation),
             "initialisation": self.initialisation.describe() if self.initialisation else None,

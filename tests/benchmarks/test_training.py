@@ -19,6 +19,7 @@ def test_training_benchmark(tmp_path: Path) -> None:
         *(f"--{name}={size}" for name, size in sizes.items()),
         "--skip-compiled",
         "--skip-memory",
+        "--options=gradient_checkpointing",
     )
     rows = {row["name"]: row for row in lines}
     assert list(rows) == [
@@ -26,8 +27,12 @@ def test_training_benchmark(tmp_path: Path) -> None:
         *(f"share/diffusion/{phase}" for phase in PHASES),
         "latency/diffusion/eager",
         "latency/diffusion/folded",
+        "loop/diffusion",
+        "outside/diffusion",
+        "option/gradient_checkpointing",
     ]
     assert all({"name", "value", "unit", "peer", "ratio"} <= set(row) for row in rows.values())
     assert sum(rows[f"share/diffusion/{phase}"]["value"] for phase in PHASES) == pytest.approx(1.0)
     assert rows["samples/diffusion"]["ratio"] is None, "its peer was not measured"
     assert rows["latency/diffusion/eager"]["ratio"] == 1.0
+    assert rows["outside/diffusion"]["value"] == pytest.approx(1 - rows["loop/diffusion"]["ratio"])

@@ -130,7 +130,7 @@ def learned(policy: nn.Module, parts: list[Batch], weigh: Weigh | None) -> tuple
     gradients = [
         torch.zeros_like(each) if each.grad is None else each.grad for each in policy.parameters()
     ]
-    return loss, torch.cat([gradient.flatten() for gradient in gradients])
+    return loss.item(), torch.cat([gradient.flatten() for gradient in gradients])
 
 
 @pytest.mark.parametrize("kind", KINDS)

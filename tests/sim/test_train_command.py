@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from tests.sim.points import fill
 
@@ -115,3 +116,27 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
     assert len(own[0]) == len(own[1]) == 6
     assert own[0] != own[1], "each has its own windows"
     assert (tmp_path / "run" / "checkpoint" / "weights.safetensors").is_file()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("gpu", "trainer.device is 'cuda', but there is no GPU"),
+        ("multi_gpu", "trainer.device is 'cuda', but there is no GPU"),
+    ],
+)
+def test_a_preset_for_gpus_ends_in_one_line_before_the_data_are_opened(
+    tmp_path: Path, preset: str, message: str
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, "dataset.path=/nowhere", f"trainer={preset}", f"output={tmp_path / 'run'}"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    (line,) = [line for line in done.stderr.splitlines() if line]
+    assert message in line
+    assert line.endswith("trainer=laptop is the preset for CPUs.")
+    assert not (tmp_path / "run").exists()

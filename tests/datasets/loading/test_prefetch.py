@@ -65,5 +65,32 @@ def test_leaving_early_stops_the_thread() -> None:
     with pytest.raises(KeyboardInterrupt), prefetcher:
         raise KeyboardInterrupt
     assert running() == 0
+    with pytest.raises(ValueError, match="threads is 0; allowed: whole numbers 1 and above"):
+        Prefetcher(lambda step: step, threads=0)
     with pytest.raises(ValueError, match="depth is 0"):
         Prefetcher(lambda step: step, depth=0)
+
+
+@pytest.mark.parametrize(("threads", "stop"), [(2, 40), (3, 41), (5, 7)])
+def test_several_threads_keep_the_order(threads: int, stop: int) -> None:
+    """Also when the first results take longest, and up to an error."""
+
+    def make(step: int) -> int:
+        time.sleep(0.01 if step < 6 and step % threads == 0 else 0)
+        if step == 38:
+            raise OSError("the disk is gone")
+        return step * step
+
+    seen: list[int] = []
+    with Prefetcher(make, start=3, stop=min(stop, 38), threads=threads) as prefetcher:
+        assert running() <= threads
+        seen = list(prefetcher)
+    assert seen == [step * step for step in range(3, min(stop, 38))]
+    seen = []
+    with (
+        Prefetcher(make, start=3, threads=threads) as endless,
+        pytest.raises(OSError, match="the disk is gone"),
+    ):
+        list(map(seen.append, endless))
+    assert seen == [step * step for step in range(3, 38)]
+    assert running() == 0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stringline.datasets.loading.sampler import BatchSampler, favour_early, order
+from stringline.datasets.loading.sampler import BatchSampler, equal_shares, favour_early, order
 
 
 @given(st.integers(0, 2**40), st.integers(0, 10**6), st.integers(0, 300))
@@ -97,3 +97,18 @@ def test_invalid_arguments(wrong: dict[str, object]) -> None:
         BatchSampler(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="step is -1"):
         BatchSampler(2, 1, 0).batch(-1)
+
+
+def test_groups_have_equal_shares() -> None:
+    """Weights keep their ratios within a group; draws are exact to one window per epoch."""
+    tasks = np.array(["mug"] * 90 + ["bowl"] * 9 + ["pen"])
+    own = np.linspace(1, 3, 100)
+    weights = equal_shares(own, tasks)
+    for task in ("mug", "bowl", "pen"):
+        inside = tasks == task
+        np.testing.assert_allclose(weights[inside].sum(), 1)
+        ratio = weights[inside] / own[inside]
+        np.testing.assert_allclose(ratio, ratio[0])
+    drawn = np.concatenate([BatchSampler(100, 20, 3, weights=weights).batch(n) for n in range(5)])
+    counts = [np.count_nonzero(tasks[drawn] == task) for task in ("mug", "bowl", "pen")]
+    assert all(33 <= count <= 34 for count in counts)

@@ -135,7 +135,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(
         )
         found.append(
             (
-                loss,
+                loss.item(),
                 {
                     name: each.grad.clone()
                     for name, each in policy.named_parameters()

@@ -1,5 +1,6 @@
 """A policy decides its windows; missing inputs are errors before the training."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 from tests.policies.conftest import model_configuration
 from tests.policies.demonstrations import CONTRACT, TEXTS, episode, make_store, observation_at
 
-from stringline.datasets.loading.mixture import Source
+from stringline.datasets.loading.mixture import MixedWindows, Source
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import load_description
@@ -20,7 +22,7 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy
 from stringline.policies.execution.with_instruction import WithInstruction
 from stringline.sim.train import train_policy
-from stringline.sim.training.training_data import TrainingData, sources_of
+from stringline.sim.training.training_data import TrainingData, WindowBatches, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
 
 
@@ -232,3 +234,38 @@ def test_wrong_mixtures_are_refused(stores: object, message: str) -> None:
 def test_numbers_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**changes)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_tasks_are_drawn_equally_often_by_any_number_of_readers(
+    store: EpisodeStore, tmp_path: Path, mixed: bool
+) -> None:
+    """A continued run draws the same windows; in a mixture the weights act within a task."""
+    few = EpisodeStore.create(tmp_path / "few") if mixed else store
+    if mixed:
+        few.write(episode(7), EpisodeAttributes(CONTRACT, "push", 7, True))
+    sources = [Source(store.path, 5.0), Source(few.path)]
+    windows = (
+        MixedWindows(sources, [store, few], chunk=8)
+        if mixed
+        else Windows(store, chunk=8, names=list(store.names()))
+    )
+    batches = WindowBatches(windows, 10, seed=0, equal_tasks=True, readers=3)
+    steps = 2 * len(windows) // 10
+    with contextlib.closing(batches.stream(0, steps)) as stream:
+        drawn = [batch["episode"].numpy() for batch in stream]
+    tasks = np.asarray(windows.tasks)[np.concatenate(drawn)]
+    named = np.unique(np.asarray(windows.tasks))
+    shares = [np.mean(tasks == task) for task in named]
+    assert len(named) == (2 if mixed else 1)
+    np.testing.assert_allclose(shares, 1 / len(named), atol=0.1)
+    with contextlib.closing(batches.stream(steps - 2, steps)) as stream:
+        again = [batch["episode"].numpy() for batch in stream]
+    np.testing.assert_array_equal(again, drawn[-2:])
+
+
+def test_equal_tasks_must_be_a_truth_value() -> None:
+    with pytest.raises(ValueError, match="dataset.equal_tasks is 'tasks'; allowed: true, false"):
+        TrainingSettings(equal_tasks="tasks")  # type: ignore[arg-type]
+    assert "equal_tasks" not in TrainingSettings().fingerprint()
+    assert TrainingSettings(equal_tasks=True).fingerprint()["equal_tasks"]
