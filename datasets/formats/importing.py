@@ -13,6 +13,7 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.files.checksums import crc32
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reader, Reference
+from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
@@ -31,7 +32,14 @@ class Outcome:
     refused: Mapping[str, str]
 
 
-def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
+def import_data(
+    reader: Reader,
+    path: Path,
+    store: EpisodeStore,
+    *,
+    task: str = "",
+    cameras: ImportedCameras | None = None,
+) -> Outcome:
     """Imports every episode that the store does not have yet.
 
     An episode is identified by the name of its data set, its file, its number and a checksum of its
@@ -58,7 +66,7 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
         list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True
     ):
         try:
-            episode = reference.read()
+            episode = _with_cameras(reference.read(), cameras, first=contract is None)
             origin = (
                 source,
                 reference.file,
@@ -76,6 +84,27 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
             refused[str(reference)] = str(error)
             _log.warning("Left out: %s: %s", reference, error)
     return Outcome(tuple(imported), present, refused)
+
+
+def _with_cameras(
+    episode: ForeignEpisode, cameras: ImportedCameras | None, *, first: bool
+) -> ForeignEpisode:
+    """Returns an episode with the options for cameras, which its data set may not fit.
+
+    If they do not fit the first episode, they end the import; then only episodes are left out.
+    """
+    if cameras is None:
+        return episode
+    try:
+        found = cameras.of(episode)
+    except ValueError as error:
+        if first:
+            raise
+        raise ForeignDataError(str(error)) from error
+    if first:
+        for sentence in cameras.changes(episode.contract):
+            _log.info("%s", sentence)
+    return found
 
 
 def _origin_of(episode: StoredEpisode) -> Origin | None:

@@ -3,7 +3,8 @@
 Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and
 `obs/<key>`; `data.attrs["env_args"]` describes the environment. Images are `obs/<camera>_image`,
 depth is `obs/<camera>_depth`, poses are `obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z
-w), fingers `obs/robot<i>_gripper_qpos`. Masks, such as validation, become attributes.
+w), fingers `obs/robot<i>_gripper_qpos`. Masks, such as validation, become attributes. Some files
+contain the calibration of the cameras (`robosuite_cameras.py`).
 """
 
 import json
@@ -35,6 +36,7 @@ from stringline.datasets.formats.foreign import (
 from stringline.datasets.formats.grippers import gripper_convention, linear
 from stringline.datasets.formats.image_codecs import counts
 from stringline.datasets.formats.poses import pose_of_quaternions
+from stringline.datasets.formats.robosuite_cameras import report_cameras_in_hand, with_geometry
 from stringline.datasets.formats.robosuite_controller import (
     Controller,
     controller_of,
@@ -94,6 +96,7 @@ class RobomimicReader:
                 name: {bytes(entry).decode() for entry in file["mask"][name][:]}
                 for name in hdf5.members(file, "mask")
             }
+            report_cameras_in_hand(file["data"], names[:1])
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
@@ -117,7 +120,7 @@ class RobomimicReader:
         known: tuple[float, str, Mapping[str, Any]],
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
-        series, cameras, rewards = self._contents(path, name)
+        series, cameras, geometry, rewards = self._contents(path, name)
         steps = len(series["actions"])
         poses = [key for key in series if key.endswith("_eef_pos")]
         arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in poses})
@@ -128,6 +131,7 @@ class RobomimicReader:
             "time": time,
             "action": meaning.action.imported("actions", series["actions"]),
             **camera_times(contract, time),
+            **geometry,
         }
         if meaning.state.dimensions:
             state = np.concatenate([part for arm in arms for part in _joints(arm, series)], axis=1)
@@ -147,8 +151,8 @@ class RobomimicReader:
 
     def _contents(
         self, path: Path, name: str
-    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None]:
-        """Returns the numbers of an episode by key, its cameras, and its rewards or None."""
+    ) -> tuple[dict[str, Array], dict[str, Camera], dict[str, Array], Array | None]:
+        """Returns the numbers of an episode by key, its cameras and geometry, and its rewards."""
         with hdf5.opened(path) as file:
             demo = file[f"data/{name}"]
             lengths = {
@@ -161,8 +165,9 @@ class RobomimicReader:
                 if not key.endswith(("_image", "_depth"))
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
+            cameras, geometry = with_geometry(demo, cameras)
             rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
-        return series, cameras, rewards
+        return series, cameras, geometry, rewards
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the keys of the observations to read."""
