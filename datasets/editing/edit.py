@@ -93,7 +93,7 @@ def relabel(
     episodes = [store.episode(name) for name in names]
     # `transaction` needs the new names. An invalid label raises here, before any change.
     new = [
-        replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels}))
+        replace(episode.attributes, **labels, extra=edited(episode, {"relabel": labels}))
         for episode in episodes
     ]
     new_names = [episode_name(attributes.task, attributes.seed) for attributes in new]
@@ -156,14 +156,14 @@ def _replace_by_parts(
     ]
     with transaction(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
-            attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
+            attributes = replace(episode.attributes, extra=edited(episode, {"steps": list(steps)}))
             arrays = part_of(episode, *steps)
             size = sum(array.nbytes for array in arrays.values())
             write_episode(store.path, name, attributes, arrays.items(), size)
     return new_names
 
 
-def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
+def edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `extra` of an episode with a record of the edit."""
     extra = dict(episode.attributes.extra)
     return extra | {"edits": [*extra.get("edits", []), {"of": episode.name, **what}]}
