@@ -67,12 +67,8 @@ def import_data(
     ):
         try:
             episode = _with_cameras(reference.read(), cameras, first=contract is None)
-            origin = (
-                source,
-                reference.file,
-                reference.number,
-                crc32(np.ascontiguousarray(episode.arrays["action"])),
-            )
+            actions = np.ascontiguousarray(episode.arrays["action"])
+            origin = (source, reference.file, reference.number, crc32(actions))
             if origin in known:
                 present += 1
                 continue

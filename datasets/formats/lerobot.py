@@ -73,7 +73,7 @@ class LeRobotReader:
             action: The feature with absolute joint targets.
             cameras: Name of the camera by feature; None takes all features with their own names.
             depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
-                `<name>`.
+                `<name>`, {} leaves depth out.
             depth_unit_m: Metres per number of depth in single images; None reads it from the
                 feature. Videos of depth always contain it.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.

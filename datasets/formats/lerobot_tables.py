@@ -215,7 +215,7 @@ def cameras_of(
     for name, new in wanted.items():
         colour = by_name[name]
         paired = named.get(colour.key, f"{colour.short}_depth")
-        behind = by_name.get(paired)
+        behind = None if depth == {} else by_name.get(paired)
         if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
             raise ValueError(f"The sizes of {behind.key} and {colour.key} differ.")
         source = options.checked_source if behind else None
@@ -223,7 +223,7 @@ def cameras_of(
         found.append(FeatureCamera(camera, colour, behind and behind.with_unit(options)))
     used = {entry.depth.key for entry in found if entry.depth}
     lost = [feature.key for feature in images if feature.depth and feature.key not in used]
-    if chosen is None and lost:
+    if chosen is None and lost and depth != {}:
         raise ValueError(
             f"The depth feature {lost[0]!r} belongs to no camera; set "
             f"format.depth={{COLOUR: {lost[0]}}}."

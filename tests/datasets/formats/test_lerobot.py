@@ -131,6 +131,10 @@ def test_the_unit_of_depth_is_that_of_the_feature(
         first({"is_depth_map": True, "depth_unit": "m"})
     with pytest.raises(ValueError, match="does not contain its unit; set format.depth_unit_m"):
         first({})
+    info["features"][DEPTH]["info"] = {}
+    path.write_text(json.dumps(info))
+    (reference, *_) = LeRobotReader(OPENINGS, depth={}).episodes(root)
+    assert list(reference.read().images) == ["rgb/cam_high"]
     with pytest.raises(ValueError, match="unit of 0.001 m by itself; .* is 1. Leave the option"):
         first(stated, depth_unit_m=1.0)
     with pytest.raises(ValueError, match="There is no unit of .* 'cm'.* Allowed: m, mm"):
