@@ -51,7 +51,7 @@ def act_cameras(
     try:
         paired = options.paired(colours, depths)
     except ValueError as error:  # Of this file; the next one may have all cameras.
-        raise ForeignDataError(str(error)) from error
+        raise ForeignDataError(str(error)) from None
     return [
         _camera(file, name, new, paired.get(name), options)
         for name, new in chosen_cameras(chosen, colours).items()

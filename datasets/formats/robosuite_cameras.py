@@ -50,7 +50,7 @@ def with_geometry(
             }
             arrays |= CameraGeometry.of(camera.name, plain).arrays(camera)
         except (KeyError, TypeError, ValueError) as error:
-            raise ForeignDataError(f"attrs[{ATTRIBUTE!r}] is damaged at {old}: {error}") from error
+            raise ForeignDataError(f"attrs[{ATTRIBUTE!r}] is damaged at {old}: {error}") from None
         found[old] = replace(camera, has_geometry=True)
     return found, arrays
 
