@@ -24,6 +24,7 @@ TASKS = {
     "delete": "stringline.datasets.verbs.edit_commands:delete_episodes",
     "split": "stringline.datasets.verbs.edit_commands:split",
     "merge": "stringline.datasets.verbs.edit_commands:merge_stores",
+    "calibrate": "stringline.datasets.verbs.calibrate_command:calibrate_episodes",
     "relabel": "stringline.datasets.verbs.edit_commands:relabel_episodes",
     "filter": "stringline.datasets.verbs.edit_commands:filter_episodes",
     "migrate": "stringline.datasets.verbs.check_commands:migrate_store",
@@ -58,7 +59,7 @@ def overview() -> str:
     lines = []
     for verb in TASKS:
         text = Configuration(folder, f"data/{verb}", verb).introduction()
-        lines.append(f"  {verb:<8}  {text.splitlines()[0]}\n")
+        lines.append(f"  {verb:<9}  {text.splitlines()[0]}\n")
     listed = "".join(lines)
     return f"{COMMAND} VERB [key=value ...]\n\n{listed}\nHelp for a verb: {COMMAND} VERB --help\n"
 

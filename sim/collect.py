@@ -18,6 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
@@ -31,7 +32,6 @@ from stringline.sim.collection.demonstration import (
     check_looks_of_demonstrations,
     record_episode,
 )
-from stringline.sim.environment.world_cameras import checked_image_size
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.dispatch import dispatch
 from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady

@@ -157,14 +157,14 @@ def _replace_by_parts(
     ]
     with transaction(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
-            attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
+            attributes = replace(episode.attributes, extra=edited(episode, {"steps": list(steps)}))
             arrays = part_of(episode, *steps)
             size = sum(array.nbytes for array in arrays.values())
             write_episode(store.path, name, attributes, arrays.items(), size)
     return new_names
 
 
-def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
+def edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `extra` of an episode with a record of the edit."""
     extra = dict(episode.attributes.extra)
     return extra | {"edits": [*extra.get("edits", []), {"of": episode.name, **what}]}
@@ -172,7 +172,7 @@ def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
 
 def _relabelled(episode: StoredEpisode, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `extra` of an episode with other labels; one instruction replaces several."""
-    extra = _edited(episode, {"relabel": labels})
+    extra = edited(episode, {"relabel": labels})
     return {k: v for k, v in extra.items() if k != INSTRUCTIONS or "instruction" not in labels}
 
 

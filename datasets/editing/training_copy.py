@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
-from stringline.datasets.editing.resampling import (
+from stringline.datasets.cameras.resampling import (
     DepthResampling,
     resample_colour,
     resample_depth,
     resample_intrinsics,
 )
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
 from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode

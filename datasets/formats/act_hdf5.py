@@ -2,7 +2,8 @@
 
 Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action`
 (T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one
-padded row (T, N) uint8 or one string of bytes per frame.
+padded row (T, N) uint8 or one string of bytes per frame. Recorders of RGB-D cameras, such as that
+of Cobot Magic, add `observations/images_depth/<camera>` (T, H, W).
 """
 
 import re
@@ -13,23 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats import hdf5
-from stringline.datasets.formats.checks import equal_lengths, image, numbers
+from stringline.datasets.formats.act_cameras import DEPTHS, IMAGES, act_cameras, act_images
+from stringline.datasets.formats.checks import equal_lengths, numbers
+from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
 from stringline.datasets.formats.foreign import (
-    ForeignDataError,
     ForeignEpisode,
-    Frames,
     Reference,
     camera_times,
-    chosen_cameras,
     last_number,
 )
-from stringline.datasets.formats.image_codecs import decoded
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
-IMAGES = "observations/images"
 SERIES = ("action", "observations/qpos", "observations/qvel")
 LENGTHS = "compress_len"  # Lengths of padded JPEG images, which have no meaning after decoding.
 INSTRUCTION_KEYS = ("instruction", "language_instruction", "language_raw")
@@ -49,6 +47,9 @@ class ActHdf5Reader:
         control_hz: float = 50.0,
         cameras: Mapping[str, str] | None = None,
         swap_colours: bool = False,
+        depth: Mapping[str, str] | None = None,
+        depth_unit_m: float | None = None,
+        depth_source: str = "measured",
     ) -> None:
         """Sets the interpretation of the numbers.
 
@@ -57,11 +58,16 @@ class ActHdf5Reader:
             control_hz: Steps per second, which the files do not contain.
             cameras: New name of the camera by name in the file; None takes all cameras.
             swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
+            depth: Name in `images_depth` by the name in `images`; None takes equal names, {} leaves
+                depth out.
+            depth_unit_m: Metres per stored number of depth, which the files do not contain.
+            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._layout = layout
         self._hz = control_hz
         self._cameras = cameras
         self._swap = swap_colours
+        self._depth = DepthOptions(depth, depth_unit_m, depth_source)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists the files of a folder in the order of their numbers, or a single file."""
@@ -80,22 +86,18 @@ class ActHdf5Reader:
             state = self._series(file, "observations/qpos")
             action = self._series(file, "action")
             speed = self._series(file, "observations/qvel") if "observations/qvel" in file else None
-            frames = {
-                f"{IMAGES}/{name}": len(hdf5.dataset(file, f"{IMAGES}/{name}"))
-                for name in self._chosen(file)
-            }
+            cameras = act_cameras(file, self._cameras, self._depth)
+            frames = {key: len(hdf5.dataset(file, key)) for entry in cameras for key in entry.keys}
             speeds = {} if speed is None else {"observations/qvel": len(speed)}
             steps = equal_lengths(
                 {"action": len(action), "observations/qpos": len(state), **speeds, **frames}
             )
-            cameras = {
-                name: self._camera(file, name, new) for name, new in self._chosen(file).items()
-            }
-            extra, left_out = self._others(file, list(cameras), steps)
+            used = [key for entry in cameras for key in entry.keys]
+            extra, left_out = self._others(file, used, steps)
             instruction = _instruction(file, left_out)
             simulated = bool(file.attrs.get("sim", False))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
-        contract = meaning.contract(list(cameras.values()), self._hz)
+        contract = meaning.contract([entry.camera for entry in cameras], self._hz)
         time = np.arange(steps) / self._hz
         arrays = {
             "time": time,
@@ -108,7 +110,7 @@ class ActHdf5Reader:
         return ForeignEpisode(
             contract,
             arrays,
-            self._frames(path, cameras),
+            act_images(path, cameras, swap=self._swap),
             instruction=instruction,
             extra={"simulated": simulated},
             left_out=left_out,
@@ -116,59 +118,22 @@ class ActHdf5Reader:
 
     @staticmethod
     def _others(
-        file: Any, cameras: Sequence[str], steps: int
+        file: Any, images: Sequence[str], steps: int
     ) -> tuple[dict[str, Array], dict[str, str]]:
         """Returns further series, and what is left out, images of other cameras among it."""
-        used = {*SERIES, *INSTRUCTION_KEYS, *(f"{IMAGES}/{name}" for name in cameras)}
+        used = {*SERIES, *INSTRUCTION_KEYS, *images}
         known = [key for key in hdf5.keys(file) if key.startswith(LENGTHS)]
-        images = {
+        others = {
             key: UNUSED_IMAGES
             for key in hdf5.keys(file)
-            if key.startswith(IMAGES) and key not in used
+            if key.startswith((f"{IMAGES}/", f"{DEPTHS}/")) and key not in used
         }
-        extra, left_out = hdf5.others(file, {*used, *known, *images}, steps)
-        return extra, left_out | images
+        extra, left_out = hdf5.others(file, {*used, *known, *others}, steps)
+        return extra, left_out | others
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
         return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
-
-    def _chosen(self, file: Any) -> Mapping[str, str]:
-        """Returns the new names of the cameras by their names in a file."""
-        return chosen_cameras(self._cameras, hdf5.members(file, IMAGES))
-
-    def _camera(self, file: Any, name: str, new: str) -> Camera:
-        first = self._decoded(
-            name, 0, hdf5.rows(hdf5.dataset(file, f"{IMAGES}/{name}"), f"{IMAGES}/{name}", 0, 1)[0]
-        )
-        if first.ndim != 3 or first.shape[2] != 3:
-            raise ForeignDataError(
-                f"{IMAGES}/{name} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG."
-            )
-        return Camera(new, first.shape[0], first.shape[1], has_geometry=False)
-
-    def _frames(self, path: Path, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
-        return {
-            f"rgb/{camera.name}": partial(self._images, path, name, camera)
-            for name, camera in cameras.items()
-        }
-
-    def _images(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
-        for frame, row in hdf5.each_row(path, f"{IMAGES}/{name}"):
-            found = image(
-                f"{IMAGES}/{name}",
-                frame,
-                self._decoded(name, frame, row),
-                camera.height,
-                camera.width,
-            )
-            yield found[..., ::-1] if self._swap else found
-
-    @staticmethod
-    def _decoded(name: str, frame: int, row: Any) -> Array:
-        """Returns the image of a raw or encoded row."""
-        found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
-        return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
 
 
 def _instruction(file: Any, left_out: dict[str, str]) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import SERIES, Array, DepthSource
+from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
 from stringline.datasets.formats.checks import numbers
+from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -20,7 +21,6 @@ from stringline.datasets.formats.foreign import (
     Reference,
     camera_times,
 )
-from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.recorded_videos import (
     recorded_buffer,
@@ -50,6 +50,8 @@ class DiffusionPolicyReader:
         state: str | None = "state",
         action: str = "action",
         cameras: Mapping[str, str] | None = None,
+        depth: Mapping[str, str] | None = None,
+        depth_unit_m: float | None = None,
         depth_source: str = "measured",
     ) -> None:
         """Sets the interpretation of the series.
@@ -59,9 +61,12 @@ class DiffusionPolicyReader:
             control_hz: Steps per second, which the files do not contain.
             state: The series of joint positions, or None.
             action: The series of actions.
-            cameras: Name of the camera by series; None takes all series with images. The depth of
-                `<series>` is `<series>_depth`, if it exists. Of a raw recording, name of the camera
-                by video.
+            cameras: Name of the camera by series; None takes all series with images. Of a raw
+                recording, name of the camera by video.
+            depth: Series of depth by series of colours; None pairs `img` with `img_depth` and
+                `camera_0` with `depth_0`, {} leaves depth out.
+            depth_unit_m: Metres per stored number of depth; None reads it from the attribute of
+                our exports.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._hz = named_rate(control_hz)
@@ -69,7 +74,7 @@ class DiffusionPolicyReader:
         self._state = state
         self._action = action
         self._cameras = cameras
-        self._source: DepthSource = checked_source(depth_source)
+        self._depth = DepthOptions(depth, depth_unit_m, depth_source)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a replay buffer.
@@ -80,7 +85,7 @@ class DiffusionPolicyReader:
         buffer = ReplayBuffer(recorded_buffer(path))
         videos = recorded_videos(buffer.path)
         beside = {}
-        if videos and replay_cameras(buffer, None, self._source):
+        if videos and replay_cameras(buffer, None, self._depth):
             beside = {"videos": "the replay buffer contains images"}
             videos = None
         chosen = () if videos else self._cameras or ()
@@ -90,7 +95,7 @@ class DiffusionPolicyReader:
                     f"{unknown_name('series', key, buffer.shapes)} With their shapes: "
                     f"{buffer.offered()}."
                 )
-        cameras = [] if videos else replay_cameras(buffer, self._cameras, self._source)
+        cameras = [] if videos else replay_cameras(buffer, self._cameras, self._depth)
         for number, bounds in enumerate(buffer.bounds):
             read = partial(self._read, buffer, cameras, bounds, beside)
             read = partial(self._with_videos, read, videos, number) if videos else read

@@ -27,6 +27,7 @@ from stringline.datasets.formats.foreign import (
     Reader,
     Reference,
 )
+from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
@@ -65,7 +66,14 @@ class _Readable:
     origin: Origin
 
 
-def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
+def import_data(
+    reader: Reader,
+    path: Path,
+    store: EpisodeStore,
+    *,
+    task: str = "",
+    cameras: ImportedCameras | None = None,
+) -> Outcome:
     """Imports every episode that the store does not have yet, under the lock of the store.
 
     An episode is identified by the name of its data set, its file, its number and a checksum of its
@@ -82,7 +90,7 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
     with exclusive(store.path):
         store.remove_leftovers()
         before = store.episodes()
-        readable = _survey(reader, path, source, refused)
+        readable = _survey(reader, path, source, refused, cameras)
         contract = _common_contract(before, readable, source)
         known = {origin for episode in before if (origin := _origin_of(episode))}
         imported = []
@@ -95,7 +103,7 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
             with _left_out(entry.reference, refused):
                 _check_contract(contract, entry.contract)
                 name = task or path.resolve().stem
-                episode = _read(entry.reference)
+                episode = _read(entry.reference, cameras)
                 imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
                 parts.update(episode.left_out.items())
                 known.add(entry.origin)
@@ -106,19 +114,25 @@ def _with_progress(items: Sequence[Item], title: str) -> Iterable[Item]:
     return tqdm(items, desc=title, unit="episode", dynamic_ncols=True)
 
 
-def _survey(reader: Reader, path: Path, source: str, refused: dict[str, str]) -> list[_Readable]:
+def _survey(
+    reader: Reader,
+    path: Path,
+    source: str,
+    refused: dict[str, str],
+    cameras: ImportedCameras | None,
+) -> list[_Readable]:
     """Reads all episodes without their images and adds the unreadable ones to `refused`.
 
     Raises:
         ValueError: Every episode is unreadable, and not because of its contents: an option is
             wrong.
     """
-    found = []
+    found: list[_Readable] = []
     wrong_option: BaseException | None = None
     for reference in _with_progress(list(reader.episodes(path)), "reading"):
         with _left_out(reference, refused):
             try:
-                episode = _read(reference)
+                episode = _read(reference, cameras, tell=not found)
             except ForeignDataError as error:
                 cause = error.__cause__
                 wrong_option = wrong_option or (cause if type(cause) is ValueError else None)
@@ -161,9 +175,18 @@ def _blamed_on_data() -> Iterator[None]:
         raise ForeignDataError(f"{type(error).__name__}: {error}") from error
 
 
-def _read(reference: Reference) -> ForeignEpisode:
+def _read(
+    reference: Reference, cameras: ImportedCameras | None, *, tell: bool = False
+) -> ForeignEpisode:
+    """Reads an episode, with the options for cameras; `tell` what these change."""
     with _blamed_on_data():
-        return reference.read()
+        episode = reference.read()
+        if cameras is None:
+            return episode
+        found = cameras.of(episode)
+        for sentence in cameras.changes(episode.contract) if tell else ():
+            _log.info("%s", sentence)
+        return found
 
 
 def _frames(read: Frames) -> Iterator[Array]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array, DepthSource
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.checks import image, increasing, numbers
+from stringline.datasets.formats.depth_series import DepthOptions, depth_counts
 from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
 from stringline.datasets.formats.extra_series import Described, extra_series
 from stringline.datasets.formats.foreign import (
@@ -20,7 +21,6 @@ from stringline.datasets.formats.foreign import (
     camera_times,
 )
 from stringline.datasets.formats.image_codecs import (
-    checked_source,
     counts,
     decoded,
     metres_of_codes,
@@ -69,6 +69,7 @@ class LeRobotReader:
         action: str = "action",
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
+        depth_unit_m: float | None = None,
         depth_source: str = "measured",
     ) -> None:
         """Sets the interpretation of the features.
@@ -79,22 +80,23 @@ class LeRobotReader:
             action: The feature with absolute joint targets.
             cameras: Name of the camera by feature; None takes all features with their own names.
             depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
-                `<name>`.
+                `<name>`, {} leaves depth out.
+            depth_unit_m: Metres per number of depth in single images; None reads it from the
+                feature. Videos of depth always contain it.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._layout = layout
         self._state = state
         self._action = action
         self._cameras = cameras
-        self._depth = depth
-        self._source: DepthSource = checked_source(depth_source)
+        self._depth = DepthOptions(depth, depth_unit_m, depth_source)
         self._table: tuple[Path, Any] | None = None
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a data set."""
         info = read_info(path)
         features = info["features"]
-        cameras = cameras_of(features, self._cameras, self._depth, self._source)
+        cameras = cameras_of(features, self._cameras, self._depth)
         number = 0
         try:
             for location in locations(path, info):
@@ -251,6 +253,9 @@ def _fail(message: str) -> ForeignEpisode:
 
 
 def _shaped(feature: ImageFeature, frame: int, found: Array) -> Array:
+    if feature.unit_m is not None:
+        size = feature.height, feature.width
+        return depth_counts((feature.key, frame), found, size, feature.unit_m)
     return (counts if feature.depth else image)(
         feature.key, frame, found, feature.height, feature.width
     )

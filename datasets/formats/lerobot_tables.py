@@ -2,20 +2,22 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats import parquet
+from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
 
 SUPPORTED = "v2.0, v2.1 and v3.0"
+DEPTH_UNITS: Mapping[str, float] = {"m": 1.0, "mm": 0.001}  # `depth_unit` of LeRobot 0.6.
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class ImageFeature:
         video: Whether the images are frames of a video, or single images in the parquet file.
         depth: Whether the images are depth.
         info: Description of the video in `info.json`.
+        unit_m: Metres per number of depth; None stands for LeRobot's rule before it wrote the unit:
+            floats are metres, integers millimetres.
     """
 
     key: str
@@ -153,6 +157,22 @@ class ImageFeature:
     width: int
     depth: bool
     info: Mapping[str, Any]
+    unit_m: float | None = None
+
+    def with_unit(self, options: DepthOptions) -> Self:
+        """Returns the feature with the unit of its depth, from its description or the options.
+
+        Raises:
+            ValueError: The unit is unknown, or in neither of them.
+        """
+        stated = self.info.get("depth_unit")
+        if stated is not None and str(stated) not in DEPTH_UNITS:
+            raise unknown_name(f"unit of {self.key}", str(stated), DEPTH_UNITS)
+        by_type = stated is None and options.unit_m is None and self.info.get("is_depth_map")
+        if self.video or by_type:
+            return self
+        unit = None if stated is None else DEPTH_UNITS[stated]
+        return replace(self, unit_m=options.unit_of(self.key, unit))
 
     @property
     def short(self) -> str:
@@ -192,14 +212,13 @@ def image_features(features: Features) -> Iterator[ImageFeature]:
 def cameras_of(
     features: Features,
     chosen: Mapping[str, str] | None,
-    depth: Mapping[str, str] | None,
-    source: DepthSource,
+    options: DepthOptions,
 ) -> list[FeatureCamera]:
     """Returns the cameras of a data set.
 
-    `chosen` and `depth` are those of `LeRobotReader`; names of features may omit
-    `observation.images.`.
+    `chosen` is that of `LeRobotReader`; names of features may omit `observation.images.`.
     """
+    depth = options.series
     images = list(image_features(features))
     by_name = {name: feature for feature in images for name in (feature.key, feature.short)}
     for name in (*(chosen or ()), *(depth or ()), *(depth or {}).values()):
@@ -211,16 +230,15 @@ def cameras_of(
     for name, new in wanted.items():
         colour = by_name[name]
         paired = named.get(colour.key, f"{colour.short}_depth")
-        behind = by_name.get(paired)
+        behind = None if depth == {} else by_name.get(paired)
         if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
             raise ValueError(f"The sizes of {behind.key} and {colour.key} differ.")
-        camera = Camera(
-            new, colour.height, colour.width, source if behind else None, has_geometry=False
-        )
-        found.append(FeatureCamera(camera, colour, behind))
+        source = options.checked_source if behind else None
+        camera = Camera(new, colour.height, colour.width, source, has_geometry=False)
+        found.append(FeatureCamera(camera, colour, behind and behind.with_unit(options)))
     used = {entry.depth.key for entry in found if entry.depth}
     lost = [feature.key for feature in images if feature.depth and feature.key not in used]
-    if chosen is None and lost:
+    if chosen is None and lost and depth != {}:
         raise ValueError(
             f"The depth feature {lost[0]!r} belongs to no camera; set "
             f"format.depth={{COLOUR: {lost[0]}}}."

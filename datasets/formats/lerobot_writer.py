@@ -149,7 +149,7 @@ class LeRobotWriter:
                 }
             if camera.depth is not None:
                 depth = {"dtype": "image", "shape": [*size, 1], **names}
-                found[f"{key}_depth"] = depth | {"info": {"is_depth_map": True}}
+                found[f"{key}_depth"] = depth | {"info": {"is_depth_map": True, "depth_unit": "mm"}}
         return found
 
     def _info(

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats.checks import image
+from stringline.datasets.formats.depth_series import DepthOptions, depth_counts, stored_unit
 from stringline.datasets.formats.extra_series import LEAST_SIDE, Described, extra_series
 from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
-from stringline.datasets.formats.image_codecs import UNIT_M, counts
+from stringline.datasets.formats.image_codecs import UNIT_M
 from stringline.datasets.formats.libraries import optional_library
 
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
@@ -172,34 +173,44 @@ def _register_image_codecs() -> None:
 
 COLOURS = 3
 COLOURS_AND_ALPHA = 4
-UNIT_ATTRIBUTE = "depth_unit_m"  # Written by our exports; others store depth in m or mm.
+UNIT_ATTRIBUTE = "depth_unit_m"  # Written by our exports.
 
 
 @dataclass(frozen=True)
 class ReplayCamera:
-    """A camera of the contract and its series.
+    """A camera of the contract and its series; `depth` is None without depth.
 
-    `depth` is None without depth; `counted` means that it is stored in counts of the camera's unit.
+    `unit_m` are the metres per stored number of depth.
     """
 
     camera: Camera
     colour: str
     depth: str | None
-    counted: bool
+    unit_m: float = UNIT_M
 
 
 def replay_cameras(
-    buffer: ReplayBuffer, chosen: Mapping[str, str] | None, source: DepthSource
+    buffer: ReplayBuffer, chosen: Mapping[str, str] | None, options: DepthOptions
 ) -> list[ReplayCamera]:
     """Returns the cameras of a buffer: every series with images, or the chosen ones.
 
     Images are (N, H, W, 3), (N, H, W, 4) with alpha, or (N, 3, H, W).
 
-    `chosen` maps series to names of cameras; `source` is the source of the depth.
+    `chosen` maps series to names of cameras. Series of depth have `depth` in their name and the
+    shape (N, H, W) or (N, H, W, 1).
+
+    Raises:
+        ValueError: The depth does not fit a camera, or has no unit.
     """
     images = [key for key, shape in buffer.shapes.items() if _image_size(shape)]
+    depths = [
+        key
+        for key, shape in buffer.shapes.items()
+        if "depth" in key.lower() and (len(shape) == 3 or (len(shape) == 4 and shape[3] == 1))
+    ]
     named = chosen_cameras(chosen, images, "series with images")
-    return [_camera(buffer, key, name, source) for key, name in named.items()]
+    paired = options.paired(images, depths)
+    return [_camera(buffer, key, name, paired.get(key), options) for key, name in named.items()]
 
 
 def _image_size(shape: Sequence[int]) -> Sequence[int]:
@@ -214,14 +225,22 @@ def _image_size(shape: Sequence[int]) -> Sequence[int]:
     return ()
 
 
-def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> ReplayCamera:
+def _camera(
+    buffer: ReplayBuffer, key: str, name: str, depth: str | None, options: DepthOptions
+) -> ReplayCamera:
     height, width = _image_size(buffer.shapes[key])
-    depth = f"{key}_depth" if f"{key}_depth" in buffer.shapes else None
-    unit = None if depth is None else buffer.array(depth).attrs.get(UNIT_ATTRIBUTE)
-    camera = Camera(
-        name, height, width, source if depth else None, float(unit or UNIT_M), has_geometry=False
-    )
-    return ReplayCamera(camera, key, depth, unit is not None)
+    if depth is None:
+        return ReplayCamera(Camera(name, height, width, has_geometry=False), key, None)
+    if tuple(buffer.shapes[depth][1:3]) != (height, width):
+        raise ValueError(
+            f"data/{depth} has images of {buffer.shapes[depth][1:3]}, data/{key} of "
+            f"{(height, width)}; allowed: depth that is aligned with the colours."
+        )
+    array = buffer.array(depth)
+    unit = options.unit_of(f"data/{depth}", array.attrs.get(UNIT_ATTRIBUTE))
+    stored = stored_unit(array.dtype, unit)
+    camera = Camera(name, height, width, options.checked_source, stored, has_geometry=False)
+    return ReplayCamera(camera, key, depth, unit)
 
 
 def replay_images(
@@ -250,11 +269,11 @@ def _images(buffer: ReplayBuffer, entry: ReplayCamera, bounds: tuple[int, int]) 
 def _depths(
     buffer: ReplayBuffer, entry: ReplayCamera, key: str, bounds: tuple[int, int]
 ) -> Iterator[Array]:
+    camera = entry.camera
+    size = camera.height, camera.width
     for frame, row in enumerate(buffer.each_row(key, *bounds)):
-        if entry.counted and row.dtype == np.uint16:
-            yield row
-        else:
-            yield counts(f"data/{key}", frame, row, entry.camera.height, entry.camera.width)
+        where = f"data/{key}", frame
+        yield depth_counts(where, row, size, entry.unit_m, camera.depth_unit_m)
 
 
 def _bytes(key: str, frame: int, row: Array) -> Array:

@@ -3,7 +3,8 @@
 Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and
 `obs/<key>`; `data.attrs["env_args"]` describes the environment. Images are `obs/<camera>_image`,
 depth is `obs/<camera>_depth`, poses are `obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z
-w), fingers `obs/robot<i>_gripper_qpos`. Masks become attributes; `valid` holds episodes out.
+w), fingers `obs/robot<i>_gripper_qpos`. Masks become attributes; `valid` holds episodes out. Some
+files contain the calibration of the cameras (`robosuite_cameras.py`).
 """
 
 import json
@@ -35,6 +36,8 @@ from stringline.datasets.formats.foreign import (
 from stringline.datasets.formats.grippers import gripper_convention, linear
 from stringline.datasets.formats.image_codecs import counts
 from stringline.datasets.formats.poses import pose_of_quaternions
+from stringline.datasets.formats.robosuite_cameras import ATTRIBUTE as CAMERA_INFO
+from stringline.datasets.formats.robosuite_cameras import report_cameras_in_hand, with_geometry
 from stringline.datasets.formats.robosuite_controller import (
     Controller,
     controller_of,
@@ -98,6 +101,7 @@ class RobomimicReader:
                 name: {bytes(entry).decode() for entry in file["mask"][name][:]}
                 for name in hdf5.members(file, "mask")
             }
+            report_cameras_in_hand(file["data"], names[:1])
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
@@ -161,7 +165,7 @@ class RobomimicReader:
     ) -> tuple[dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], LeftOut]]:
         """Returns the numbers of an episode by key, its cameras, its rewards or None, and the rest.
 
-        The rest are further series, and what is left out.
+        The rest are the geometry of cameras and further series, and what is left out.
         """
         with hdf5.opened(path) as file:
             demo = file[f"data/{name}"]
@@ -175,14 +179,15 @@ class RobomimicReader:
                 if not key.endswith(("_image", "_depth"))
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
+            cameras, geometry = with_geometry(demo, cameras)
             rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
             following = [key for key in hdf5.keys(demo) if key.startswith(f"{NEXT}/")]
             rest = hdf5.others(demo, {*lengths, "rewards", *following}, len(series["actions"]))
             if following:
                 rest[1][NEXT] = "the observations of the next step"
-            for key in {*demo.attrs} - {"num_samples"}:
+            for key in {*demo.attrs} - {"num_samples", CAMERA_INFO}:
                 rest[1][f"attribute {key}"] = "a description of the simulator"
-        return series, cameras, rewards, rest
+        return series, cameras, rewards, (rest[0] | geometry, rest[1])
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the keys of the observations to read."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.checks import numbers
+from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.diffusion_policy import named_rate
 from stringline.datasets.formats.dimensions import NumberVector, pose_dimensions
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
@@ -39,6 +40,8 @@ class UmiReader:
         gripper_closed_m: float = 0.0,
         control_hz: float | None = None,
         cameras: Mapping[str, str] | None = None,
+        depth: Mapping[str, str] | None = None,
+        depth_unit_m: float | None = None,
     ) -> None:
         """Sets the options that the files do not contain.
 
@@ -47,6 +50,9 @@ class UmiReader:
             gripper_closed_m: Width at opening 0.
             control_hz: Steps per second; 60 or 59.94, the rate of the camera.
             cameras: Name of the camera by series; None takes all series with images.
+            depth: Series of depth by series of colours; None pairs `camera0_rgb` with
+                `camera0_depth`, {} leaves depth out.
+            depth_unit_m: Metres per stored number of depth.
         """
         if gripper_open_m is None:
             raise ValueError(
@@ -56,6 +62,7 @@ class UmiReader:
         self._gripper = linear("width_m", "width in m", gripper_closed_m, gripper_open_m)
         self._hz = named_rate(control_hz)
         self._cameras = cameras
+        self._depth = DepthOptions(depth, depth_unit_m)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a replay buffer.
@@ -70,7 +77,7 @@ class UmiReader:
                 f"{path} is not a buffer of UMI: it has no robot0_eef_pos. It has: "
                 f"{buffer.offered()}."
             )
-        cameras = replay_cameras(buffer, self._cameras, "measured")
+        cameras = replay_cameras(buffer, self._cameras, self._depth)
         for number, bounds in enumerate(buffer.bounds):
             yield Reference(path.name, number, partial(self._read, buffer, cameras, arms, bounds))
 

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.editing.resampling import resample_depth, resample_intrinsics
+from stringline.datasets.cameras.resampling import resample_depth, resample_intrinsics
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.pointclouds.clouds import DepthView, Floats, back_projected, transformed
 

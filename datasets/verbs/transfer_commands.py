@@ -6,8 +6,11 @@ from pathlib import Path
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from stringline.datasets.cameras.camera_calibration import CameraCalibration
+from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.formats.foreign import table_of
+from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
@@ -27,8 +30,11 @@ def import_foreign(config: DictConfig) -> None:
     path = Path(config.path)
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
+    cameras = ImportedCameras(
+        _calibration(config), ImageSize.of(config.image_size, config.image_fit)
+    )
     with new_store(config.store) as store:
-        outcome = import_data(reader, path, store, task=config.task_name or "")
+        outcome = import_data(reader, path, store, task=config.task_name or "", cameras=cameras)
     sys.stdout.write(
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
         "already.\n"
@@ -43,3 +49,11 @@ def import_foreign(config: DictConfig) -> None:
             f"{config.store}."
         )
     report_next("stringline-view", {"store": str(config.store)})
+
+
+def _calibration(config: DictConfig) -> CameraCalibration | None:
+    if config.cameras is None:
+        if config.uncalibrated:
+            raise ValueError("uncalibrated needs cameras=FILE, the calibrations of the others.")
+        return None
+    return CameraCalibration.read(Path(config.cameras), tuple(config.uncalibrated))

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.image import imsave
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.editing.resampling import resample_colour, resample_depth
+from stringline.datasets.cameras.resampling import resample_colour, resample_depth
 from stringline.datasets.store.episode import StoredEpisode
 
 BINS = 40

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.cameras.resampling import resample_depth, resample_intrinsics
 from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.editing.resampling import resample_depth, resample_intrinsics
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.datasets.pointclouds.clouds import DepthView, transformed

@@ -1,7 +1,7 @@
 """The file of measured camera poses, which `stringline-deploy mode=calibrate` writes.
 
 `real_robot/calibration` measures the poses; this module writes and reads the file, and checks it
-against the robot.
+against the robot. Recorded data take the same file (`datasets/cameras/calibration_file.py`).
 """
 
 from collections.abc import Collection, Mapping
@@ -13,19 +13,17 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from stringline.datasets.cameras.calibration_file import VERSION, CalibrationFile, check_rigid
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount, Embodiment
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.yaml_file import read_yaml
 from stringline.real_robot.cameras.camera import CameraError
 
 Matrix = NDArray[np.float64]
 
-VERSION = 1
 UNKNOWN = "not in the calibration file: the nominal pose of the embodiment is used"
 _ALLOWED_MM = 5.0
 _ALLOWED_DEG = 0.5
-_RIGID = 1e-3
 _NEEDED = ("serial", "parent", "T_parent_camera", "size", "residual_mm", "residual_deg")
 _HEAD = (
     "# Measured camera poses, written by stringline-deploy mode=calibrate. docs/calibration.md\n"
@@ -76,18 +74,11 @@ class CalibratedCamera:
             )
         try:
             found = cls._read(plain)
+            check_rigid(found.T_parent_camera)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"The calibration of the camera {name!r} is invalid: {error}."
             ) from error
-        pose = found.T_parent_camera
-        rigid = pose.shape == (4, 4) and np.allclose(
-            pose[:3, :3] @ pose[:3, :3].T, np.eye(3), atol=_RIGID
-        )
-        if not rigid or np.linalg.det(pose[:3, :3]) < 0 or not np.allclose(pose[3], (0, 0, 0, 1)):
-            raise ValueError(
-                f"The calibration of the camera {name!r} is invalid: T_parent_camera is not rigid."
-            )
         return found
 
     @classmethod
@@ -142,30 +133,10 @@ class Calibration:
             ValueError: The file is invalid, or is of another version or embodiment, or has cameras
                 that the embodiment lacks or has in another frame.
         """
-        found = read_yaml("The calibration file", path)
-        cameras = found.get("cameras") if isinstance(found, dict) else None
-        if (
-            not isinstance(cameras, dict)
-            or not cameras
-            or not all(isinstance(plain, dict) for plain in cameras.values())
-        ):
-            raise ValueError(
-                f"The calibration file {path} must have `cameras:` with an entry per camera."
-            )
-        if found.get("version") != VERSION:
-            raise ValueError(
-                f"The calibration file {path} has version {found.get('version')}; allowed: "
-                f"{VERSION}. Calibrate the cameras again: stringline-deploy mode=calibrate."
-            )
-        if found.get("embodiment") != embodiment.name:
-            raise ValueError(
-                f"The calibration file {path} is for the embodiment {found.get('embodiment')}; the "
-                f"robot is {embodiment.name}."
-            )
+        file = CalibrationFile.read(path)
+        file.check_embodiment(embodiment.name, "the robot is")
         known = {mount.name: mount for mount in embodiment.cameras}
-        return cls(
-            {str(name): _read_camera(str(name), plain, known) for name, plain in cameras.items()}
-        )
+        return cls({name: _read_camera(name, plain, known) for name, plain in file.cameras.items()})
 
     def write(self, path: Path, embodiment: Embodiment) -> None:
         """Writes a file atomically, and creates its folder."""

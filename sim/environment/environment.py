@@ -14,13 +14,14 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.validation import check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.spaces import action_space, observation_space
 from stringline.sim.environment.stepping import Stepper, compile_task
-from stringline.sim.environment.world_cameras import Cameras, checked_image_size
+from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
 from stringline.sim.tasks.tabletop import TabletopTask

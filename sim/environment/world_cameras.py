@@ -7,7 +7,7 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.argument_checks import Range, unknown_name
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.transforms import Matrix, pose
@@ -15,20 +15,6 @@ from stringline.sim.environment.segments import segments
 from stringline.sim.rendering.rendering import Renderer, Rendering, intrinsics
 from stringline.sim.shifts.shift import Shot
 from stringline.sim.tasks.tabletop import TabletopTask
-
-
-def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns rows and columns of images, given one number for both, or two.
-
-    Raises:
-        ValueError: There are more than two numbers, or they are not whole.
-    """
-    sides = [image_size] * 2 if isinstance(image_size, int | float) else list(image_size)
-    if len(sides) != 2 or not all(side in Range(whole=True) for side in sides):
-        raise ValueError(
-            f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns."
-        )
-    return sides[0], sides[1]
 
 
 def common_image_size(cameras: Sequence[Camera]) -> int | tuple[int, int]:

@@ -67,7 +67,7 @@ def choose_coordinates(
 
 
 def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -> None:
-    """Logs a warning, with the remedy, if less than half of the image tokens have a position.
+    """Logs the share of the image tokens that have a position; below half, with the remedy.
 
     The tokens of windows over the whole training are counted, without any effect on random numbers.
     """
@@ -79,17 +79,18 @@ def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -
         counts = _placed(encoder.tokenise, tensors(windows, chosen.astype(np.int64)))
     placed = sum(each for each, _ in counts.values())
     total = sum(each for _, each in counts.values())
+    if not total:
+        return
+    cameras = ", ".join(
+        f"{name} {100 * one / max(all_, 1):.0f} %" for name, (one, all_) in counts.items()
+    )
+    share = f"{100 * placed / total:.0f} % of the image tokens have a position ({cameras})"
     if placed >= LEAST * total:
+        logger.info("%s.", share)
         return
     rays = isinstance(encoder.tokenise.coordinates, RayPlaces)
-    logger.warning(
-        "%.0f %% of the image tokens have a position (%s); coordinates=%s places them.",
-        100 * placed / total,
-        ", ".join(
-            f"{name} {100 * one / max(all_, 1):.0f} %" for name, (one, all_) in counts.items()
-        ),
-        "grid" if rays else _suitable(encoder.cameras),
-    )
+    remedy = "grid" if rays else _suitable(encoder.cameras)
+    logger.warning("%s; coordinates=%s places them.", share, remedy)
 
 
 def _placed(tokenise: ImageTokens, batch: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.validation import check_action
@@ -13,7 +14,6 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.environment import StepResult
-from stringline.sim.environment.world_cameras import checked_image_size
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.worlds.adapter import Adapter, TaskDescription
 from stringline.sim.worlds.third_party_cameras import ThirdPartyCameras

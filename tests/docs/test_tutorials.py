@@ -62,6 +62,11 @@ FOLLOWED = {
     "tutorials/own-data.md": Page(
         ("runs/own.html", "runs/own.rrd", "runs/own_evaluation/report.html")
     ),
+    "tutorials/rgbd-data.md": Page(
+        ("runs/rgbd_evaluation/report.html", "runs/rgbd_zarr_evaluation/report.html"),
+        # The clouds of smaller images have too few points to be compared.
+        smaller={**SMALLER, "stringline-collect": (*COLLECTION, "task.image_size=128")},
+    ),
     "tutorials/cluster.md": Page(
         tuple(
             f"runs/many/evaluation_{task}/results.jsonl"

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.editing.resampling import (
+from stringline.datasets.cameras.resampling import (
     resample_colour,
     resample_depth,
     resample_intrinsics,
 )
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore

@@ -14,6 +14,7 @@ from PIL import Image
 
 from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
+from stringline.datasets.formats.image_codecs import png
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.loading.statistics import Statistics
@@ -364,3 +365,53 @@ def test_damaged_structure_is_named(
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There are no .hdf5 files in"):
         list(ActHdf5Reader(OPENINGS).episodes(tmp_path))
+
+
+@pytest.mark.parametrize("images", ["raw", "png"])
+def test_depth_is_imported_in_its_unit(
+    tmp_path: Path, imported: Import, record: Record, images: str
+) -> None:
+    """A recorder of RGB-D cameras adds images_depth, uint16 without a unit."""
+    path = record(tmp_path / "set" / "episode_0.hdf5")
+    depth = np.random.default_rng(0).integers(3000, 9000, (5, HEIGHT, WIDTH)).astype(np.uint16)
+    with h5py.File(path, "r+") as file:
+        if images == "raw":
+            file["observations/images_depth/cam_high"] = depth
+        else:
+            rows = [np.frombuffer(png(image), np.uint8) for image in depth]
+            longest = max(map(len, rows))
+            padded = [np.pad(row, (0, longest - len(row))) for row in rows]
+            file["observations/images_depth/cam_high"] = np.stack(padded)
+    reader = ActHdf5Reader(OPENINGS, depth_unit_m=0.0001)
+    episode = only(imported(reader, tmp_path / "set")[0])
+    high, wrist = episode.attributes.contract.cameras
+    assert (high.depth, high.depth_unit_m, wrist.depth) == ("measured", 0.0001, None)
+    np.testing.assert_array_equal(episode.arrays["depth/cam_high"], depth)
+    with pytest.raises(
+        ValueError, match=r"images_depth/cam_high does not contain its unit; set format.depth_unit"
+    ):
+        imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("side", (5, HEIGHT, WIDTH), "The depth series 'side' belongs to no camera by its name"),
+        ("cam_high", (5, 8, WIDTH), "has frames of shape (8, 24), observations/images/cam_high of"),
+        ("cam_high", (4, HEIGHT, WIDTH), "images_depth/cam_high has 4 frames, action has 5"),
+        ("cam_high", (0, HEIGHT, WIDTH), "observations/images_depth/cam_high has no frames"),
+    ],
+)
+def test_depth_that_does_not_fit_costs_its_episode(
+    tmp_path: Path,
+    imported: Import,
+    record: Record,
+    name: str,
+    shape: tuple[int, ...],
+    message: str,
+) -> None:
+    path = record(tmp_path / "set" / "episode_0.hdf5")
+    with h5py.File(path, "r+") as file:
+        file[f"observations/images_depth/{name}"] = np.full(shape, 900, np.uint16)
+    outcome = imported(ActHdf5Reader(OPENINGS, depth_unit_m=0.001), tmp_path / "set")[1]
+    assert message in outcome.refused["episode 0 (episode_0.hdf5)"]

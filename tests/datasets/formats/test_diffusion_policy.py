@@ -1,6 +1,7 @@
 """Imports of replay buffers, written by zarr in the documented layout, and their errors."""
 
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -222,32 +223,146 @@ def test_unequal_lengths_are_named(
     )
 
 
-@pytest.mark.parametrize(("scale", "dtype"), [(1.0, np.float32), (1000.0, np.uint16)])
-def test_depth_in_metres_or_millimetres_is_imported(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], scale: float, dtype: type
+@pytest.mark.parametrize(
+    ("key", "dtype", "units_m"),
+    [
+        ("img_depth", np.float32, (1.0, 0.001)),
+        ("depth", np.float64, (0.001, 0.001)),
+        ("depth_image", np.uint16, (0.001, 0.001)),
+        ("img_depth", np.uint16, (0.0001, 0.0001)),
+        ("img_depth", np.uint8, (0.01, 0.001)),
+    ],
+)
+def test_depth_is_imported_in_its_unit(
+    tmp_path: Path,
+    imported: Import,
+    series: dict[str, NDArray[Any]],
+    key: str,
+    dtype: type,
+    units_m: tuple[float, float],
 ) -> None:
+    """Integers in a unit up to 1 mm are stored as they are, all other depth in mm."""
+    unit_m, stored_m = units_m
     metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
-    path = replay_buffer(
-        tmp_path / "set.zarr", series | {"img_depth": (scale * metres).astype(dtype)}
-    )
-    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    depth = (metres / unit_m).astype(dtype)
+    path = replay_buffer(tmp_path / "set.zarr", series | {key: depth})
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=unit_m)
+    store, outcome = imported(reader, path)
     assert outcome.refused == {}
-    np.testing.assert_allclose(store.episodes()[1].arrays["depth/img"], 1000 * metres[5:13], atol=1)
-    assert store.episodes()[1].attributes.contract.camera("img").depth == "measured"
+    camera = store.episodes()[1].attributes.contract.camera("img")
+    assert (camera.depth, camera.depth_unit_m) == ("measured", stored_m)
+    found = stored_m * store.episodes()[1].arrays["depth/img"].astype(float)
+    np.testing.assert_allclose(found, unit_m * depth[5:13].astype(float), atol=stored_m / 2 + 1e-9)
 
 
-def test_depth_in_another_unit_is_named(
+def test_numbered_depth_belongs_to_the_camera_of_its_number(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
 ) -> None:
-    depth = np.full((sum(LENGTHS), 16, 24), 700, np.float32)
-    outcome = imported(
-        DiffusionPolicyReader(OPENINGS, control_hz=50),
-        replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth}),
-    )[1]
-    assert (
-        "data/img_depth at frame 0 reaches 700; allowed: metres, at most"
-        in outcome.refused["episode 0 (a.zarr)"]
+    """The names of recorders with several cameras: camera_0, depth_0 and so on."""
+    images = series.pop("img")
+    for number in range(2):
+        series[f"camera_{number}"] = images
+        series[f"depth_{number}"] = np.full(images.shape[:3], 500 + number, np.uint16)
+    path = replay_buffer(tmp_path / "set.zarr", series)
+    reader = DiffusionPolicyReader(
+        OPENINGS, control_hz=50, cameras={"camera_1": "side"}, depth_unit_m=0.001
     )
+    episode = imported(reader, path)[0].episodes()[0]
+    assert (np.asarray(episode.arrays["depth/side"]) == 501).all()
+    assert [camera.name for camera in episode.attributes.contract.cameras] == ["side"]
+    named = {"camera_0": "depth_1"}
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth=named, depth_unit_m=0.001)
+    (reference, *_) = reader.episodes(path)
+    cameras = reference.read().contract.cameras
+    assert [camera.depth for camera in cameras] == ["measured", None]
+    (reference, *_) = DiffusionPolicyReader(OPENINGS, control_hz=50, depth={}).episodes(path)
+    assert {camera.depth for camera in reference.read().contract.cameras} == {None}
+
+
+@pytest.mark.parametrize(
+    ("added", "options", "message"),
+    [
+        (
+            {"img_depth": (16, 24)},
+            {},
+            "data/img_depth does not contain its unit; set format.depth_unit_m, metres per stored",
+        ),
+        (
+            {"wrist_depth": (16, 24)},
+            {"depth_unit_m": 0.001},
+            "The depth series 'wrist_depth' belongs to no camera by its name; set format.depth=",
+        ),
+        (
+            {"img_depth": (12, 24)},
+            {"depth_unit_m": 0.001},
+            "data/img_depth has images of (12, 24), data/img of (16, 24); allowed: depth that is",
+        ),
+        (
+            {"range_depth": (16, 24)},
+            {"depth": {"img": "range"}},
+            "There is no series with depth 'range'. Did you mean 'range_depth'",
+        ),
+        (
+            {"depth": (16, 24, 1)},
+            {"depth": {"image": "depth"}},
+            "There is no series with images 'image'. Did you mean 'img'",
+        ),
+    ],
+)
+def test_depth_without_unit_or_camera_is_refused(
+    tmp_path: Path,
+    series: dict[str, NDArray[Any]],
+    added: dict[str, tuple[int, ...]],
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    more = {key: np.full((sum(LENGTHS), *size), 700, np.uint16) for key, size in added.items()}
+    path = replay_buffer(tmp_path / "set.zarr", series | more)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list(DiffusionPolicyReader(OPENINGS, control_hz=50, **options).episodes(path))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit_m", "message"),
+    [
+        (np.float32(700), 1.0, "reaches 700 m at 1 m per number; allowed: at most 60."),
+        (np.uint16(700), 1.0, "reaches 700 m at 1 m per number; allowed: at most 60."),
+        (np.float32(0.7), 0.001, "reaches 0.7 mm at 0.001 m per number; expected: at least 20."),
+        (np.float32(-1), 1.0, "has values that are negative or not finite."),
+        (np.float32(np.nan), 1.0, "has values that are negative or not finite."),
+        (np.bool_(True), 1.0, "is bool (16, 24); allowed: floats or integers of (16, 24)."),
+    ],
+)
+def test_depth_in_another_unit_is_named(
+    tmp_path: Path,
+    imported: Import,
+    series: dict[str, NDArray[Any]],
+    value: Any,
+    unit_m: float,
+    message: str,
+) -> None:
+    depth = np.full((sum(LENGTHS), 16, 24), value)
+    path = replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=unit_m)
+    outcome = imported(reader, path)[1]
+    assert f"data/img_depth at frame 0 {message}" in outcome.refused["episode 0 (a.zarr)"]
+
+
+def test_a_unit_in_the_data_is_not_overruled(
+    tmp_path: Path, series: dict[str, NDArray[Any]]
+) -> None:
+    depth = np.full((sum(LENGTHS), 16, 24), 700, np.uint16)
+    path = replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+    array = zarr.open_group(path, zarr_format=2)["data/img_depth"]
+    array.attrs["depth_unit_m"] = 0.00025
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=0.001)
+    with pytest.raises(ValueError, match=r"unit of 0.00025 m by itself; .* is 0.001. Leave the op"):
+        list(reader.episodes(path))
+    array.attrs["depth_unit_m"] = "mm"
+    with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: above 0"):
+        list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
+    with pytest.raises(ValueError, match="format.depth_unit_m is -1; allowed: above 0"):
+        DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=-1)
     with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
         DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="guess")
 

@@ -53,7 +53,7 @@ def act(tmp_path: Path, samples: Any) -> Path:
 
 
 def test_further_series_of_act_are_kept_and_the_rest_is_named(act: Path, imported: Import) -> None:
-    store, outcome = imported(ActHdf5Reader(OPENINGS, cameras={"overhead": "top"}), act)
+    store, outcome = imported(ActHdf5Reader(OPENINGS, cameras={"overhead": "top"}, depth={}), act)
     (episode,) = store.episodes()
     series = {key: episode.arrays[key] for key in episode.arrays if key.startswith("series/")}
     assert sorted(series) == [
@@ -82,7 +82,7 @@ def test_further_series_of_act_are_kept_and_the_rest_is_named(act: Path, importe
 def test_a_table_names_what_is_left_out_and_counts_the_episodes(
     act: Path, imported: Import
 ) -> None:
-    outcome = imported(ActHdf5Reader(OPENINGS), act)[1]
+    outcome = imported(ActHdf5Reader(OPENINGS, depth={}), act)[1]
     assert table_of(outcome.left_out, 1) == (
         "Left out of the data:\n"
         "  bias                                1 of 1 episodes: its length is not that of the "
@@ -116,7 +116,7 @@ def test_further_series_and_orders_of_colours_of_replay_buffers(
             "stage": np.arange(sum(LENGTHS)),
         },
     )
-    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50, depth={}), path)
     assert outcome.refused == {}
     episode = store.episodes()[1]
     for camera in ("img", "first"):

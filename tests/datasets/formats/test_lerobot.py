@@ -1,5 +1,6 @@
 """Imports of LeRobotDatasets, written by pyarrow and PyAV in the documented layout."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.datasets.formats.lerobot_recordings import (
 )
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
@@ -103,6 +105,40 @@ def test_depth_can_be_paired_by_name(tmp_path: Path, imported: Import, record: R
     np.testing.assert_array_equal(
         store.episodes()[0].arrays["depth/top"], np.rint(1000 * depth_metres(5))
     )
+
+
+def test_the_unit_of_depth_is_that_of_the_feature(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
+    """LeRobot 0.6.1 writes `depth_unit` behind `is_depth_map`; other writers state neither."""
+    root = record(tmp_path / "set", "v2.1", "image")
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+
+    def first(described: dict[str, Any], **options: Any) -> Any:
+        info["features"][DEPTH]["info"] = described
+        path.write_text(json.dumps(info))
+        (reference, *_) = LeRobotReader(OPENINGS, **options).episodes(root)
+        return next(reference.read().images["depth/cam_high"]())
+
+    stored = np.rint(1000 * depth_metres(5)[0])
+    stated = {"is_depth_map": True, "depth_unit": "mm"}
+    np.testing.assert_array_equal(first(stated), stored)
+    np.testing.assert_array_equal(first({}, depth_unit_m=0.001), stored)
+    tenths = first({}, depth_unit_m=0.0001)
+    np.testing.assert_array_equal(tenths, np.rint(stored / 10))
+    with pytest.raises(ForeignDataError, match="m at 1 m per number; allowed: at most 60"):
+        first({"is_depth_map": True, "depth_unit": "m"})
+    with pytest.raises(ValueError, match="does not contain its unit; set format.depth_unit_m"):
+        first({})
+    info["features"][DEPTH]["info"] = {}
+    path.write_text(json.dumps(info))
+    (reference, *_) = LeRobotReader(OPENINGS, depth={}).episodes(root)
+    assert list(reference.read().images) == ["rgb/cam_high"]
+    with pytest.raises(ValueError, match="unit of 0.001 m by itself; .* is 1. Leave the option"):
+        first(stated, depth_unit_m=1.0)
+    with pytest.raises(ValueError, match="There is no unit of .* 'cm'.* Allowed: m, mm"):
+        first({"is_depth_map": True, "depth_unit": "cm"})
 
 
 def test_another_robot_is_described_by_its_names(

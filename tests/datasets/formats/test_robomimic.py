@@ -1,6 +1,7 @@
 """Imports of robomimic's HDF5, written by h5py in the documented layout, and their errors."""
 
 import json
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.robosuite_controller import Controller, controller_of
@@ -313,3 +315,50 @@ def test_other_files_are_refused(tmp_path: Path, record: Record) -> None:
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="lift.hdf5 cannot be read as HDF5; it is truncated"):
         list(RobomimicReader(**NAMED).episodes(path))
+
+
+def described(path: Path, cameras: Any) -> Path:
+    """Adds the calibration of the cameras to each demonstration, as robomimic's script does."""
+    with h5py.File(path, "r+") as file:
+        for demo in file["data"].values():
+            demo.attrs["camera_info"] = cameras if isinstance(cameras, str) else json.dumps(cameras)
+    return path
+
+
+def test_the_calibration_of_fixed_cameras_is_imported(
+    tmp_path: Path, imported: Import, record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    K = [[20.0, 0.0, 12.0], [0.0, 20.0, 8.0], [0.0, 0.0, 1.0]]
+    T = looking_at((0.5, 0.0, 1.4), (0.0, 0.0, 0.8))
+    camera = {"intrinsics": K, "extrinsics": T.tolist()}
+    cameras = {"agentview": camera, "robot0_eye_in_hand": camera}
+    path = described(record(tmp_path / "lift.hdf5"), cameras)
+    store, outcome = imported(RobomimicReader(**NAMED), path)
+    assert outcome.refused == {}
+    for episode in store.episodes():
+        assert episode.attributes.contract.camera("agentview").has_geometry
+        np.testing.assert_array_equal(episode.arrays["intrinsics/agentview"], K)
+        np.testing.assert_allclose(episode.arrays["T_base_camera/agentview"], T, atol=1e-7)
+    assert caplog.text.count("The poses of robot0_eye_in_hand in the file are left out") == 1
+
+
+@pytest.mark.parametrize(
+    ("cameras", "message"),
+    [
+        ("{", "attrs['camera_info'] is not JSON"),
+        ("[1]", "attrs['camera_info'] is not a mapping of cameras"),
+        ({"agentview": {"intrinsics": 3}}, "attrs['camera_info'] is damaged at agentview: 'extr"),
+        (
+            {"agentview": {"intrinsics": [20, 20, 12, 8], "extrinsics": np.ones((4, 4)).tolist()}},
+            "agentview: The calibration of the camera 'agentview' is invalid: T_parent_camera is",
+        ),
+    ],
+)
+def test_a_damaged_calibration_is_named(
+    tmp_path: Path, imported: Import, record: Record, cameras: Any, message: str
+) -> None:
+    path = described(record(tmp_path / "lift.hdf5"), cameras)
+    outcome = imported(RobomimicReader(**NAMED), path)[1]
+    assert len(outcome.refused) == len(LENGTHS)
+    assert message in outcome.refused["episode 0 (lift.hdf5/demo_0)"]

@@ -50,6 +50,7 @@ def _store(path: Path, camera: Camera, *, hole: bool = False) -> EpisodeStore:
     [
         (COLOUR, False, "0 % of the image tokens have a position (overhead 0 %); coordinates=rays"),
         (UNCALIBRATED, False, "have a position (overhead 0 %); coordinates=grid places them."),
+        (CAMERA, False, "100 % of the image tokens have a position (overhead 100 %)."),
         (
             CAMERA,
             True,
@@ -57,12 +58,12 @@ def _store(path: Path, camera: Camera, *, hole: bool = False) -> EpisodeStore:
         ),
     ],
 )
-def test_a_training_says_that_most_tokens_have_no_position(
+def test_a_training_says_how_many_tokens_have_a_position(
     camera: Camera, hole: bool, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = _store(tmp_path, camera, hole=hole)
     trainer = Trainer(steps=1, batch_size=2, warmup_steps=1, precision="no")
-    with caplog.at_level(logging.WARNING, "stringline"):
+    with caplog.at_level(logging.INFO, "stringline"):
         train_policy(MODEL, store, trainer, tmp_path / "run", TrainingSettings(held_out=0))
     found = [each for each in caplog.messages if "image tokens" in each]
     assert len(found) == 1

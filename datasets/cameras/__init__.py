@@ -1,0 +1,1 @@
+"""Cameras of recorded data: their calibrations, and images of other sizes."""

@@ -1,0 +1,115 @@
+"""`stringline-data calibrate`: a store gets the poses and intrinsics that its cameras had."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from stringline.datasets.cameras.camera_calibration import CameraCalibration
+from stringline.datasets.data import main
+from stringline.datasets.editing.calibration import calibrate
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.pointclouds.camera_check import check_cameras
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.transactions import trash_of
+from stringline.datasets.store.verification import verify_store
+
+GEOMETRY = ("intrinsics", "T_base_camera")
+SIDE = 400  # The intrinsics belong to images twice as large as those of the episode.
+
+
+def write_cameras(path: Path, *names: str) -> Path:
+    """Writes the calibration of ALOHA's cameras, by default of all."""
+    entries = {
+        mount.name: {
+            "parent": mount.parent,
+            "T_parent_camera": mount.T_parent_camera.tolist(),
+            "size": [SIDE, SIDE],
+            "intrinsics": [
+                *2 * [float(SIDE / 2 / np.tan(np.radians(mount.fovy_deg) / 2))],
+                *2 * [SIDE / 2],
+            ],
+        }
+        for mount in ALOHA.cameras
+        if not names or mount.name in names
+    }
+    path.write_text(yaml.safe_dump({"version": 1, "embodiment": "aloha", "cameras": entries}))
+    return path
+
+
+@pytest.fixture
+def bare(episode: StoredEpisode, tmp_path: Path) -> EpisodeStore:
+    """Two copies of a simulated episode without geometry."""
+    store = EpisodeStore.create(tmp_path / "bare")
+    old = episode.attributes
+    cameras = (replace(camera, has_geometry=False) for camera in old.contract.cameras)
+    contract = old.contract.with_cameras(*cameras)
+    arrays = {k: episode.arrays[k] for k in episode.arrays if k.partition("/")[0] not in GEOMETRY}
+    for seed in range(2):
+        store.write(arrays, replace(old, contract=contract, seed=seed))
+    return store
+
+
+def test_the_geometry_of_the_simulation_is_restored(
+    bare: EpisodeStore,
+    episode: StoredEpisode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_cameras(tmp_path / "cameras.yaml")
+    words = ["stringline-data", "calibrate", f"store={bare.path}", f"cameras={file}"]
+    monkeypatch.setattr(sys, "argv", words)
+    main()
+    out, messages = capsys.readouterr()
+    assert out.startswith(f"2 episodes of {bare.path} have the calibrations of overhead, ")
+    assert "The intrinsics of overhead, which belong to images of 400x400, are scaled" in messages
+    assert messages.endswith(f"Next: stringline-view store={bare.path} check=True\n")
+    assert verify_store(bare) == {}
+    first, second = bare.episodes()
+    assert first.attributes.contract == episode.attributes.contract
+    for key in episode.arrays:
+        exact = key.partition("/")[0] not in GEOMETRY
+        found = np.asarray(first.arrays[key])
+        # The simulation measures poses of cameras, the calibration computes them.
+        np.testing.assert_allclose(found, episode.arrays[key], atol=0 if exact else 2e-5, rtol=0)
+    assert first.attributes.extra["edits"][0]["calibrate"] == {
+        "cameras": ["overhead", "table", "wrist_left", "wrist_right"]
+    }
+    image = "rgb.overhead/c/0/0/0/0"
+    old = next(trash_of(bare.path).glob(f"*.0000000000.*/{image}"))
+    assert (first.path / image).samefile(old)  # Images are shared, not copied.
+    (correction,) = check_cameras(second, steps=[0], cameras=["overhead", "wrist_left"]).corrections
+    assert np.linalg.norm(correction.T_camera_corrected[:3, 3]) < 0.003
+
+
+def test_one_camera_can_be_corrected(bare: EpisodeStore, tmp_path: Path) -> None:
+    calibrate(bare, bare.names(), CameraCalibration.read(write_cameras(tmp_path / "all.yaml")))
+    file = write_cameras(tmp_path / "one.yaml", "overhead")
+    plain = yaml.safe_load(file.read_text())
+    plain["cameras"]["overhead"]["T_parent_camera"][0][3] += 0.02
+    file.write_text(yaml.safe_dump(plain))
+    first, second = bare.names()
+    before = {key: np.array(array) for key, array in bare.episode(first).arrays.items()}
+    (corrected,) = calibrate(bare, [first], CameraCalibration.read(file))
+    for key, array in bare.episode(corrected).arrays.items():
+        expected = before[key]
+        if key == "T_base_camera/overhead":
+            expected[0, 3] += np.float32(0.02)
+        np.testing.assert_allclose(array, expected, atol=1e-7, rtol=0)
+    assert second in bare.names()
+
+
+def test_a_calibration_that_does_not_fit_every_episode_changes_none(
+    bare: EpisodeStore, tmp_path: Path
+) -> None:
+    before = bare.names()
+    calibration = CameraCalibration.read(write_cameras(tmp_path / "cameras.yaml", "overhead"))
+    with pytest.raises(ValueError, match="lacks table, wrist_left, wrist_right; it has overhead."):
+        calibrate(bare, before, calibration)
+    assert bare.names() == before
+    assert not trash_of(bare.path).exists()

@@ -1,0 +1,128 @@
+"""Imports with a calibration file, and with images of another size, from the command line."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from stringline.datasets.data import main
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.transforms import looking_at
+from stringline.datasets.store.store import EpisodeStore
+
+OPENINGS = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
+MOUNT = next(mount for mount in ALOHA.cameras if mount.name == "wrist_left")
+CAMERAS = {
+    "top": ("world", looking_at((0.0, -0.5, 0.6), (0.0, 0.0, 0.0))),
+    "hand": ("left", MOUNT.T_parent_camera),
+}
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path, samples: Any) -> Path:
+    """A data set of ACT with two cameras, and a calibration file of 160x240."""
+    for number in range(2):
+        with h5py.File(tmp_path / f"episode_{number}.hdf5", "w") as file:
+            file["action"] = samples.joints(5, 100 + number)
+            file["observations/qpos"] = samples.joints(5, number)
+            for name in CAMERAS:
+                images = np.stack([samples.image(frame) for frame in range(5)])
+                file[f"observations/images/{name}"] = images
+    entries = {
+        name: {
+            "parent": parent,
+            "T_parent_camera": T.tolist(),
+            "size": [160, 240],
+            "intrinsics": [200.0, 200.0, 120.0, 80.0],
+        }
+        for name, (parent, T) in CAMERAS.items()
+    }
+    plain = {"version": 1, "embodiment": "aloha", "cameras": entries}
+    (tmp_path / "cameras.yaml").write_text(yaml.safe_dump(plain))
+    return tmp_path
+
+
+@pytest.fixture
+def run(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Returns a function that runs an import and returns its exit status and messages."""
+
+    def command(*arguments: str) -> tuple[int, str]:
+        paths = [f"path={data}", f"store={data / 'store'}", f"cameras={data / 'cameras.yaml'}"]
+        monkeypatch.setattr(
+            sys, "argv", ["stringline-data", "import", *paths, *OPENINGS, *arguments]
+        )
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        return status, capsys.readouterr().err
+
+    return command
+
+
+def test_an_import_takes_the_calibration_of_a_file(data: Path, run: Run) -> None:
+    status, messages = run()
+    assert status == 0
+    assert messages.count("The intrinsics of top, which belong to images of 160x240, are sc") == 1
+    for episode in EpisodeStore.open(data / "store").episodes():
+        assert all(camera.has_geometry for camera in episode.attributes.contract.cameras)
+        arrays = episode.arrays
+        np.testing.assert_allclose(arrays["T_base_camera/top"], CAMERAS["top"][1], atol=1e-7)
+        # The mount of the embodiment and the kinematics give the same poses.
+        expected = [ALOHA.camera_poses(q)["wrist_left"] for q in arrays["joints/position"]]
+        np.testing.assert_allclose(arrays["T_base_camera/hand"], expected, atol=1e-5)
+        np.testing.assert_allclose(
+            arrays["intrinsics/hand"], [[20, 0, 12], [0, 20, 8], [0, 0, 1]], rtol=1e-6
+        )
+
+
+def test_images_of_another_size_keep_their_geometry(data: Path, run: Run, samples: Any) -> None:
+    status, _ = run("image_size=[32,32]", "image_fit=pad")
+    assert status == 0
+    (episode, _) = EpisodeStore.open(data / "store").episodes()
+    found = episode.arrays
+    assert found["rgb/top"].shape == (5, 32, 32, 3)
+    inside = found["rgb/top"][:, 8:24, 4:28]
+    np.testing.assert_array_equal(inside, [samples.image(frame) for frame in range(5)])
+    np.testing.assert_allclose(
+        found["intrinsics/top"], [[20, 0, 16], [0, 20, 16], [0, 0, 1]], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["format.cameras={top: tip, hand: hand}"], "There is no camera 'top'. Did you mean 'tip'"),
+        (["uncalibrated=[side]"], "There is no camera 'side'."),
+        (
+            ["cameras=missing.yaml"],
+            "The calibration file missing.yaml cannot be read: No such",
+        ),
+        (["cameras=null", "uncalibrated=[top]"], "uncalibrated needs cameras=FILE"),
+        (["image_size=64", "image_fit=crop"], "image_fit=crop does not enlarge them to 64x64"),
+    ],
+)
+def test_what_does_not_fit_ends_the_import(
+    data: Path, run: Run, arguments: list[str], message: str
+) -> None:
+    status, messages = run(*arguments)
+    assert status == 2
+    assert message in messages
+    assert messages.splitlines()[-1].startswith("stringline-data import: ")
+    assert not (data / "store").exists()
+
+
+def test_a_later_episode_that_does_not_fit_is_left_out(data: Path, run: Run) -> None:
+    with h5py.File(data / "episode_1.hdf5", "r+") as file:
+        del file["observations/images/hand"]
+    status, messages = run()
+    assert status == 2
+    assert "Left out: episode 1 (episode_1.hdf5): There is no camera 'hand'." in messages
+    assert len(EpisodeStore.open(data / "store")) == 1
