@@ -26,7 +26,7 @@ class ForeignEpisode:
     Attributes:
         arrays: All arrays except images, by key.
         images: For each `rgb/<camera>` and `depth/<camera>` a function that yields its frames, one
-            per step.
+            per entry of `time/<camera>`.
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
     """
