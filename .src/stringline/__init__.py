@@ -52,6 +52,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.formats.lerobot": ("LeRobotReader",),
         "datasets.formats.lerobot_writer": ("LeRobotWriter",),
         "datasets.formats.mcap": ("McapReader",),
+        "datasets.formats.rlds": ("RldsReader",),
         "datasets.formats.robomimic": ("RobomimicReader",),
         "datasets.formats.umi": ("UmiReader",),
     },
