@@ -51,6 +51,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.formats.diffusion_policy": ("DiffusionPolicyReader", "DiffusionPolicyWriter"),
         "datasets.formats.lerobot": ("LeRobotReader",),
         "datasets.formats.lerobot_writer": ("LeRobotWriter",),
+        "datasets.formats.libero": ("LiberoReader",),
         "datasets.formats.mcap": ("McapReader",),
         "datasets.formats.rlds": ("RldsReader",),
         "datasets.formats.robomimic": ("RobomimicReader",),

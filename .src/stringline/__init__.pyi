@@ -30,6 +30,7 @@ from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader a
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyWriter as DiffusionPolicyWriter
 from stringline.datasets.formats.lerobot import LeRobotReader as LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter as LeRobotWriter
+from stringline.datasets.formats.libero import LiberoReader as LiberoReader
 from stringline.datasets.formats.mcap import McapReader as McapReader
 from stringline.datasets.formats.rlds import RldsReader as RldsReader
 from stringline.datasets.formats.robomimic import RobomimicReader as RobomimicReader

@@ -43,6 +43,8 @@ from stringline.datasets.formats.robosuite_controller import (
 from stringline.datasets.formats.vector_layout import Meaning
 
 PER_ARM = 7
+Known = tuple[float, str, Mapping[str, Any]]
+"""What all episodes share: steps per second, name of the embodiment, further information."""
 
 
 class RobomimicReader:
@@ -114,7 +116,7 @@ class RobomimicReader:
         path: Path,
         name: str,
         controller: Controller,
-        known: tuple[float, str, Mapping[str, Any]],
+        known: Known,
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
         series, cameras, rewards = self._contents(path, name)
@@ -135,9 +137,7 @@ class RobomimicReader:
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
         for arm in arms:
-            position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
-            key = f"obs/{arm}_eef_quat"
-            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, position, series[key])
+            arrays[f"T_base_gripper/{arm}"] = self._pose(arm, series)
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
         success = None if rewards is None else bool((rewards > 0).any())
@@ -163,6 +163,12 @@ class RobomimicReader:
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
             rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
         return series, cameras, rewards
+
+    def _pose(self, arm: str, series: Mapping[str, Array]) -> Array:
+        """Returns the poses (T, 4, 4) of a gripper."""
+        position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+        key = f"obs/{arm}_eef_quat"
+        return pose_of_quaternions(key, position, series[key])
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the keys of the observations to read."""
@@ -226,8 +232,7 @@ class RobomimicReader:
             *fingers,
         )
 
-    @staticmethod
-    def _images(path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+    def _images(self, path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
         for old, camera in cameras.items():
             found[f"rgb/{camera.name}"] = partial(
