@@ -39,7 +39,10 @@ def main() -> None:
         folder = Path(place)
         elsewhere("check_robomimic", sys.argv[1], "write", folder / "raw.hdf5", folder)
         reader = RobomimicReader(action_gripper="signed_closing", gripper_open_m=0.08)
-        store = imported_store(reader, folder / "image.hdf5", folder / "imported")
+        check(imported_store(reader, folder / "image.hdf5", folder / "imported"))
+
+
+def check(store: Any) -> None:
     masks = []
     for number, episode in enumerate(store.episodes()):
         arrays = episode.arrays
