@@ -1,10 +1,10 @@
 """Comparison with lerobot: we import the data sets that it writes, and it loads our exports.
 
 Run by `make interop` with lerobot 0.4.4 and, where Python 3.12 is found, with the newest one. The
-Python of lerobot's environment is the only argument. The decoders of lerobot do not run there:
-torchcodec needs FFmpeg from the system, and torchvision has removed its decoder. So PyAV replaces
-lerobot's function that decodes frames, with lerobot's tolerance for their times; everything else is
-lerobot's code.
+Python of lerobot's environment is the only argument. The decoders of lerobot 0.4.4 do not run
+there: torchcodec needs FFmpeg from the system, and torchvision has removed its decoder. So PyAV
+replaces its function that decodes frames, with its tolerance for their times; everything else is
+lerobot's code. Newer ones decode with PyAV themselves.
 """
 
 import importlib
@@ -164,7 +164,8 @@ def lerobot() -> Any:
 
     declare_torchvision_operators()
     module = importlib.import_module("lerobot.datasets.lerobot_dataset")
-    module.decode_video_frames = decode  # type: ignore[attr-defined]
+    if hasattr(module, "decode_video_frames"):
+        module.decode_video_frames = decode
     return module.LeRobotDataset
 
 
