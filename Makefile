@@ -5,20 +5,22 @@
 #   make docs     the documentation with the API reference, in site/index.html
 #   make stress   the long tests
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
-#   make interop  whether lerobot reads what we write and we read what it writes, and whether we move the arm of drake's
-#                 classes; makes .venv-interop
+#   make interop  whether lerobot (0.4.4, and with Python 3.12 the newest), diffusion_policy's ReplayBuffer and robomimic's
+#                 scripts read what we write and we read what they write, and whether we move the arm of drake's classes;
+#                 makes .venv-interop and others beside it
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
 INTEROP := .venv-interop
+NEWER ?= python3.12
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 
-.PHONY: help install demo test docs stress mutate interop check lint types imports package
+.PHONY: help install demo test docs stress mutate interop interop-newest check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -41,9 +43,17 @@ stress: $(DEV)
 mutate: $(DEV)
 	$(BIN)/python -m tests.real_robot.mutate
 
-interop: $(DEV) $(INTEROP)/.installed $(INTEROP)/.installed-drake
+interop: $(DEV) $(INTEROP)/.installed $(INTEROP)/.installed-drake $(INTEROP)/.installed-robomimic $(INTEROP)-zarr2/.installed
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python
+	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_robomimic.py $(INTEROP)/bin/python
+	INTEROP_PATH=$(INTEROP)-zarr2/diffusion_policy PYTHONPATH=.src $(BIN)/python \
+	  tests/datasets/formats/check_replay_buffer.py $(INTEROP)-zarr2/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/real_robot/drivers/lcm/check_drake.py $(INTEROP)/bin/python
+	@if command -v $(NEWER) >/dev/null; then $(MAKE) interop-newest; else \
+	  echo "The newest lerobot needs Python 3.12; name it: make interop NEWER=python3.12" >&2; fi
+
+interop-newest: $(DEV) $(INTEROP)-newest/.installed
+	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)-newest/bin/python
 
 # lerobot 0.4.4, the last one for Python 3.11, asks for older versions of PyTorch, NumPy and others than we test with; what its
 # data sets need of it runs with those as well. So it comes without its dependencies, and they by name.
@@ -55,6 +65,33 @@ $(INTEROP)/.installed:
 	  'huggingface-hub>=0.34.2,<0.36' 'imageio[ffmpeg]<3' jsonlines 'opencv-python-headless<4.13' 'packaging<26' pandas \
 	  'termcolor<4'
 	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check --no-deps lerobot==0.4.4
+	@touch $@
+
+# The same for lerobot 0.6.1, with PyTorch as above.
+$(INTEROP)-newest/.installed:
+	@echo "Installing the newest lerobot into $(INTEROP)-newest (some minutes) ..."
+	@$(NEWER) -m venv $(INTEROP)-newest
+	@$(INTEROP)-newest/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0 \
+	  'accelerate<2' 'av>=15,<16' 'datasets>=4.8,<5' draccus==0.11.6 einops 'gymnasium<2' 'huggingface-hub>=1.6,<2' \
+	  'imageio[ffmpeg]<3' jsonlines 'numpy<2.3' 'opencv-python-headless<4.14' 'packaging<26' 'pandas<3' 'requests<3' \
+	  'setuptools<82' 'termcolor<5'
+	@$(INTEROP)-newest/bin/pip install --quiet --disable-pip-version-check --no-deps lerobot==0.6.1
+	@touch $@
+
+# robomimic's scripts without what it renders and trains with.
+$(INTEROP)/.installed-robomimic: $(INTEROP)/.installed
+	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check h5py imageio matplotlib psutil six tensorboardX tqdm
+	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check --no-deps robomimic==0.3.0
+	@touch $@
+
+# diffusion_policy is no package; its replay buffer needs zarr 2.
+$(INTEROP)-zarr2/.installed:
+	@$(PYTHON) -m venv $(INTEROP)-zarr2
+	@$(INTEROP)-zarr2/bin/pip install --quiet --disable-pip-version-check zarr==2.18.3 'numcodecs<0.14' 'numpy<2'
+	@git init --quiet $(INTEROP)-zarr2/diffusion_policy
+	@git -C $(INTEROP)-zarr2/diffusion_policy fetch --quiet --depth 1 https://github.com/real-stanford/diffusion_policy \
+	  5ba07ac6661db573af695b419a7947ecb704690f
+	@git -C $(INTEROP)-zarr2/diffusion_policy checkout --quiet FETCH_HEAD
 	@touch $@
 
 # Of what drake depends on, its receiver, sender and LCM need NumPy only.

@@ -30,6 +30,9 @@ from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader a
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyWriter as DiffusionPolicyWriter
 from stringline.datasets.formats.lerobot import LeRobotReader as LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter as LeRobotWriter
+from stringline.datasets.formats.libero import LiberoReader as LiberoReader
+from stringline.datasets.formats.mcap import McapReader as McapReader
+from stringline.datasets.formats.rlds import RldsReader as RldsReader
 from stringline.datasets.formats.robomimic import RobomimicReader as RobomimicReader
 from stringline.datasets.formats.umi import UmiReader as UmiReader
 from stringline.datasets.formats.vector_layout import AlohaLayout as AlohaLayout

@@ -29,7 +29,7 @@ class ForeignEpisode:
     Attributes:
         arrays: All arrays except images, by key.
         images: For each `rgb/<camera>` and `depth/<camera>` a function that yields its frames, one
-            per step.
+            per entry of `time/<camera>`.
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
         left_out: What the data have beyond the episode: the reason why it is left out, by its name.

@@ -252,10 +252,9 @@ def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
         for frame in _frames(frames):
             writer.append(key, frame)
             count += 1
-        if count != len(episode.arrays["time"]):
-            raise ForeignDataError(
-                f"{key} has {count} frames, the episode has {len(episode.arrays['time'])} steps."
-            )
+        expected = len(episode.arrays[f"time/{key.partition('/')[2]}"])
+        if count != expected:
+            raise ForeignDataError(f"{key} has {count} frames; expected: {expected}.")
 
 
 def _size(episode: ForeignEpisode) -> int:

@@ -50,6 +50,8 @@ PER_ARM = 7
 NEXT = "next_obs"
 SPLITS = {"train": TRAINING, "valid": VALIDATION}
 LeftOut = dict[str, str]
+Known = tuple[float, str, Mapping[str, Any]]
+"""What all episodes share: steps per second, name of the embodiment, further information."""
 
 
 class RobomimicReader:
@@ -124,7 +126,7 @@ class RobomimicReader:
         path: Path,
         name: str,
         controller: Controller,
-        known: tuple[float, str, Mapping[str, Any]],
+        known: Known,
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
         series, cameras, rewards, (further, left_out) = self._contents(path, name)
@@ -145,7 +147,7 @@ class RobomimicReader:
             arrays["joints/position"] = meaning.state.imported(
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
-        arrays |= {f"T_base_gripper/{arm}": _poses(arm, series) for arm in arms}
+        arrays |= {f"T_base_gripper/{arm}": self._pose(arm, series) for arm in arms}
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
         elif rewards is not None:
@@ -188,6 +190,12 @@ class RobomimicReader:
             for key in {*demo.attrs} - {"num_samples", CAMERA_INFO}:
                 rest[1][f"attribute {key}"] = "a description of the simulator"
         return series, cameras, rewards, (rest[0] | geometry, rest[1])
+
+    def _pose(self, arm: str, series: Mapping[str, Array]) -> Array:
+        """Returns the poses (T, 4, 4) of a gripper."""
+        position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+        key = f"obs/{arm}_eef_quat"
+        return pose_of_quaternions(key, position, series[key])
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the keys of the observations to read."""
@@ -251,8 +259,7 @@ class RobomimicReader:
             *fingers,
         )
 
-    @staticmethod
-    def _images(path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+    def _images(self, path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
         for old, camera in cameras.items():
             found[f"rgb/{camera.name}"] = partial(
@@ -268,13 +275,6 @@ class RobomimicReader:
 def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Array]:
     for frame, row in hdf5.each_row(path, key):
         yield (counts if depth else image)(key, frame, row, camera.height, camera.width)
-
-
-def _poses(arm: str, series: Mapping[str, Array]) -> Array:
-    """Returns the poses (T, 4, 4) of a gripper."""
-    position = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
-    key = f"obs/{arm}_eef_quat"
-    return pose_of_quaternions(key, position, series[key])
 
 
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:

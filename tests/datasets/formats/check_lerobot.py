@@ -1,66 +1,56 @@
 """Comparison with lerobot: we import the data sets that it writes, and it loads our exports.
 
-Run by `make interop`.
-
-lerobot needs a separate environment, whose Python is the only argument; this script starts itself
-there in one of two roles. The decoders of lerobot do not run there: torchcodec needs FFmpeg from
-the system, and torchvision has removed its decoder. So PyAV replaces lerobot's function that
-decodes frames, with lerobot's tolerance for their times; everything else is lerobot's code.
+Run by `make interop` with lerobot 0.4.4 and, where Python 3.12 is found, with the newest one. The
+Python of lerobot's environment is the only argument. The decoders of lerobot 0.4.4 do not run
+there: torchcodec needs FFmpeg from the system, and torchvision has removed its decoder. So PyAV
+replaces its function that decodes frames, with its tolerance for their times; everything else is
+lerobot's code. Newer ones decode with PyAV themselves.
 """
 
 import importlib
-import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from interop import (
+    HZ,
+    LENGTHS,
+    SHAPE,
+    depth,
+    elsewhere,
+    expect,
+    image,
+    images,
+    imported_store,
+    original_store,
+    run_role,
+    vectors,
+)
 
-ROOT = Path(__file__).parents[3]
-HZ = 50
-LENGTHS = (7, 11)
-SHAPE = (48, 64, 3)
 VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
 LOSS = 8.0  # Largest mean difference of an image before and after the video codec.
 
 
 def main() -> None:
     """Both directions, or one role of them in lerobot's environment."""
-    if sys.argv[1] in ROLES:
-        ROLES[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    if run_role(ROLES):
         return
     with tempfile.TemporaryDirectory() as folder:
         check_import(Path(folder), sys.argv[1])
-        for images in ("video", "image"):
-            check_export(Path(folder), sys.argv[1], images)
-
-
-def image(step: int, episode: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
-    return np.stack([3 * rows + 5 * step, 2 * columns, 0 * rows + 90 * episode], axis=-1).astype(
-        np.uint8
-    )
-
-
-def vectors(steps: int, episode: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.random.default_rng(episode).uniform(0, 1, (steps, 14)).astype(np.float32)
+        for stored in ("video", "image"):
+            check_export(Path(folder), sys.argv[1], stored)
 
 
 def check_import(folder: Path, python: str) -> None:
-    from stringline.datasets.formats.importing import import_data
     from stringline.datasets.formats.lerobot import LeRobotReader
     from stringline.datasets.formats.vector_layout import AlohaLayout
-    from stringline.datasets.store.store import EpisodeStore
 
-    elsewhere(python, "write", folder / "theirs", folder)
-    store = EpisodeStore.create(folder / "imported")
-    outcome = import_data(
-        LeRobotReader(AlohaLayout("opening", "opening")), folder / "theirs", store
-    )
-    expect(
-        not outcome.refused, f"lerobot's data set is imported completely {dict(outcome.refused)}"
-    )
+    in_lerobot(python, "write", folder / "theirs", folder)
+    reader = LeRobotReader(AlohaLayout("opening", "opening"))
+    store = imported_store(reader, folder / "theirs", folder / "imported")
     for number, episode in enumerate(store.episodes()):
         arrays = episode.arrays
         expect(episode.steps == LENGTHS[number], f"episode {number} has its length")
@@ -83,36 +73,14 @@ def check_import(folder: Path, python: str) -> None:
             expect(loss < LOSS, "its video shows the right images", show=step == 0)
 
 
-def check_export(folder: Path, python: str, images: str) -> None:
-    from stringline.datasets.contract.contract import Camera
-    from stringline.datasets.embodiments.aloha import ALOHA
+def check_export(folder: Path, python: str, stored: str) -> None:
     from stringline.datasets.formats.lerobot_writer import LeRobotWriter
-    from stringline.datasets.store.episode import EpisodeAttributes
-    from stringline.datasets.store.store import EpisodeStore
 
-    store = EpisodeStore.create(folder / f"ours {images}")
-    contract = ALOHA.contract(
-        [Camera("overhead", *SHAPE[:2], has_geometry=False, depth="simulated")], HZ
-    )
-    for episode, steps in enumerate(LENGTHS):
-        time = np.arange(steps) / HZ
-        arrays = {
-            "time": time,
-            "joints/position": vectors(steps, episode),
-            "action": vectors(steps, episode + 50),
-            "rgb/overhead": np.stack([image(step, episode) for step in range(steps)]),
-            "depth/overhead": np.stack([depth(step) for step in range(steps)]),
-            "frame/overhead": np.arange(steps, dtype=np.int32),
-            "time/overhead": time,
-            **{f"T_base_gripper/{arm}": np.zeros((steps, 4, 4), np.float32) for arm in ALOHA.arms},
-        }
-        store.write(
-            arrays, EpisodeAttributes(contract, "stack", episode, instruction=f"task {episode}")
-        )
-    LeRobotWriter(images=images).write(store, folder / images)  # type: ignore[arg-type]
-    elsewhere(python, "read", folder / images, folder / f"{images}.npz")
-    found = np.load(folder / f"{images}.npz")
-    expect(len(found["action"]) == sum(LENGTHS), f"lerobot loads every row of our {images} export")
+    store = original_store(folder / f"ours {stored}")
+    LeRobotWriter(images=stored).write(store, folder / stored)  # type: ignore[arg-type]
+    in_lerobot(python, "read", folder / stored, folder / f"{stored}.npz")
+    found = np.load(folder / f"{stored}.npz")
+    expect(len(found["action"]) == sum(LENGTHS), f"lerobot loads every row of our {stored} export")
     for key, first in (("observation.state", 0), ("action", 50)):
         expected = np.concatenate(
             [vectors(steps, first + episode) for episode, steps in enumerate(LENGTHS)]
@@ -122,12 +90,10 @@ def check_export(folder: Path, python: str, images: str) -> None:
             np.allclose(found[f"mean {key}"], expected.mean(0), atol=1e-5),
             f"its statistics of {key} are right",
         )
-    shown = np.concatenate(
-        [np.stack([image(step, episode) for step in range(n)]) for episode, n in enumerate(LENGTHS)]
-    )
+    shown = np.concatenate([images(episode) for episode in range(len(LENGTHS))])
     loss = np.abs(255 * np.moveaxis(found["rgb"], 1, -1) - shown).mean((1, 2, 3)).max()
     expect(
-        loss < (LOSS if images == "video" else 1e-3),
+        loss < (LOSS if stored == "video" else 1e-3),
         f"it shows the right images ({loss:.3f} of 255 off)",
     )
     depths = np.concatenate([np.stack([depth(step) for step in range(n)]) for n in LENGTHS])
@@ -136,10 +102,6 @@ def check_export(folder: Path, python: str, images: str) -> None:
         found["task"].tolist() == [f"task {e}" for e, n in enumerate(LENGTHS) for _ in range(n)],
         "it has the tasks",
     )
-
-
-def depth(step: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    return (700 + 10 * step + np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE[:2])).astype(np.uint16)
 
 
 def write(path: Path, _: Path) -> None:
@@ -184,14 +146,14 @@ def read(path: Path, result: Path) -> None:
     }
     means = {f"mean {name}": np.asarray(dataset.meta.stats[name]["mean"]) for name in columns}
     shown = {"rgb": key, "depth": f"{key}_depth"}
-    images = {
+    frames_shown = {
         kind: np.stack([np.asarray(item[name]) for item in items]) for kind, name in shown.items()
     }
     saved: dict[str, Any] = {
         "task": np.array([item["task"] for item in items]),
         **columns,
         **means,
-        **images,
+        **frames_shown,
     }
     np.savez(result, **saved)
 
@@ -202,7 +164,8 @@ def lerobot() -> Any:
 
     declare_torchvision_operators()
     module = importlib.import_module("lerobot.datasets.lerobot_dataset")
-    module.decode_video_frames = decode  # type: ignore[attr-defined]
+    if hasattr(module, "decode_video_frames"):
+        module.decode_video_frames = decode
     return module.LeRobotDataset
 
 
@@ -229,32 +192,7 @@ def decode(
     )
 
 
-def elsewhere(python: str, role: str, *paths: Path) -> None:
-    """Runs a role in lerobot's environment."""
-    environment = {
-        "PYTHONPATH": str(ROOT / ".src"),
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(paths[0].parent / "home"),
-        "PATH": "/usr/bin:/bin",
-    }
-    done = subprocess.run(
-        [python, __file__, role, *map(str, paths)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"In lerobot's environment, {role}:\n{done.stderr}")
-
-
-def expect(holds: bool | np.bool_, claim: str, *, show: bool = True) -> None:
-    if not holds:
-        sys.exit(f"Failed: {claim}")
-    if show:
-        sys.stdout.write(f"ok  {claim}\n")
-
-
+in_lerobot = partial(elsewhere, "check_lerobot")
 ROLES = {"write": write, "read": read}
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ def test_each_file_is_small() -> None:
         "lerobot_v21.zip",
         "diffusion_policy.zip",
         "umi.zarr.zip",
+        "rlds.zip",
     }
     assert max(sizes.values()) < 100_000
 

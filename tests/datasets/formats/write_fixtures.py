@@ -5,6 +5,8 @@
     python write_fixtures.py replay_buffer fixtures/diffusion_policy.zip
                                                   (zarr 2.18, diffusion_policy at 5ba07ac)
     python write_fixtures.py umi fixtures/umi.zarr.zip            (and UMI's codecs at d095ba9)
+    python write_fixtures.py rlds fixtures/rlds.zip
+                                          (tensorflow-cpu 2.21.0, tensorflow-datasets 4.9.10)
 
 This file alone defines their contents; `test_fixtures.py` imports its formulas. ACT and robomimic
 write their layouts with h5py, so their tests write such files themselves.
@@ -124,7 +126,91 @@ def write_umi(target: Path, _: Path) -> None:
         buffer.save_to_store(store=store)
 
 
-ROLES = {"lerobot": write_lerobot, "replay_buffer": write_replay_buffer, "umi": write_umi}
+def write_rlds(target: Path, folder: Path) -> None:
+    """Writes a data set of TFDS in RLDS's form, its splits in one file each."""
+    tfds = importlib.import_module("tensorflow_datasets")
+    kinds = tfds.features
+
+    class Small(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc, name-defined]
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self) -> Any:
+            return tfds.core.DatasetInfo(builder=self, features=rlds_features(kinds))
+
+        def _split_generators(self, _: Any) -> Any:
+            return {"train": self._generate_examples(0), "val": self._generate_examples(1)}
+
+        def _generate_examples(self, episode: int) -> Any:
+            yield (
+                "0",
+                {
+                    "steps": [rlds_step(step, episode) for step in range(LENGTHS[episode])],
+                    "episode_metadata": {"file_path": "recording"},
+                },
+            )
+
+    Small(data_dir=folder / "set").download_and_prepare()
+    shutil.make_archive(str(target.with_suffix("")), "zip", folder / "set")
+
+
+def rlds_features(kinds: Any) -> Any:
+    """Returns the features of an episode, one of each kind that Open X-Embodiment has."""
+    observation = {
+        "image": kinds.Image(shape=SHAPE, dtype=np.uint8, encoding_format="jpeg"),
+        "wrist": kinds.Image(shape=SHAPE, dtype=np.uint8, encoding_format="png"),
+        "depth": kinds.Image(shape=(*SHAPE[:2], 1), dtype=np.uint16, encoding_format="png"),
+        "state": kinds.Tensor(shape=(14,), dtype=np.float32),
+        "packed": kinds.Tensor(shape=(14,), dtype=np.float64, encoding=kinds.Encoding.ZLIB),
+        "tokens": kinds.Sequence(np.int32),
+    }
+    step = {
+        "observation": kinds.FeaturesDict(observation),
+        "action": kinds.FeaturesDict(
+            {
+                "joints": kinds.Tensor(shape=(13,), dtype=np.float32),
+                "gripper": kinds.Scalar(np.float32),
+            }
+        ),
+        "language_instruction": kinds.Text(),
+        **{name: kinds.Scalar(np.float32) for name in ("reward", "discount")},
+        **{name: kinds.Scalar(np.bool_) for name in ("is_first", "is_last", "is_terminal")},
+    }
+    metadata = kinds.FeaturesDict({"file_path": kinds.Text()})
+    return kinds.FeaturesDict({"steps": kinds.Dataset(step), "episode_metadata": metadata})
+
+
+def rlds_step(step: int, episode: int) -> dict[str, Any]:
+    """Returns a step of an episode."""
+    steps = LENGTHS[episode]
+    action = joints(steps, episode + 5)[step]
+    shown = image(step, episode)
+    observation = {
+        "image": shown,
+        "wrist": shown,
+        "depth": np.full((*SHAPE[:2], 1), 700 + step, np.uint16),
+        "state": joints(steps, episode)[step],
+        "packed": joints(steps, episode)[step].astype(np.float64),
+        "tokens": [step] * step,
+    }
+    last = step == steps - 1
+    return {
+        "observation": observation,
+        "action": {"joints": action[:13], "gripper": action[13]},
+        "language_instruction": f"task {episode}",
+        "reward": float(last),
+        "discount": 1.0,
+        "is_first": step == 0,
+        "is_last": last,
+        "is_terminal": last,
+    }
+
+
+ROLES = {
+    "rlds": write_rlds,
+    "lerobot": write_lerobot,
+    "replay_buffer": write_replay_buffer,
+    "umi": write_umi,
+}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:

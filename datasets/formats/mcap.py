@@ -1,0 +1,219 @@
+"""Reader of MCAP, the recordings of ROS 2 and Foxglove: a file is an episode.
+
+Each topic has a rate of its own. The steps of an episode have one rate; a step shows the last
+message of each topic that is not later, as a policy on the robot sees it. Images are stored once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reference,
+    last_number,
+)
+from stringline.datasets.formats.image_codecs import checked_source
+from stringline.datasets.formats.mcap_cameras import CameraTopics
+from stringline.datasets.formats.mcap_images import IMAGE_KINDS
+from stringline.datasets.formats.mcap_numbers import Selection, numbers_of, vector
+from stringline.datasets.formats.mcap_recording import McapRecording, Message
+from stringline.datasets.formats.mcap_times import Resampling, Times
+from stringline.datasets.formats.mcap_transforms import TransformTree
+from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
+
+Clock = Literal["stamp", "log"]
+
+
+class McapReader:
+    """Reads MCAP files of ROS 2 and Foxglove."""
+
+    def __init__(
+        self,
+        layout: VectorLayout,
+        *,
+        control_hz: float | None = None,
+        state: Selection | None = None,
+        action: Selection | None = None,
+        cameras: Mapping[str, str] | None = None,
+        depth: Mapping[str, str] | None = None,
+        depth_source: str = "measured",
+        calibration: Mapping[str, str] | None = None,
+        base_frame: str | None = None,
+        grippers: Mapping[str, str] | None = None,
+        instruction: str | None = None,
+        clock: Clock = "stamp",
+        largest_gap_s: float = 0.5,
+        held: Sequence[str] = (),
+    ) -> None:
+        """Sets the meaning of the topics.
+
+        Args:
+            layout: Meaning of the numbers of state and action.
+            control_hz: Steps per second.
+            state: The topics of the joint state, each with the names of its numbers, or None for
+                all. Numbers of `JointState` have the names of the joints, others those of their
+                fields, such as `data.0`. None: without a state.
+            action: The same for the action.
+            cameras: Name of the camera by topic of its images.
+            depth: Topic of the aligned depth by topic of the images.
+            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+            calibration: Topic of the calibration by topic of the images; None takes `camera_info`
+                beside the images, if it exists.
+            base_frame: Frame of the base. With it, poses of calibrated cameras and of grippers
+                come from the transforms.
+            grippers: Frame of the gripper by arm.
+            instruction: Topic of text, whose first message is the instruction.
+            clock: `stamp` for the times in the messages, `log` for those of recording.
+            largest_gap_s: Largest age of a message at a step, s.
+            held: Topics that publish changes only: their values stay valid.
+
+        Raises:
+            ValueError: An option is missing or invalid.
+        """
+        POSITIVE.check(largest_gap_s=largest_gap_s)
+        if clock not in ("stamp", "log"):
+            raise unknown_name("clock", clock, ("stamp", "log"))
+        if grippers and base_frame is None:
+            raise ValueError("format.grippers needs the frame of the base, format.base_frame=NAME.")
+        for topic in (*(depth or ()), *(calibration or ())):
+            if topic not in (cameras or {}):
+                raise unknown_name("topic in format.cameras", topic, cameras or ())
+        self._layout = layout
+        self._state: Selection = state or {}
+        self._action: Selection = action or {}
+        self._cameras = (
+            None
+            if cameras is None
+            else CameraTopics(cameras, depth or {}, calibration, checked_source(depth_source))
+        )
+        self._base = base_frame
+        self._grippers = grippers or {}
+        self._instruction = instruction
+        gap_ns = round(largest_gap_s * 1e9)
+        self._resampling = Resampling(_rate(control_hz), clock == "stamp", gap_ns, held)
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists the files of a folder and its subfolders, or a single file.
+
+        Raises:
+            ValueError: There are none, or no topics are chosen.
+        """
+        files = [path] if path.is_file() else sorted(path.rglob("*.mcap"))
+        if not files:
+            raise ValueError(f"There are no .mcap files in {path}.")
+        if self._cameras is None or not self._action:
+            raise ValueError(
+                "Set the topics, format.cameras={TOPIC: NAME, ...} or {} and "
+                f"format.action={{TOPIC: null}}. {_offered(McapRecording(files[0]))}"
+            )
+        for number, file in enumerate(files):
+            name = file.name if file == path else file.relative_to(path).as_posix()
+            read = partial(self._read, file, self._cameras)
+            yield Reference(name, last_number(file.stem, number), read)
+
+    def _read(self, path: Path, topics: CameraTopics) -> ForeignEpisode:
+        recording = McapRecording(path)
+        topics.check(recording)
+        vectors = [*self._state, *self._action]
+        messages = _messages(recording, vectors, topics.images())
+        line = self._resampling.timeline(messages, [*vectors, *topics.cameras])
+        numbers = {
+            topic: [
+                numbers_of(f"{topic} at message {n}", recording.topics[topic].kind, message.content)
+                for n, message in enumerate(messages[topic])
+            ]
+            for topic in vectors
+        }
+        state = vector(self._state, numbers, line.latest)
+        action = vector(self._action, numbers, line.latest)
+        meaning = self._layout.meaning(state.names, action.names)
+        tree = TransformTree(recording, self._resampling) if self._base else None
+        arrays = {
+            "time": (line.steps - line.steps[0]) / 1e9,
+            **self._gripper_poses(tree, line.steps),
+            **joint_arrays(
+                meaning,
+                ("the state", state.values if state.names else None),
+                ("the action", action.values),
+            ),
+        }
+        cameras = []
+        images: dict[str, Frames] = {}
+        for entry in topics.recorded(recording, messages, line):
+            camera, geometry = entry.placed(tree, self._base)
+            cameras.append(camera)
+            arrays |= geometry | entry.series(int(line.steps[0]))
+            images |= entry.frames(recording)
+        return ForeignEpisode(
+            meaning.contract(cameras, self._resampling.control_hz, tuple(self._grippers)),
+            arrays,
+            images,
+            instruction=self._text(recording),
+            extra={"start_ns": int(line.steps[0])},
+        )
+
+    def _gripper_poses(self, tree: TransformTree | None, steps: Times) -> dict[str, Array]:
+        if tree is None or self._base is None:
+            return {}
+        shape = (len(steps), 4, 4)
+        return {
+            f"T_base_gripper/{arm}": np.broadcast_to(
+                tree.poses(self._base, frame, steps), shape
+            ).copy()
+            for arm, frame in self._grippers.items()
+        }
+
+    def _text(self, recording: McapRecording) -> str:
+        if self._instruction is None:
+            return ""
+        recording.check_topics([self._instruction])
+        for message in recording.messages([self._instruction]):
+            return str(message.content.get("data", ""))
+        raise ForeignDataError(f"{self._instruction} has no messages.")
+
+
+def _rate(control_hz: float | None) -> float:
+    if control_hz is None:
+        raise ValueError(
+            "The topics of a recording have rates of their own; set the rate of the steps, "
+            "format.control_hz=NUMBER."
+        )
+    POSITIVE.check(control_hz=control_hz)
+    return control_hz
+
+
+def _messages(
+    recording: McapRecording, vectors: Sequence[str], images: Sequence[str]
+) -> dict[str, list[Message]]:
+    """Returns the messages by topic; of images, only the first with its bytes."""
+    recording.check_topics([*vectors, *images])
+    found: dict[str, list[Message]] = {topic: [] for topic in (*vectors, *images)}
+    for message in recording.messages(list(found)):
+        kept = found[message.topic]
+        content = message.content
+        if message.topic in images and kept:
+            content = {key: value for key, value in content.items() if key != "data"}
+        kept.append(Message(message.topic, message.logged_ns, content))
+    return found
+
+
+def _offered(recording: McapRecording) -> str:
+    """Returns the topics of a recording in words."""
+    images = recording.of_kinds(*IMAGE_KINDS)
+    others = [
+        f"{name} ({topic.type_name})"
+        for name, topic in recording.topics.items()
+        if name not in images
+    ]
+    return (
+        f"{recording.path.name} has images in {', '.join(images) or 'no topic'}; other topics: "
+        f"{', '.join(others) or 'none'}."
+    )

@@ -1,0 +1,223 @@
+"""Reader of RLDS, the form of Open X-Embodiment: a TensorFlow data set whose examples are episodes.
+
+A step has `observation`, `action`, `reward`, `is_first`, `is_last` and `is_terminal` (Ramos et al.,
+2021, arXiv 2111.02767); names and meaning of the numbers differ between data sets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import POSITIVE
+from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.formats.checks import image, numbers
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reference,
+    camera_times,
+)
+from stringline.datasets.formats.image_codecs import checked_source, counts, decoded
+from stringline.datasets.formats.tfds_features import STEPS, TfdsLayout, read_layout
+from stringline.datasets.formats.tfrecord import Feature, Record, example, records
+from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
+
+INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
+REWARD = "reward"
+_OBSERVATION = "observation/"
+
+
+class RldsReader:
+    """Reads RLDS and Open X-Embodiment without TensorFlow."""
+
+    def __init__(
+        self,
+        layout: VectorLayout,
+        *,
+        control_hz: float | None = None,
+        state: Sequence[str] | None = None,
+        action: Sequence[str] = ("action",),
+        cameras: Mapping[str, str] | None = None,
+        depth: Mapping[str, str] | None = None,
+        depth_source: str = "measured",
+        instruction: str | None = None,
+        split: str | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        """Sets the meaning of the features of a step.
+
+        Args:
+            layout: Meaning of the numbers of state and action.
+            control_hz: Steps per second, which the files do not contain.
+            state: The features with the joint state, one behind the other; None without a state.
+            action: The features with the action.
+            cameras: Name of the camera by feature; None takes all colour images.
+            depth: Feature of the depth by feature of the colours.
+            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+            instruction: The feature with the instruction; None looks for its usual names.
+            split: Split to import; None takes all.
+            drop_last: Whether to leave out the last step, whose action has no meaning in RLDS's
+                definition; many data sets have one.
+
+        Raises:
+            ValueError: The rate is missing or invalid.
+        """
+        if control_hz is None:
+            raise ValueError(
+                "RLDS does not contain the control rate; set it, format.control_hz=NUMBER."
+            )
+        POSITIVE.check(control_hz=control_hz)
+        self._layout = layout
+        self._hz = float(control_hz)
+        self._state = tuple(state or ())
+        self._action = tuple(action)
+        self._cameras = cameras
+        self._depth = depth or {}
+        self._source: DepthSource = checked_source(depth_source)
+        self._instruction = instruction
+        self._split = split
+        self._drop_last = drop_last
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists the episodes of a data set: the folder of a version, or one above it.
+
+        Raises:
+            ValueError: It is not a data set of TFDS in RLDS's form, or a feature does not exist.
+        """
+        layout = read_layout(path, self._split)
+        named = [*self._state, *self._action, *(self._cameras or ()), *self._depth]
+        named += [*self._depth.values(), *([self._instruction] if self._instruction else [])]
+        for name in named:
+            try:
+                layout.feature(name)
+            except ValueError as error:
+                raise ValueError(f"{error} With their shapes: {layout.described()}.") from error
+        for split, file in layout.files:
+            number = 0
+            try:
+                for record in records(file):
+                    yield Reference(
+                        file.name, record.number, partial(self._read, layout, split, record)
+                    )
+                    number = record.number + 1
+            except ForeignDataError as error:  # The records before the damage are valid.
+                yield Reference(file.name, number, partial(_fail, str(error)))
+
+    def _read(self, layout: TfdsLayout, split: str, record: Record) -> ForeignEpisode:
+        episode = _Steps(layout, example(record.read()))
+        state_names, state = episode.vector(self._state)
+        action_names, action = episode.vector(self._action)
+        steps = len(action) - self._drop_last
+        if steps < 1:
+            raise ForeignDataError("It has no steps.")
+        meaning = self._layout.meaning(state_names, action_names)
+        cameras = self._chosen(layout)
+        found = {old: self._camera(episode, old, new) for old, new in cameras.items()}
+        contract = meaning.contract(list(found.values()), self._hz)
+        time = np.arange(steps) / self._hz
+        arrays = {
+            "time": time,
+            **joint_arrays(
+                meaning,
+                (" + ".join(self._state), state[:steps] if self._state else None),
+                (" + ".join(self._action), action[:steps]),
+            ),
+            **camera_times(contract, time),
+        }
+        if REWARD in layout.features:
+            arrays["reward"] = episode.rows(REWARD)[:steps].astype(np.float32)
+        images: dict[str, Frames] = {}
+        for old, camera in found.items():
+            images[f"rgb/{camera.name}"] = partial(episode.images, old, steps, camera, image)
+            if camera.depth:
+                images[f"depth/{camera.name}"] = partial(
+                    episode.images, self._depth[old], steps, camera, counts
+                )
+        text = self._text(episode, layout)
+        return ForeignEpisode(contract, arrays, images, instruction=text, extra={"split": split})
+
+    def _chosen(self, layout: TfdsLayout) -> Mapping[str, str]:
+        """Returns the names of the cameras by feature; a default name lacks `observation/`."""
+        if self._cameras is not None:
+            return self._cameras
+        return {
+            name: name.removeprefix(_OBSERVATION).replace("/", "_")
+            for name, feature in layout.features.items()
+            if feature.kind == "image" and feature.shape[-1:] != (1,)
+        }
+
+    def _camera(self, episode: "_Steps", old: str, new: str) -> Camera:
+        height, width = episode.image(old, 0).shape[:2]
+        depth = self._source if old in self._depth else None
+        return Camera(new, height, width, depth, has_geometry=False)
+
+    def _text(self, episode: "_Steps", layout: TfdsLayout) -> str:
+        """Returns the instructions of the steps without repetitions, joined."""
+        usual = [name for name in INSTRUCTIONS if name in layout.features]
+        name = self._instruction or next(iter(usual), None)
+        if name is None:
+            return ""
+        values = episode.values(name)
+        if not isinstance(values, list):
+            raise ForeignDataError(f"{name} has numbers; an instruction is text.")
+        return "; ".join(dict.fromkeys(value.decode(errors="replace") for value in values))
+
+
+def _fail(message: str) -> ForeignEpisode:
+    raise ForeignDataError(message)
+
+
+class _Steps:
+    """The steps of an episode."""
+
+    def __init__(self, layout: TfdsLayout, values: Mapping[str, Feature]) -> None:
+        self._layout = layout
+        self._values = values
+
+    def values(self, name: str) -> Feature:
+        """Returns the values of a feature, those of all steps one behind the other."""
+        key = f"{STEPS}/{name}"
+        if key not in self._values:
+            raise ForeignDataError(f"The record lacks the feature {key}.")
+        return self._values[key]
+
+    def rows(self, name: str, steps: int | None = None) -> Array:
+        """Returns the values (T, ...) of a tensor, of a known number of steps if it is given."""
+        feature = self._layout.feature(name)
+        values = self.values(name)
+        size = 1 if isinstance(values, list) else feature.size() or 1
+        return feature.rows(name, values, len(values) // size if steps is None else steps)
+
+    def vector(self, names: Sequence[str]) -> tuple[list[str], Array]:
+        """Returns the names of the numbers of several features, and their values (T, D)."""
+        columns: list[str] = []
+        parts: list[Array] = []
+        for name in names:
+            found = self.rows(name, len(parts[0]) if parts else None)
+            flat = found.reshape(len(found), -1)
+            flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
+            own = (
+                [f"{name}_{place}" for place in range(flat.shape[1])] if found.ndim > 1 else [name]
+            )
+            columns += own
+            parts.append(numbers(name, flat, len(own), own))
+        return columns, np.concatenate(parts, axis=1) if parts else np.empty((0, 0))
+
+    def image(self, name: str, step: int) -> Array:
+        """Returns an image (H, W, 3), or depth (H, W) or (H, W, 1)."""
+        values = self.values(name)
+        if self._layout.feature(name).kind == "tensor":
+            shown: Array = self.rows(name)[step]
+            return shown.astype(self._layout.feature(name).dtype)
+        if not isinstance(values, list) or step >= len(values):
+            raise ForeignDataError(f"{name} has {len(values)} images.")
+        return decoded(name, step, values[step])
+
+    def images(self, name: str, steps: int, camera: Camera, check: Any) -> Iterator[Array]:
+        """Yields the images of the steps after a check."""
+        for step in range(steps):
+            yield check(name, step, self.image(name, step), camera.height, camera.width)

@@ -1,0 +1,374 @@
+"""Imports of MCAP: ROS 2 and Foxglove, resampling by time stamps, and errors."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.datasets.formats import mcap_recordings as recordings
+from tests.datasets.formats.mcap_recordings import Entry
+
+from stringline.datasets.data import main
+from stringline.datasets.formats.foreign import Reader
+from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.mcap import McapReader
+from stringline.datasets.formats.vector_layout import NamedLayout
+from stringline.datasets.store.store import EpisodeStore
+
+Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
+Change = Callable[[list[Entry]], list[Entry]]
+TASK = "arm.mcap"
+TOPICS: dict[str, Any] = {
+    "control_hz": 20,
+    "state": {"/joint_states": None},
+    "action": {"/command": ["data.0", "data.1", "data.2"]},
+    "cameras": {"/front/image_raw": "front"},
+}
+
+
+def reader(**options: Any) -> McapReader:
+    ends = {"closed": 0, "opened": 100}
+    grippers = {"gripper": ends}
+    if "/command" in options.get("action", TOPICS["action"]):
+        grippers["data.2"] = ends
+    return McapReader(NamedLayout(grippers, angle_unit="rad"), **{**TOPICS, **options})
+
+
+def in_store(seconds: Any) -> Any:
+    """Returns the joints (T, 3) of the contract at times (T,)."""
+    found = np.array([recordings.joints(time) for time in seconds])
+    return found * (1, 1, 0.01)
+
+
+def test_a_recording_of_ros2_is_resampled(tmp_path: Path, imported: Import) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries())
+    depth = {"/front/image_raw": "/front/depth"}
+    store, outcome = imported(reader(depth=depth, instruction="/task"), path)
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    arrays, contract = episode.arrays, episode.attributes.contract
+    # Commands have no time stamp, so they count from their recording, 1 ms later.
+    start = 0.001
+    steps = start + np.arange(20) / 20
+    np.testing.assert_allclose(arrays["time"], steps - start, atol=1e-9)
+    np.testing.assert_allclose(
+        arrays["joints/position"], in_store(np.floor(steps * 50 + 1e-6) / 50), atol=1e-6
+    )
+    commands = np.floor((steps - start) * 25 + 1e-6) / 25 + 0.04
+    np.testing.assert_allclose(arrays["action"], in_store(commands), atol=1e-6)
+    # Each image is stored once, with its own time.
+    np.testing.assert_array_equal(arrays["frame/front"], np.arange(20) // 2)
+    np.testing.assert_allclose(arrays["time/front"], np.arange(10) / 10 - start, atol=1e-9)
+    for frame in range(10):
+        np.testing.assert_array_equal(arrays["rgb/front"][frame], recordings.colours(frame))
+        np.testing.assert_array_equal(arrays["depth/front"][frame], recordings.depth_mm(frame))
+    assert episode.attributes.instruction == "reach the cup"
+    assert episode.attributes.extra["start_ns"] == recordings.START_NS + 10**6
+    assert (contract.control_hz, contract.camera("front").depth) == (20, "measured")
+    assert [dimension.kind for dimension in contract.action] == ["joint", "joint", "gripper"]
+
+
+def test_calibration_and_transforms_become_geometry(tmp_path: Path, imported: Import) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries())
+    store, outcome = imported(reader(base_frame="base", grippers={"arm": "hand"}), path)
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    camera = episode.attributes.contract.camera("front")
+    assert (camera.has_geometry, camera.distortion_model) == (True, "none")
+    # The centre of the first pixel is (0, 0) in ROS and (0.5, 0.5) in the contract.
+    np.testing.assert_array_equal(
+        episode.arrays["intrinsics/front"], [[30, 0, 12], [0, 31, 8], [0, 0, 1]]
+    )
+    down = np.diag([1, -1, -1, 1.0])
+    down[:3, 3] = recordings.T_CAMERA[0]
+    np.testing.assert_allclose(episode.arrays["T_base_camera/front"], down, atol=1e-6)
+    pose = episode.arrays["T_base_gripper/arm"]
+    np.testing.assert_allclose(pose[:, 0, 3], 0.5)
+    np.testing.assert_allclose(pose[:, 1, 3], 0.01 * (np.arange(20) // 2), atol=1e-6)
+
+
+def test_a_moving_camera_has_a_pose_per_image(tmp_path: Path, imported: Import) -> None:
+    def mounted(entry: Entry) -> Entry:
+        fixed = recordings.transform(0, "hand", "camera_optical", (0, 0, 0.1), (0, 0, 0, 1))
+        return (*entry[:3], {"transforms": [fixed]}) if entry[0] == "/tf_static" else entry
+
+    entries = [mounted(entry) for entry in recordings.ros2_entries()]
+    path = recordings.write_ros2(tmp_path / TASK, entries)
+    store, outcome = imported(reader(base_frame="base"), path)
+    assert outcome.refused == {}
+    pose = store.episodes()[0].arrays["T_base_camera/front"]
+    assert pose.shape == (10, 4, 4)
+    np.testing.assert_allclose(pose[:, 1, 3], 0.01 * np.arange(10), atol=1e-6)
+    np.testing.assert_allclose(pose[:, 2, 3], 0.3, atol=1e-6)
+
+
+def test_rectified_and_distorted_images_have_their_own_lens(
+    tmp_path: Path, imported: Import
+) -> None:
+    bent = {"d": [0.1, -0.2, 0.0, 0.0, 0.01], "distortion_model": "plumb_bob"}
+
+    def renamed(entry: Entry) -> list[Entry]:
+        topic, kind, seconds, fields = entry
+        if topic == "/front/camera_info":
+            return [(topic, kind, seconds, {**fields, **bent})]
+        other = [("/front/image_rect_color", *entry[1:])] if topic == "/front/image_raw" else []
+        return [entry, *other]
+
+    entries = [new for entry in recordings.ros2_entries() for new in renamed(entry)]
+    path = recordings.write_ros2(tmp_path / TASK, entries)
+    cameras = {"/front/image_raw": "raw", "/front/image_rect_color": "flat"}
+    store, outcome = imported(reader(cameras=cameras), path)
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    raw, flat = episode.attributes.contract.cameras
+    assert (raw.distortion_model, raw.distortion) == ("plumb_bob", tuple(bent["d"]))
+    assert (flat.distortion_model, flat.distortion) == ("none", ())
+    assert episode.arrays["intrinsics/raw"][0, 0] == 30
+    assert episode.arrays["intrinsics/flat"][0, 0] == 20
+
+
+def test_foxglove_json_is_imported(tmp_path: Path, imported: Import) -> None:
+    topics = {
+        "control_hz": 10,
+        "state": {"/joints": None},
+        "action": {"/joints": None},
+        "cameras": {"/front/compressed": "front"},
+        "calibration": {"/front/compressed": "/front/calibration"},
+    }
+    path = recordings.write_json(tmp_path / TASK)
+    store, outcome = imported(reader(**topics, base_frame="base"), path)
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    times = np.arange(11) / 10
+    np.testing.assert_allclose(episode.arrays["joints/position"], in_store(times), atol=1e-6)
+    assert episode.attributes.contract.camera("front").has_geometry
+    assert episode.arrays["intrinsics/front"][0, 2] == 12
+    for frame in range(11):
+        shown = episode.arrays["rgb/front"][frame].astype(int)
+        assert np.abs(shown - recordings.colours(frame)).mean() < 4
+
+
+def test_foxglove_protobuf_is_imported(tmp_path: Path, imported: Import) -> None:
+    topics = {
+        "control_hz": 10,
+        "state": {"/arm": None},
+        "action": {"/arm": ["gripper", "waist"]},
+        "cameras": {"/front": "front"},
+    }
+    store, outcome = imported(reader(**topics), recordings.write_protobuf(tmp_path / TASK))
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    expected = in_store(np.arange(11) / 10)
+    np.testing.assert_allclose(episode.arrays["joints/position"], expected, atol=1e-6)
+    np.testing.assert_allclose(episode.arrays["action"], expected[:, [2, 0]], atol=1e-6)
+    for frame in range(11):
+        np.testing.assert_array_equal(episode.arrays["rgb/front"][frame], recordings.colours(frame))
+
+
+def test_each_file_of_a_folder_is_an_episode(tmp_path: Path, imported: Import) -> None:
+    for number, seconds in enumerate((0.5, 1.0)):
+        (tmp_path / "bags" / str(number)).mkdir(parents=True)
+        path = tmp_path / "bags" / str(number) / f"take_{number}.mcap"
+        recordings.write_ros2(path, recordings.ros2_entries(seconds))
+    cut = tmp_path / "bags" / "take_2.mcap"
+    cut.write_bytes((tmp_path / "bags" / "1" / "take_1.mcap").read_bytes()[:9000])
+    store, outcome = imported(reader(), tmp_path / "bags")
+    assert [episode.steps for episode in store.episodes()] == [10, 20]
+    (name,) = outcome.refused
+    assert name == "episode 2 (take_2.mcap)"
+    assert "take_2.mcap cannot be read as MCAP; it is truncated, damaged" in outcome.refused[name]
+
+
+def test_held_topics_keep_their_value(tmp_path: Path, imported: Import) -> None:
+    entries = [
+        entry for entry in recordings.ros2_entries() if entry[0] != "/command" or entry[2] < 0.1
+    ]
+    path = recordings.write_ros2(tmp_path / TASK, entries)
+    store, outcome = imported(reader(held=["/command"]), path)
+    assert outcome.refused == {}
+    action = store.episodes()[0].arrays["action"]
+    np.testing.assert_allclose(action[-1], in_store([0.12])[0], atol=1e-6)
+
+
+def test_the_command_line_chooses_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
+    arguments = [
+        "format=mcap",
+        f"path={path}",
+        f"store={tmp_path / 'store'}",
+        "layout=named",
+        "layout.angle_unit=rad",
+        "layout.grippers={gripper: {closed: 0, opened: 100}, data.2: {closed: 0, opened: 100}}",
+        "format.control_hz=20",
+        "format.state={/joint_states: null}",
+        "format.action={/command: [data.0, data.1, data.2]}",
+        "format.cameras={/front/image_raw: front}",
+    ]
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "import", *arguments])
+    main()
+    (episode,) = EpisodeStore.open(tmp_path / "store").episodes()
+    assert episode.attributes.contract.joints == ("waist", "elbow", "gripper")
+
+
+@pytest.mark.parametrize("module", ["mcap", "mcap_ros2", "mcap_protobuf"])
+def test_a_missing_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.1))
+    for name in (f"{module}.reader", f"{module}.decoder"):
+        monkeypatch.setitem(sys.modules, name, None)
+    package = {"mcap": "mcap", "mcap_ros2": "mcap-ros2-support"}.get(
+        module, "mcap-protobuf-support"
+    )
+    why = rf'This needs {package}, which is not installed. Run: pip install "stringline\[mcap\]"'
+    with pytest.raises(ValueError, match=why):
+        next(reader().episodes(path)).read()
+
+
+def without(topic: str, start: float, end: float) -> Change:
+    return lambda entries: [
+        entry for entry in entries if entry[0] != topic or not start < entry[2] < end
+    ]
+
+
+def altered(topic: str, place: int | None, **fields: Any) -> Change:
+    """Returns a change of the fields of one message of a topic, or of all."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        numbers = [n for n, entry in enumerate(entries) if entry[0] == topic]
+        chosen = numbers if place is None else [numbers[place]]
+        return [
+            (*entry[:3], {**entry[3], **fields}) if n in chosen else entry
+            for n, entry in enumerate(entries)
+        ]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        (
+            {"action": {"/comand": None}},
+            None,
+            "There is no topic '/comand'. Did you mean '/command' or '",
+        ),
+        (
+            {"cameras": {"/joint_states": "front"}},
+            None,
+            "/joint_states has messages of type 'sensor_msgs/msg/JointState'. Topics with images: "
+            "/front/depth, /front/image_raw.",
+        ),
+        (
+            {"state": {"/joint_states": ["waits"]}},
+            None,
+            "/joint_states at message 0: There is no number 'waits'. Did you mean 'waist'",
+        ),
+        (
+            {},
+            without("/joint_states", 0.2, 0.85),
+            "/joint_states has a gap: its last message at 0.",
+        ),
+        ({}, without("/front/image_raw", 0.1, 0.9), "/front/image_raw has a gap: its last message"),
+        (
+            {},
+            altered("/joint_states", 20, header=recordings.header(0.1)),
+            "The clock of /joint_states goes back by 0.28 s at message 20.",
+        ),
+        (
+            {},
+            altered("/joint_states", 3, header=recordings.header(-1.7e9)),
+            "/joint_states at message 3 has no time stamp; set format.clock=log",
+        ),
+        (
+            {},
+            altered("/joint_states", 7, position=[0.0, float("nan"), 50.0]),
+            "/joint_states at frame 7, 'elbow', is nan; every value must be finite.",
+        ),
+        (
+            {},
+            altered("/joint_states", 7, name=["waist", "elbow"]),
+            "/joint_states at message 7 has 2 names and 3 positions.",
+        ),
+        (
+            {},
+            altered("/front/image_raw", 2, step=60),
+            "/front/image_raw at frame 2 has 1184 bytes in rows of 60; an image of 16x24 as bgr8 "
+            "has 16 rows of at least 72.",
+        ),
+        (
+            {},
+            altered("/front/image_raw", 2, encoding="bayer_rggb8"),
+            "There is no supported image encoding 'bayer_rggb8'.",
+        ),
+        (
+            {},
+            altered("/front/camera_info", None, width=48),
+            "/front/camera_info calibrates images of 16x48; those of /front/image_raw are 16x24.",
+        ),
+        ({}, altered("/front/camera_info", 0, k=[0.0] * 9), "has focal lengths 0 and 0: not set?"),
+        ({}, altered("/front/camera_info", 4, d=[0.1] * 5), "changes at message 4"),
+        ({}, altered("/front/camera_info", 0, binning_x=2), "calibrates a larger image"),
+        (
+            {"base_frame": "bass"},
+            None,
+            "There is no frame 'bass'. Did you mean 'base'? Allowed: base, camera_optical, hand.",
+        ),
+        (
+            {"base_frame": "base"},
+            altered("/tf_static", 0, transforms=[]),
+            "There is no frame 'camera_optical'. Allowed: base, hand.",
+        ),
+        ({"depth": {"/front/image_raw": "/front/depth"}}, without("/front/depth", 0.2, 0.4), "no"),
+    ],
+)
+def test_invalid_recordings_are_left_out(
+    tmp_path: Path,
+    imported: Import,
+    options: dict[str, Any],
+    change: Change | None,
+    message: str,
+) -> None:
+    entries = recordings.ros2_entries()
+    path = recordings.write_ros2(tmp_path / TASK, change(entries) if change else entries)
+    outcome = imported(reader(**options), path)[1]
+    assert message in outcome.refused[f"episode 0 ({TASK})"]
+
+
+def test_different_clocks_are_an_error(tmp_path: Path, imported: Import) -> None:
+    def late(entry: Entry) -> Entry:
+        seconds = entry[2] + 30
+        if entry[0] != "/joint_states":
+            return entry
+        return (*entry[:3], {**entry[3], "header": recordings.header(seconds)})
+
+    entries = [late(entry) for entry in recordings.ros2_entries()]
+    path = recordings.write_ros2(tmp_path / TASK, entries)
+    outcome = imported(reader(), path)[1]
+    why = outcome.refused[f"episode 0 ({TASK})"]
+    assert "The clocks of /joint_states and " in why
+    assert "differ by 30 s; set format.clock=log" in why
+    assert imported(reader(clock="log"), path)[1].refused == {}
+
+
+def test_missing_and_invalid_options_are_reported(tmp_path: Path) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
+    for options, message in (
+        ({"control_hz": None}, "set the rate of the steps, format.control_hz=NUMBER"),
+        ({"clock": "sim"}, "There is no clock 'sim'. Did you mean 'stamp'?"),
+        ({"grippers": {"arm": "hand"}}, "format.grippers needs the frame of the base"),
+        ({"depth": {"/frnt": "/front/depth"}}, "There is no topic in format.cameras '/frnt'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reader(**options)
+    offered = (
+        "arm.mcap has images in /front/depth, /front/image_raw; other topics: /command "
+        r"\(std_msgs/msg/Float64MultiArray\), /front/camera_info"
+    )
+    with pytest.raises(ValueError, match=offered):
+        list(reader(cameras=None).episodes(path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"There are no \.mcap files in"):
+        list(reader().episodes(tmp_path / "empty"))
