@@ -80,12 +80,14 @@ def train_policy(
         directory: Directory of the run.
         settings: Data, initial weights and evaluation.
     """
-    data = TrainingData(demonstrations, settings.held_out)
+    data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows)) | settings.record()
     if settings.evaluate is not None:
         _warn(TrainingRecord.of(str(directory), record), settings.evaluate)
+    for change in data.changes if is_main_process() else ():
+        logger.warning("%s The run keeps the episodes with which it began.", change)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -226,7 +228,8 @@ def _train(config: DictConfig) -> None:
     dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
-    coordinates = choose_coordinates(config, TrainingData(store, 0).contract, overrides)
+    begun = TrainingData(store, 0, Path(str(config.output)))
+    coordinates = choose_coordinates(config, begun.contract, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])

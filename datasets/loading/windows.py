@@ -22,7 +22,7 @@ class Windows:
     A window begins at a step with a new image of one of the cameras, so that images and state
     belong to the same time; between such steps, policies execute chunks without new observations.
     Images are copied out of memory maps; all other arrays (about 1 kB per window, and the actions)
-    are held in memory. Reading is thread-safe.
+    are held in memory. Reading is thread-safe. Edits of the store do not change existing windows.
 
     Attributes:
         contract: Common contract of the episodes, restricted to the chosen cameras.
@@ -67,8 +67,9 @@ class Windows:
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
         self.past = tuple(sorted(past, reverse=True))
+        self._pin = store.pin()
         self.names = training_names(store, names)
-        episodes = [store.episode(name) for name in self.names]
+        episodes = [store.episode(name, removed=True) for name in self.names]
         self.contract = _common_contract(episodes, cameras)
         _check_past(past, episodes, store)
         self.chunk = chunk

@@ -1,5 +1,6 @@
 """A stored episode: its attributes, and its arrays, memory-mapped on demand."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from stringline.datasets.store.group_metadata import (
     checksummed_group,
     read_group,
 )
+from stringline.datasets.store.transactions import removed_copies
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
 _FIELDS = ("task", "seed", "success", "source", "instruction")
@@ -94,7 +96,18 @@ class MappedArrays(Mapping[str, Array]):
     def __getitem__(self, key: str) -> Array:
         if key not in self._entries:
             raise KeyError(str(unknown_name("array", key, self._entries)))
-        return map_array(self._path, key, self._entries[key])
+        entry = self._entries[key]
+        try:
+            return map_array(self._path, key, entry)
+        except ValueError:
+            if self._path.is_dir():
+                raise
+            kept = (
+                each.path for each in removed_episodes(self._path) if each.entries == self._entries
+            )
+            if (path := next(kept, None)) is None:
+                raise
+            return map_array(path, key, entry)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -118,7 +131,19 @@ class StoredEpisode:
 
         Reading them at once would take most of the time of opening ten thousand episodes.
         """
-        return entries_of(_read(self.path)[0], self.name)
+        try:
+            return entries_of(_read(self.path)[0], self.name)
+        except DamagedError:
+            if (kept := self._kept()) is None:
+                raise
+            return kept.entries
+
+    def _kept(self) -> "StoredEpisode | None":
+        """Returns the copy of this episode if an edit has removed it."""
+        if self.path.is_dir():
+            return None
+        copies = removed_episodes(self.path)
+        return next((each for each in copies if each.attributes == self.attributes), None)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -137,6 +162,8 @@ class StoredEpisode:
 
     def damaged(self) -> list[str]:
         """Reads all arrays and metadata, and returns one sentence for each damaged one."""
+        if kept := self._kept():
+            return kept.damaged()
         return [
             sentence
             for key, entry in self.entries.items()
@@ -211,6 +238,13 @@ def read_episode(path: Path) -> StoredEpisode:
     if version < FIRST_CHECKSUMMED:  # Without a checksum the entries may be damaged.
         entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
+
+
+def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
+    """Opens the copies of an episode that an edit removed from `path`."""
+    for copy in removed_copies(path):
+        with contextlib.suppress(DamagedError):
+            yield read_episode(copy)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], int]:

@@ -22,6 +22,8 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import add_action_statistics
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.training.run_directory import begun_episodes
+from stringline.sim.training.run_episodes import check_kept, describe_change
 
 FIELDS = ("path", "weight", "cameras")
 MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {path: runs/b}]."
@@ -30,17 +32,27 @@ MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {pa
 class TrainingData:
     """Stores with training and held-out episodes.
 
+    The stores are pinned: edits do not reach the episodes as long as this object exists.
+
     Args:
         data: One store, or the sources of a mixture.
         held_out: Number of held-out episodes of each store, the last ones; at most a fifth of the
             store.
+        run: Directory of the run. An unfinished one keeps the episodes with which it began.
 
     Attributes:
         training: Names of the training episodes of each store.
         held_out: Names of the held-out episodes of each store.
+        changes: A sentence for each store that was edited since the run began; its old episodes
+            are used.
     """
 
-    def __init__(self, data: EpisodeStore | Sequence[Source], held_out: int) -> None:
+    def __init__(
+        self,
+        data: EpisodeStore | Sequence[Source],
+        held_out: int,
+        run: Path | None = None,
+    ) -> None:
         self._mixed = not isinstance(data, EpisodeStore)
         self._sources = (Source(data.path),) if isinstance(data, EpisodeStore) else tuple(data)
         self._stores = (
@@ -50,10 +62,18 @@ class TrainingData:
         )
         if not self._stores:
             raise ValueError("A mixture needs at least one store.")
+        self.changes: list[str] = []
         self.training: list[list[str]] = []
         self.held_out: list[list[str]] = []
-        for store in self._stores:
-            names = list(store.names())
+        self._pins = [store.pin() for store in self._stores]  # Before their episodes are listed.
+        begun = None if run is None else begun_episodes(run, self._described_stores())
+        for number, store in enumerate(self._stores):
+            names = store.names()
+            if begun is not None:
+                if change := describe_change(begun[number], names):
+                    self.changes.append(f"{store.path} has changed since the run began. {change}")
+                check_kept(store, begun[number])
+                names = begun[number]
             if not names:
                 raise ValueError(
                     f"{store.path} has no episodes. Record some with stringline-collect."
@@ -71,7 +91,7 @@ class TrainingData:
     def contract(self) -> Contract:
         """Contract of the examples."""
         contracts = [
-            store.episode(names[0]).attributes.contract
+            store.episode(names[0], removed=True).attributes.contract
             for store, names in zip(self._stores, self.training, strict=True)
         ]
         return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
@@ -111,7 +131,7 @@ class TrainingData:
 
     def _episodes(self, names: Sequence[Sequence[str]]) -> list[StoredEpisode]:
         return [
-            store.episode(name)
+            store.episode(name, removed=True)
             for store, chosen in zip(self._stores, names, strict=True)
             for name in chosen
         ]
@@ -148,21 +168,25 @@ class TrainingData:
 
     def digests(self) -> list[dict[str, Any]]:
         """Returns number of episodes and digest of each store, see `EpisodeStore.digest`."""
-        return [{"episodes": len(store), "digest": store.digest()} for store in self._stores]
+        used = [[*one, *other] for one, other in zip(self.training, self.held_out, strict=True)]
+        return [
+            {"episodes": len(names), "digest": store.digest(names)}
+            for store, names in zip(self._stores, used, strict=True)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Returns the stores and their episodes as plain data."""
+        parts = {"training": self.training, "held_out": self.held_out}
+        names = parts if self._mixed else {part: stores[0] for part, stores in parts.items()}
+        return {"store": self._described_stores(), **names}
+
+    def _described_stores(self) -> str | list[dict[str, Any]]:
         if not self._mixed:
-            return {
-                "store": str(self._sources[0].path),
-                "training": self.training[0],
-                "held_out": self.held_out[0],
-            }
-        stores = [
+            return str(self._sources[0].path)
+        return [
             {"path": str(source.path), "weight": source.weight, "cameras": dict(source.cameras)}
             for source in self._sources
         ]
-        return {"store": stores, "training": self.training, "held_out": self.held_out}
 
 
 def sources_of(stores: object) -> list[Source]:
