@@ -1,9 +1,10 @@
 """A stored episode: its attributes, and its arrays, memory-mapped on demand."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +13,13 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
+from stringline.datasets.files.small_files import read_file
 from stringline.datasets.store.group_metadata import (
     EPISODE_KEY,
-    FIRST_CHECKSUMMED,
     FORMAT_VERSION,
     DamagedError,
     checksummed_group,
+    cut_attribute,
     read_group,
 )
 from stringline.datasets.store.transactions import removed_copies
@@ -63,11 +65,14 @@ class EpisodeAttributes:
         }
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds attributes from the result of `to_dict`; raises ValueError for a missing field."""
+    def from_dict(cls, plain: Mapping[str, Any], contract: Contract | None = None) -> Self:
+        """Builds attributes from the result of `to_dict`; raises ValueError for a missing field.
+
+        `contract` replaces that in `plain`.
+        """
         try:
             fields = {key: plain[key] for key in (*_FIELDS, "extra")}
-            return cls(contract=_contract(plain["contract"]), **fields)
+            return cls(contract=contract or _contract(plain["contract"]), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
 
@@ -84,6 +89,11 @@ def _contract(plain: Mapping[str, Any]) -> Contract:
     _recent.append((plain, contract))
     del _recent[:-16]
     return contract
+
+
+@lru_cache(16)
+def _contract_of(text: bytes) -> Contract:
+    return _contract(json.loads(text))
 
 
 class MappedArrays(Mapping[str, Array]):
@@ -109,6 +119,9 @@ class MappedArrays(Mapping[str, Array]):
                 raise
             return map_array(path, key, entry)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries  # `Mapping` would read the array.
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -132,7 +145,7 @@ class StoredEpisode:
         Reading them at once would take most of the time of opening ten thousand episodes.
         """
         try:
-            return entries_of(_read(self.path)[0], self.name)
+            return _entries_at(self.path)
         except DamagedError:
             if (kept := self._kept()) is None:
                 raise
@@ -230,14 +243,28 @@ def write_metadata(
 
 def read_episode(path: Path) -> StoredEpisode:
     """Opens an episode by its metadata, without reading arrays."""
-    plain, version = _read(path)
+    where = f"Episode {path.name}"
+    data = _metadata(path)
+    # Of a checksummed file; episodes share few contracts, and most readers need no entries.
+    rest, arrays = cut_attribute(data, "arrays")
+    rest, contract = cut_attribute(rest, "contract")
+    plain, version = read_group(data, where, EPISODE_KEY, rest)
     try:
-        attributes = EpisodeAttributes.from_dict(plain)
+        known = _contract_of(contract) if contract else None
+        attributes = EpisodeAttributes.from_dict(plain, known)
     except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedError(f"Episode {path.name} is damaged: {error}") from error
-    if version < FIRST_CHECKSUMMED:  # Without a checksum the entries may be damaged.
+        raise DamagedError(f"{where} is damaged: {error}") from error
+    if not arrays:  # The entries may be damaged.
         entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
+
+
+def _entries_at(path: Path) -> dict[str, ArrayEntry]:
+    data = _metadata(path)
+    rest, arrays = cut_attribute(data, "arrays")
+    rest, _ = cut_attribute(rest, "contract")
+    plain, _ = read_group(data, f"Episode {path.name}", EPISODE_KEY, rest)
+    return entries_of({"arrays": json.loads(arrays)} if arrays else plain, path.name)
 
 
 def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
@@ -247,13 +274,11 @@ def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
             yield read_episode(copy)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], int]:
-    where = f"Episode {path.name}"
+def _metadata(path: Path) -> bytes:
     try:
-        data = (path / "zarr.json").read_bytes()
+        return read_file(f"{path}/zarr.json")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DamagedError(f"{where} is damaged: its zarr.json is missing.") from error
-    return read_group(data, where, EPISODE_KEY)
+        raise DamagedError(f"Episode {path.name} is damaged: its zarr.json is missing.") from error
 
 
 def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
