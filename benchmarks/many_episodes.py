@@ -150,7 +150,8 @@ def mapped_each_time(store: EpisodeStore, windows: Windows, size: int) -> ReadIm
         shape = (STEPS // FRAME_EVERY, size, size, *channels)
         path = chunk_file(folders[episode], key, len(shape))
         dtype = np.uint8 if channels else np.uint16
-        return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)[frame]
+        image: Array = np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)[frame]
+        return image
 
     return read
 

@@ -84,10 +84,8 @@ def train_policy(
     policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows)) | settings.record()
-    if settings.evaluate is not None:
-        _warn(TrainingRecord.of(str(directory), record), settings.evaluate)
-    for change in data.changes if is_main_process() else ():
-        logger.warning("%s The run keeps the episodes with which it began.", change)
+    if is_main_process():
+        _warn(TrainingRecord.of(str(directory), record), settings.evaluate, data.changes)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -117,10 +115,14 @@ def train_policy(
         )
 
 
-def _warn(record: TrainingRecord, evaluation: TrainingEvaluation) -> None:
-    """Logs a warning for each task whose settings differ from those of the data."""
-    for options in evaluation.options() if is_main_process() else ():
+def _warn(
+    record: TrainingRecord, evaluation: TrainingEvaluation | None, changes: Sequence[str]
+) -> None:
+    """Logs a warning for each edited store, and each task whose settings differ from the data."""
+    for options in evaluation.options() if evaluation else ():
         record.warn(options)
+    for change in changes:
+        logger.warning("%s The run keeps the episodes with which it began.", change)
 
 
 def _policy(

