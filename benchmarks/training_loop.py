@@ -23,7 +23,7 @@ from stringline.encoders.training.interfaces import Callbacks
 from stringline.encoders.training.optimisation import LossModule
 from stringline.encoders.training.trainer import Trainer
 from stringline.sim.train import actions_within
-from stringline.sim.training.training_data import WindowBatches
+from stringline.sim.training.window_batches import WindowBatches
 
 WARM_UP = {"cpu": 1, "cuda": 20}
 PLAIN = (

@@ -19,8 +19,7 @@ from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.loading.mixture import MixedWindows, Source
-from stringline.datasets.loading.windows import Windows
+from stringline.datasets.loading.mixture import Source
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.hardware import check_hardware
@@ -48,15 +47,10 @@ from stringline.sim.training.run_directory import (
     is_main_process,
     process_count,
 )
-from stringline.sim.training.training_data import (
-    HeldOutBatches,
-    TrainingData,
-    WindowBatches,
-    sources_of,
-    tensors,
-)
+from stringline.sim.training.training_data import TrainingData, sources_of
 from stringline.sim.training.training_evaluation import TrainingEvaluation, training_evaluation
 from stringline.sim.training.training_settings import TrainingSettings
+from stringline.sim.training.window_batches import HeldOutBatches, tensors, training_batches
 
 logger = logging.getLogger(__name__)
 DEFAULTS = TrainingSettings()
@@ -81,12 +75,12 @@ def train_policy(
         directory: Directory of the run.
         settings: Data, initial weights and evaluation.
     """
-    data = TrainingData(demonstrations, settings.held_out)
+    data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows)) | settings.record()
-    if settings.evaluate is not None:
-        _warn(TrainingRecord.of(str(directory), record), settings.evaluate)
+    if is_main_process():
+        _warn(TrainingRecord.of(str(directory), record), settings.evaluate, data.changes)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
@@ -95,7 +89,7 @@ def train_policy(
     )
     if is_main_process():
         report_placed_tokens(policy, windows)
-    batches = _batches(windows, trainer, settings)
+    batches = training_batches(windows, trainer, settings)
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
     checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
@@ -110,25 +104,14 @@ def train_policy(
         )
 
 
-def _batches(
-    windows: Windows | MixedWindows, trainer: Trainer, settings: TrainingSettings
-) -> WindowBatches:
-    return WindowBatches(
-        windows,
-        trainer.batch_size,
-        seed=trainer.seed,
-        early_s=settings.early_s,
-        early_factor=settings.early_factor,
-        equal_tasks=settings.equal_tasks,
-        readers=trainer.readers,
-        pin_memory=trainer.pin_memory,
-    )
-
-
-def _warn(record: TrainingRecord, evaluation: TrainingEvaluation) -> None:
-    """Logs a warning for each task whose settings differ from those of the data."""
-    for options in evaluation.options() if is_main_process() else ():
+def _warn(
+    record: TrainingRecord, evaluation: TrainingEvaluation | None, changes: Sequence[str]
+) -> None:
+    """Logs a warning for each edited store, and each task whose settings differ from the data."""
+    for options in evaluation.options() if evaluation else ():
         record.warn(options)
+    for change in changes:
+        logger.warning("%s The run keeps the episodes with which it began.", change)
 
 
 def _policy(
@@ -238,7 +221,8 @@ def _train(config: DictConfig) -> None:
     dataset = _plain(config.dataset)
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
-    coordinates = choose_coordinates(config, TrainingData(store, 0).contract, overrides)
+    begun = TrainingData(store, 0, Path(str(config.output)))
+    coordinates = choose_coordinates(config, begun.contract, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])

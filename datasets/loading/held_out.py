@@ -4,6 +4,7 @@ An import marks the episodes of a data set that has splits, such as the masks of
 """
 
 import logging
+from collections.abc import Sequence
 
 from stringline.datasets.store.store import EpisodeStore
 
@@ -14,8 +15,10 @@ VALIDATION = "validation"
 _log = logging.getLogger(__name__)
 
 
-def split_names(store: EpisodeStore, held_out: int) -> tuple[list[str], list[str]]:
-    """Returns the names of the training and of the held-out episodes.
+def split_names(
+    store: EpisodeStore, names: Sequence[str], held_out: int
+) -> tuple[list[str], list[str]]:
+    """Divides episodes of a store, which may be removed ones, into training and held-out ones.
 
     Held out are the episodes that are marked for validation. Without such marks, `held_out` is the
     number of the last episodes that are held out, at most a fifth of the store. With 0, no episode
@@ -24,17 +27,16 @@ def split_names(store: EpisodeStore, held_out: int) -> tuple[list[str], list[str
     Raises:
         ValueError: All episodes are marked for validation.
     """
-    names = list(store.names())
     if not held_out:
-        return names, []
+        return list(names), []
     marked = [
-        episode.name
-        for episode in store.episodes()
-        if episode.attributes.extra.get(SPLIT) == VALIDATION
+        name
+        for name in names
+        if store.episode(name, removed=True).attributes.extra.get(SPLIT) == VALIDATION
     ]
     if not marked:
         kept = len(names) - min(held_out, len(names) // 5)
-        return names[:kept], names[kept:]
+        return list(names[:kept]), list(names[kept:])
     if len(marked) == len(names):
         raise ValueError(
             f"All {len(names)} episodes of {store.path} are marked for validation. To train on "

@@ -209,7 +209,7 @@ def _filled(source: Source, contract: Contract, slots: Sequence[str]) -> dict[st
 
 
 def _contract(store: EpisodeStore, names: Sequence[str] | None) -> Contract:
-    return store.episode(training_names(store, names)[0]).attributes.contract
+    return store.episode(training_names(store, names)[0], removed=True).attributes.contract
 
 
 def _common(known: Camera, camera: Camera, where: str) -> Camera:

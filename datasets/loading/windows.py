@@ -21,8 +21,9 @@ class Windows:
 
     A window begins at a step with a new image of one of the cameras, so that images and state
     belong to the same time; between such steps, policies execute chunks without new observations.
-    Images are copied out of memory maps; all other arrays (about 1 kB per window, and the actions)
-    are held in memory. Reading is thread-safe.
+    Images are copied out of memory maps or files; all other arrays (about 1 kB per window, and the
+    actions) are held in memory. Reading is thread-safe. Edits of the store do not change existing
+    windows.
 
     Attributes:
         contract: Common contract of the episodes, restricted to the chosen cameras.
@@ -59,7 +60,7 @@ class Windows:
             past_images: Whether the further observations contain images and geometry.
             gripper_commands: Whether openings in actions are replaced by the commands that they
                 follow, 0 (close) and 1 (open), for policies with open and close commands.
-            open_files: Largest number of image arrays that stay mapped.
+            open_files: Largest number of image arrays that stay mapped; the others are read.
 
         Raises:
             ValueError: There is no episode, a camera does not exist, episodes have different
@@ -68,8 +69,9 @@ class Windows:
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
         self.past = tuple(sorted(past, reverse=True))
+        self._pin = store.pin()
         self.names = training_names(store, names)
-        episodes = [store.episode(name) for name in self.names]
+        episodes = [store.episode(name, removed=True) for name in self.names]
         self.contract = _common_contract(episodes, cameras)
         _check_past(past, episodes, store)
         self.chunk = chunk
@@ -91,7 +93,7 @@ class Windows:
 
     def _index_actions(self, episodes: Sequence[StoredEpisode], gripper_commands: bool) -> None:
         """Concatenates the actions; `_first` and `_last` are the rows of each window in them."""
-        actions = [episode.arrays["action"] for episode in episodes]
+        actions = [np.array(episode.arrays["action"]) for episode in episodes]
         if gripper_commands:
             actions = [with_commands(each, self.contract) for each in actions]
         self._actions = np.concatenate(actions)
@@ -165,7 +167,7 @@ class Windows:
         for key, images in seen.items():
             chosen = frames[key.partition("/")[2]].tolist()
             for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
-                images[row] = self._maps.array(number, key)[frame]
+                self._maps.copy_row(number, key, frame, images[row])
         return seen
 
 

@@ -1,8 +1,10 @@
 """A stored episode: its attributes, and its arrays, memory-mapped on demand."""
 
+import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,14 +13,16 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
+from stringline.datasets.files.small_files import read_file
 from stringline.datasets.store.group_metadata import (
     EPISODE_KEY,
-    FIRST_CHECKSUMMED,
     FORMAT_VERSION,
     DamagedError,
     checksummed_group,
+    cut_attribute,
     read_group,
 )
+from stringline.datasets.store.transactions import removed_copies
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
 _FIELDS = ("task", "seed", "success", "source", "instruction")
@@ -61,11 +65,14 @@ class EpisodeAttributes:
         }
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds attributes from the result of `to_dict`; raises ValueError for a missing field."""
+    def from_dict(cls, plain: Mapping[str, Any], contract: Contract | None = None) -> Self:
+        """Builds attributes from the result of `to_dict`; raises ValueError for a missing field.
+
+        `contract` replaces that in `plain`.
+        """
         try:
             fields = {key: plain[key] for key in (*_FIELDS, "extra")}
-            return cls(contract=_contract(plain["contract"]), **fields)
+            return cls(contract=contract or _contract(plain["contract"]), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
 
@@ -84,6 +91,11 @@ def _contract(plain: Mapping[str, Any]) -> Contract:
     return contract
 
 
+@lru_cache(16)
+def _contract_of(text: bytes) -> Contract:
+    return _contract(json.loads(text))
+
+
 class MappedArrays(Mapping[str, Array]):
     """The read-only arrays of an episode by key, memory-mapped on access."""
 
@@ -94,7 +106,21 @@ class MappedArrays(Mapping[str, Array]):
     def __getitem__(self, key: str) -> Array:
         if key not in self._entries:
             raise KeyError(str(unknown_name("array", key, self._entries)))
-        return map_array(self._path, key, self._entries[key])
+        entry = self._entries[key]
+        try:
+            return map_array(self._path, key, entry)
+        except ValueError:
+            if self._path.is_dir():
+                raise
+            kept = (
+                each.path for each in removed_episodes(self._path) if each.entries == self._entries
+            )
+            if (path := next(kept, None)) is None:
+                raise
+            return map_array(path, key, entry)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries  # `Mapping` would read the array.
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -118,7 +144,19 @@ class StoredEpisode:
 
         Reading them at once would take most of the time of opening ten thousand episodes.
         """
-        return entries_of(_read(self.path)[0], self.name)
+        try:
+            return _entries_at(self.path)
+        except DamagedError:
+            if (kept := self._kept()) is None:
+                raise
+            return kept.entries
+
+    def _kept(self) -> "StoredEpisode | None":
+        """Returns the copy of this episode if an edit has removed it."""
+        if self.path.is_dir():
+            return None
+        copies = removed_episodes(self.path)
+        return next((each for each in copies if each.attributes == self.attributes), None)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -137,6 +175,8 @@ class StoredEpisode:
 
     def damaged(self) -> list[str]:
         """Reads all arrays and metadata, and returns one sentence for each damaged one."""
+        if kept := self._kept():
+            return kept.damaged()
         return [
             sentence
             for key, entry in self.entries.items()
@@ -203,23 +243,42 @@ def write_metadata(
 
 def read_episode(path: Path) -> StoredEpisode:
     """Opens an episode by its metadata, without reading arrays."""
-    plain, version = _read(path)
+    where = f"Episode {path.name}"
+    data = _metadata(path)
+    # Of a checksummed file; episodes share few contracts, and most readers need no entries.
+    rest, arrays = cut_attribute(data, "arrays")
+    rest, contract = cut_attribute(rest, "contract")
+    plain, version = read_group(data, where, EPISODE_KEY, rest)
     try:
-        attributes = EpisodeAttributes.from_dict(plain)
+        known = _contract_of(contract) if contract else None
+        attributes = EpisodeAttributes.from_dict(plain, known)
     except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedError(f"Episode {path.name} is damaged: {error}") from error
-    if version < FIRST_CHECKSUMMED:  # Without a checksum the entries may be damaged.
+        raise DamagedError(f"{where} is damaged: {error}") from error
+    if not arrays:  # The entries may be damaged.
         entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], int]:
-    where = f"Episode {path.name}"
+def _entries_at(path: Path) -> dict[str, ArrayEntry]:
+    data = _metadata(path)
+    rest, arrays = cut_attribute(data, "arrays")
+    rest, _ = cut_attribute(rest, "contract")
+    plain, _ = read_group(data, f"Episode {path.name}", EPISODE_KEY, rest)
+    return entries_of({"arrays": json.loads(arrays)} if arrays else plain, path.name)
+
+
+def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
+    """Opens the copies of an episode that an edit removed from `path`."""
+    for copy in removed_copies(path):
+        with contextlib.suppress(DamagedError):
+            yield read_episode(copy)
+
+
+def _metadata(path: Path) -> bytes:
     try:
-        data = (path / "zarr.json").read_bytes()
+        return read_file(f"{path}/zarr.json")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DamagedError(f"{where} is damaged: its zarr.json is missing.") from error
-    return read_group(data, where, EPISODE_KEY)
+        raise DamagedError(f"Episode {path.name} is damaged: its zarr.json is missing.") from error
 
 
 def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:

@@ -26,6 +26,7 @@ from stringline.datasets.files.atomic import (
     write_all,
 )
 from stringline.datasets.files.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
+from stringline.datasets.files.hard_links import link_or_copy
 from stringline.datasets.files.lock import lock_folder
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
@@ -184,9 +185,9 @@ class EpisodeWriter:
             new.parent.mkdir(parents=True)
             rows = array_name(key), ROWS_FILE
             with explained_full_disk(self._final, key):
-                _link_or_copy(old, new)
+                link_or_copy(old, new)
                 if episode.path.joinpath(*rows).is_file():
-                    _link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
+                    link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
 
     def _check_new(self, key: str) -> None:
         if key in self._series or key in self._entries:
@@ -269,10 +270,3 @@ def write_episode(
         for key, array in arrays:
             writer.put(key, array)
         writer.commit()
-
-
-def _link_or_copy(old: Path, new: Path) -> None:
-    try:
-        os.link(old, new)
-    except OSError:  # Another disk, or a file system without hard links.
-        shutil.copyfile(old, new)

@@ -13,6 +13,8 @@ import re
 import shutil
 import time
 import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from stringline.datasets.contract.argument_checks import unknown_name
@@ -20,7 +22,12 @@ from stringline.datasets.contract.contract import EpisodeArrays
 from stringline.datasets.contract.validation import check_episode
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import is_locked
-from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode, read_episode
+from stringline.datasets.store.episode import (
+    EpisodeAttributes,
+    StoredEpisode,
+    read_episode,
+    removed_episodes,
+)
 from stringline.datasets.store.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.store.group_metadata import (
     FORMAT_VERSION,
@@ -29,7 +36,8 @@ from stringline.datasets.store.group_metadata import (
     checksummed_group,
     read_group,
 )
-from stringline.datasets.store.transactions import hidden_by_edits
+from stringline.datasets.store.pins import StorePin, pin
+from stringline.datasets.store.transactions import hidden_by_edits, removed_copies
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 _STARTING_S = 600.0
@@ -96,34 +104,65 @@ class EpisodeStore:
     def __len__(self) -> int:
         return len(self.names())
 
-    def episode(self, name: str) -> StoredEpisode:
+    def episode(self, name: str, *, removed: bool = False) -> StoredEpisode:
         """Opens an episode without reading its arrays.
+
+        An opened episode stays readable when an edit removes it from the store, as long as it is in
+        the trash or a process that pinned the store is running.
+
+        Args:
+            name: Name of the episode.
+            removed: Whether the episode may be one that an edit has removed.
 
         Raises:
             ValueError: The episode does not exist, or its metadata is damaged.
         """
-        if not _NAME.fullmatch(name) or not (self.path / name).is_dir():
+        known = (
+            _NAME.fullmatch(name) and (self._folder(name) if removed else self.path / name).is_dir()
+        )
+        if not known:
             raise unknown_name("episode", name, self.names()[:20])
         return self._read(name)
+
+    def has_removed(self, name: str) -> bool:
+        """Returns whether an episode that an edit has removed can still be opened."""
+        return next(removed_episodes(self.path / name), None) is not None
 
     def episodes(self) -> list[StoredEpisode]:
         """Opens all episodes, in the order of `names`."""
         return [self._read(name) for name in self.names()]
 
-    def digest(self) -> str:
+    def pin(self) -> StorePin:
+        """Keeps all episodes for this process as long as the returned object exists.
+
+        Edits may remove episodes from the store, and the trash may be emptied.
+        """
+        return pin(self.path)
+
+    def digest(self, names: Iterable[str] | None = None) -> str:
         """Returns an identifier of the content, the start of a SHA-256 of all episodes.
 
         It covers their attributes and the checksums of their arrays, not the arrays themselves. It
-        does not depend on the place of the store, nor on the order or ids of its episodes.
+        does not depend on the place of the store, nor on the order or ids of its episodes. `names`
+        are the names of the episodes, by default all; they may have been removed by an edit.
         """
-        files = ((self.path / name / "zarr.json").read_bytes() for name in self.names())
+        chosen = self.names() if names is None else names
+        files = ((self._folder(name) / "zarr.json").read_bytes() for name in chosen)
         found = sorted(hashlib.sha256(data).digest() for data in files)
         return hashlib.sha256(b"".join(found)).hexdigest()[:16]
 
+    def _folder(self, name: str) -> Path:
+        """Returns the folder of an episode, or its copy if an edit has removed it."""
+        folder = self.path / name
+        return folder if folder.is_dir() else next(removed_copies(folder), folder)
+
     def _read(self, name: str) -> StoredEpisode:
+        path = self.path / name
         try:
-            return read_episode(self.path / name)
+            return read_episode(path)
         except DamagedError as error:
+            if not path.is_dir() and (kept := next(removed_episodes(path), None)):
+                return replace(kept, name=name, path=path)
             advice = (
                 "To use the other episodes, set it aside: stringline-data verify "
                 f"store={self.path} set_aside=true"

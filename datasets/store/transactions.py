@@ -2,7 +2,8 @@
 
 Before an edit, a file `.edit-<id>.json` lists the new and the old episodes. Readers show the old
 ones until all new ones exist, and the new ones from then on. The next edit completes or rolls back
-a killed one. Old episodes are moved to a folder beside the store, `<store>.trash`.
+a killed one. Old episodes are moved to a folder beside the store, `<store>.trash`; processes that
+read them keep them (`pins.py`).
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from stringline.datasets.files.atomic import sync, write_file
 from stringline.datasets.files.lock import exclusive
+from stringline.datasets.store.pins import add_copies, pinned_copies, pinned_folders
 
 _PREFIX = ".edit-"
 _REMOVED_PREFIX = ".open-taken-back-"
@@ -56,6 +58,19 @@ def trash_of(path: Path) -> Path:
     return absolute.with_name(f"{absolute.name}.trash")
 
 
+def removed_copies(episode: Path) -> Iterator[Path]:
+    """Yields the folders that may be an episode that an edit removed, named by its old path."""
+    yield from pinned_folders(episode)
+    trash = trash_of(episode.parent)
+    if (trash / episode.name).is_dir():
+        yield trash / episode.name
+    if trash.is_dir():
+        again = f"{episode.name}."
+        yield from sorted(each for each in trash.iterdir() if each.name.startswith(again))
+    if episode.is_dir():
+        yield episode  # It has just been moved back.
+
+
 def hidden_by_edits(path: Path, entries: Collection[str]) -> set[str]:
     """Returns the episodes that unfinished edits hide, given the names of all files in a store."""
     hidden: set[str] = set()
@@ -77,8 +92,10 @@ def recover(path: Path) -> None:
 def _finish(path: Path, log: Path) -> None:
     change = _read(log)
     if all((path / name).is_dir() for name in change.new):
-        for name in change.old:
-            _move_to_trash(path, name)
+        if change.old:
+            with pinned_copies(path) as pins:
+                for name in change.old:
+                    _move_to_trash(path, name, pins)
     else:
         for name in change.new:
             if (path / name).is_dir():
@@ -90,10 +107,11 @@ def _finish(path: Path, log: Path) -> None:
     log.unlink()
 
 
-def _move_to_trash(path: Path, name: str) -> None:
+def _move_to_trash(path: Path, name: str, pins: list[Path]) -> None:
     trash = trash_of(path)
     trash.mkdir(exist_ok=True)
     if (path / name).is_dir():  # Otherwise a killed edit has moved it already.
+        add_copies(pins, path / name)
         target = trash / name
         if target.exists():
             target = trash / f"{name}.{uuid.uuid4().hex[:8]}"

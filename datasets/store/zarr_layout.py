@@ -7,14 +7,17 @@ the contract has both `time` and `time/<camera>`; so the key `time/overhead` is 
 """
 
 import json
+import math
 import mmap
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.small_files import read_start
 
 DTYPES = (
     "bool",
@@ -30,6 +33,8 @@ DTYPES = (
     "float32",
     "float64",
 )
+
+SMALL_BYTES = 16 * 2**10
 
 
 class ArrayEntry(NamedTuple):
@@ -49,7 +54,7 @@ class ArrayEntry(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Size of the chunk file in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def array_name(key: str) -> str:
@@ -69,9 +74,15 @@ def array_name(key: str) -> str:
     return name
 
 
+@cache
+def chunk_name(key: str, axes: int) -> str:
+    """Returns the path of the chunk file of an array in its episode, given the number of axes."""
+    return "/".join([array_name(key), "c", *["0"] * axes])
+
+
 def chunk_file(episode: Path, key: str, axes: int) -> Path:
     """Returns the chunk file of an array with the given number of axes."""
-    return episode.joinpath(array_name(key), "c", *["0"] * axes)
+    return episode / chunk_name(key, axes)
 
 
 def group_metadata(attributes: dict[str, Any]) -> bytes:
@@ -132,22 +143,39 @@ def little_endian(array: Array) -> Array:
 
 
 def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
-    """Maps a chunk file into memory as a read-only array; checks its size."""
-    dtype = np.dtype(entry.dtype).newbyteorder("<")
-    if not entry.nbytes:
+    """Returns a read-only array: its chunk file mapped into memory, or read if it is small.
+
+    The size of the file is checked. A map holds an open file, and maps of small arrays of many
+    episodes would exhaust what a process may open; reading them is faster as well.
+    """
+    size = entry.nbytes
+    dtype = _little_endian_type(entry.dtype)
+    if not size:
         return np.empty(entry.shape, dtype)
-    path = chunk_file(episode, key, len(entry.shape))
+    path = f"{episode}/{chunk_name(key, len(entry.shape))}"
     try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, ValueError) as error:
-        raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).") from error
-    if len(mapped) != entry.nbytes:
+        mapped = read_start(path, size + 1) if size <= SMALL_BYTES else _map(path)
+    except (FileNotFoundError, ValueError):
+        mapped = b""
+    if not mapped:
+        raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).")
+    if len(mapped) != size:
         rows = (*entry.shape, 1)[0]
-        complete = len(mapped) * rows // entry.nbytes
+        got = Path(path).stat().st_size
+        complete = got * rows // size
         frame = f" from frame {complete} of {rows} on" if complete < rows else ""
         raise ValueError(
-            f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it "
+            f"Episode {episode.name}: {key} has {got} bytes instead of {size}; it "
             f"is damaged{frame}."
         )
     return np.frombuffer(mapped, dtype).reshape(entry.shape)
+
+
+def _map(path: str) -> mmap.mmap:
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@cache
+def _little_endian_type(name: str) -> np.dtype[Any]:
+    return np.dtype(name).newbyteorder("<")

@@ -19,7 +19,7 @@ from stringline.encoders.vision.rgbd import ImageTokens
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import read_cameras
-from stringline.sim.training.training_data import tensors
+from stringline.sim.training.window_batches import tensors
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,11 @@ from torch import nn
 from stringline.datasets.files.atomic import write_file
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import save_policy
+from stringline.sim.training.run_episodes import describe_change
+
+# Those of libyaml need a tenth of the time for the names of many episodes.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 FILE = "run.yaml"
 END = "checkpoint"
@@ -27,6 +32,26 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
+    """Returns the names of the episodes of each store with which an unfinished run began.
+
+    `stores` are plain data as in `TrainingData.describe`. None means that the directory holds no
+    unfinished run of these stores; `check_run_directory` explains a damaged file.
+    """
+    file = directory / FILE
+    if not file.is_file() or (directory / END).exists():
+        return None
+    try:
+        run = yaml.load(file.read_bytes(), _Loader)
+        parts = (run["training"], run["held_out"])
+        if run["store"] != stores:
+            return None
+        pairs = zip(*parts, strict=True) if isinstance(stores, list) else [parts]
+        return [[*training, *held_out] for training, held_out in pairs]
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        return None
+
+
 def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None:
     """Stores the fingerprint of a run, or compares it with that of the run to continue.
 
@@ -40,9 +65,9 @@ def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None
     if not file.exists():
         if is_main_process():
             directory.mkdir(parents=True, exist_ok=True)
-            write_file(file, yaml.safe_dump(plain, sort_keys=False).encode())
+            write_file(file, yaml.dump(plain, Dumper=_Dumper, sort_keys=False).encode())
         return
-    stored = yaml.safe_load(file.read_text())
+    stored = yaml.load(file.read_bytes(), _Loader)
     if not isinstance(stored, dict):
         raise ValueError(
             f"{file} is damaged. Choose another output, or remove {directory} to start again."
@@ -50,8 +75,20 @@ def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None
     if changed := [key for key, value in plain.items() if stored.get(key) != value]:
         raise ValueError(
             f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
-            f"output."
+            f"output.{_changed_episodes(stored, plain)}"
         )
+
+
+def _changed_episodes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns in words how the episodes have changed since the run began."""
+    change = describe_change(_names(stored), _names(now))
+    return change and f" The store has changed since. {change}"
+
+
+def _names(fingerprint: Mapping[str, Any]) -> list[str]:
+    """Returns the names of all episodes of a run, those of a mixture are in one list per store."""
+    parts = [part for key in ("training", "held_out") for part in fingerprint.get(key) or ()]
+    return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
 
 
 def _plain(value: Any) -> Any:

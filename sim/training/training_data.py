@@ -1,21 +1,14 @@
 """Data of a training run: training and held-out episodes of stores, as batches of tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
-from stringline.datasets.loading.prefetch import Prefetcher
-from stringline.datasets.loading.sampler import BatchSampler, equal_shares, favour_early
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
@@ -23,6 +16,8 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import add_action_statistics
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.training.run_directory import begun_episodes
+from stringline.sim.training.run_episodes import check_kept, describe_change
 
 FIELDS = ("path", "weight", "cameras")
 MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {path: runs/b}]."
@@ -31,16 +26,26 @@ MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {pa
 class TrainingData:
     """Stores with training and held-out episodes.
 
+    The stores are pinned: edits do not reach the episodes as long as this object exists.
+
     Args:
         data: One store, or the sources of a mixture.
         held_out: Number of held-out episodes of each store, see `split_names`.
+        run: Directory of the run. An unfinished one keeps the episodes with which it began.
 
     Attributes:
         training: Names of the training episodes of each store.
         held_out: Names of the held-out episodes of each store.
+        changes: A sentence for each store that was edited since the run began; its old episodes
+            are used.
     """
 
-    def __init__(self, data: EpisodeStore | Sequence[Source], held_out: int) -> None:
+    def __init__(
+        self,
+        data: EpisodeStore | Sequence[Source],
+        held_out: int,
+        run: Path | None = None,
+    ) -> None:
         self._mixed = not isinstance(data, EpisodeStore)
         self._sources = (Source(data.path),) if isinstance(data, EpisodeStore) else tuple(data)
         self._stores = (
@@ -50,14 +55,23 @@ class TrainingData:
         )
         if not self._stores:
             raise ValueError("A mixture needs at least one store.")
+        self.changes: list[str] = []
         self.training: list[list[str]] = []
         self.held_out: list[list[str]] = []
-        for store in self._stores:
-            if not len(store):
+        self._pins = [store.pin() for store in self._stores]  # Before their episodes are listed.
+        begun = None if run is None else begun_episodes(run, self._described_stores())
+        for number, store in enumerate(self._stores):
+            names = store.names()
+            if begun is not None:
+                if change := describe_change(begun[number], names):
+                    self.changes.append(f"{store.path} has changed since the run began. {change}")
+                check_kept(store, begun[number])
+                names = begun[number]
+            if not names:
                 raise ValueError(
                     f"{store.path} has no episodes. Record some with stringline-collect."
                 )
-            training, validation = split_names(store, held_out)
+            training, validation = split_names(store, names, held_out)
             self.training.append(training)
             self.held_out.append(validation)
 
@@ -70,7 +84,7 @@ class TrainingData:
     def contract(self) -> Contract:
         """Contract of the examples."""
         contracts = [
-            store.episode(names[0]).attributes.contract
+            store.episode(names[0], removed=True).attributes.contract
             for store, names in zip(self._stores, self.training, strict=True)
         ]
         return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
@@ -110,7 +124,7 @@ class TrainingData:
 
     def _episodes(self, names: Sequence[Sequence[str]]) -> list[StoredEpisode]:
         return [
-            store.episode(name)
+            store.episode(name, removed=True)
             for store, chosen in zip(self._stores, names, strict=True)
             for name in chosen
         ]
@@ -147,21 +161,25 @@ class TrainingData:
 
     def digests(self) -> list[dict[str, Any]]:
         """Returns number of episodes and digest of each store, see `EpisodeStore.digest`."""
-        return [{"episodes": len(store), "digest": store.digest()} for store in self._stores]
+        used = [[*one, *other] for one, other in zip(self.training, self.held_out, strict=True)]
+        return [
+            {"episodes": len(names), "digest": store.digest(names)}
+            for store, names in zip(self._stores, used, strict=True)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Returns the stores and their episodes as plain data."""
+        parts = {"training": self.training, "held_out": self.held_out}
+        names = parts if self._mixed else {part: stores[0] for part, stores in parts.items()}
+        return {"store": self._described_stores(), **names}
+
+    def _described_stores(self) -> str | list[dict[str, Any]]:
         if not self._mixed:
-            return {
-                "store": str(self._sources[0].path),
-                "training": self.training[0],
-                "held_out": self.held_out[0],
-            }
-        stores = [
+            return str(self._sources[0].path)
+        return [
             {"path": str(source.path), "weight": source.weight, "cameras": dict(source.cameras)}
             for source in self._sources
         ]
-        return {"store": stores, "training": self.training, "held_out": self.held_out}
 
 
 def sources_of(stores: object) -> list[Source]:
@@ -195,86 +213,3 @@ def _source(plain: object) -> Source:
     return Source(
         Path(path), float(weight), {str(slot): str(camera) for slot, camera in cameras.items()}
     )
-
-
-Indices = NDArray[np.int64]
-
-
-class WindowBatches:
-    """Batches of windows as tensors; a continued run gets the same batch at each step.
-
-    Windows in the first `early_s` seconds of an episode are `early_factor` times as probable. With
-    `equal_tasks`, windows of each task are drawn equally often; the weights of stores then apply
-    among the windows of one task. `readers` threads read ahead, into page-locked memory with
-    `pin_memory`.
-    """
-
-    def __init__(
-        self,
-        windows: Windows | MixedWindows,
-        batch_size: int,
-        *,
-        seed: int,
-        early_s: float = 0.0,
-        early_factor: float = 1.0,
-        equal_tasks: bool = False,
-        readers: int = 1,
-        pin_memory: bool = False,
-    ) -> None:
-        self._windows = windows
-        self._readers = readers
-        self._pin_memory = pin_memory
-        weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
-        weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
-        if equal_tasks:
-            weights = equal_shares(weights, np.asarray(windows.tasks)[windows.episode])
-        self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
-
-    def stream(
-        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
-    ) -> Iterator[Mapping[str, Tensor]]:
-        """Yields the batches of `first_step` to `last_step - 1`, which threads read ahead."""
-
-        def read(step: int) -> dict[str, Tensor]:
-            batch = tensors(self._windows, self._indices(step, process, processes))
-            if not self._pin_memory:
-                return batch
-            return {key: value.pin_memory() for key, value in batch.items()}
-
-        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
-            yield from batches
-
-    def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:
-        """Returns the names of the windows of a batch."""
-        windows = self._windows
-        return [
-            (
-                f"window {index} (step {int(windows.step[index])} of "
-                f"{windows.names[int(windows.episode[index])]})"
-            )
-            for index in self._indices(step, process, processes).tolist()
-        ]
-
-    def _indices(self, step: int, process: int, processes: int) -> Indices:
-        return self._sampler.batch(step * processes + process)
-
-
-class HeldOutBatches:
-    """Batches of up to `count` evenly spaced held-out windows, the same in each call."""
-
-    def __init__(self, windows: Windows | MixedWindows, batch_size: int, count: int) -> None:
-        self._windows = windows
-        self._chosen = np.unique(
-            np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(np.int64)
-        )
-        self._batch_size = batch_size
-
-    def __call__(self) -> Iterator[Mapping[str, Tensor]]:
-        """Yields the batches."""
-        for first in range(0, len(self._chosen), self._batch_size):
-            yield tensors(self._windows, self._chosen[first : first + self._batch_size])
-
-
-def tensors(windows: Windows | MixedWindows, indices: Indices) -> dict[str, Tensor]:
-    """Reads windows as tensors."""
-    return {key: torch.from_numpy(array) for key, array in windows.batch(indices).items()}

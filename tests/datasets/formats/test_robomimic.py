@@ -113,7 +113,7 @@ def test_recorded_data_is_imported(
         ["valid"],
         ["train"],
     ]
-    assert split_names(store, 16) == (store.names()[::2], store.names()[1:2])
+    assert split_names(store, store.names(), 16) == (store.names()[::2], store.names()[1:2])
     np.testing.assert_allclose(arrays["series/states"], states)
     assert outcome.left_out == {}
     assert len(Windows(store)) == sum(LENGTHS)

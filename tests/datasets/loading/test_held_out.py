@@ -22,19 +22,22 @@ def test_without_marks_the_last_episodes_are_held_out(
     six_episodes: EpisodeStore, held_out: int, count: int
 ) -> None:
     names = six_episodes.names()
-    assert split_names(six_episodes, held_out) == (names[: 6 - count], names[6 - count :])
+    assert split_names(six_episodes, names, held_out) == (
+        names[: 6 - count],
+        names[6 - count :],
+    )
 
 
 def test_the_validation_split_is_held_out(six_episodes: EpisodeStore) -> None:
     store = marked(six_episodes, [TRAINING, VALIDATION, TRAINING, VALIDATION, VALIDATION, None])
     names = store.names()
-    training, held_out = split_names(store, 1)
+    training, held_out = split_names(store, store.names(), 1)
     assert held_out == [names[1], names[3], names[4]]
     assert training == [names[0], names[2], names[5]]
-    assert split_names(store, 0) == (names, [])
+    assert split_names(store, store.names(), 0) == (names, [])
 
 
 def test_a_store_without_training_episodes_is_refused(six_episodes: EpisodeStore) -> None:
     store = marked(six_episodes, [VALIDATION] * 6)
     with pytest.raises(ValueError, match=r"All 6 episodes of .* To train on them, set held_out=0"):
-        split_names(store, 16)
+        split_names(store, store.names(), 16)
