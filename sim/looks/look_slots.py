@@ -24,13 +24,11 @@ OBJECTS = tuple(f"look_object_{number}" for number in range(6))
 FILLS = ("look_fill_1", "look_fill_2")
 SIDES = {TABLE: 512, FLOOR: 256, WALL: 256, **dict.fromkeys(OBJECTS, 128)}
 FLOOR_M = -0.5  # Where the stands of arms and distractors end.
-# The far plane of cameras is at 5 m, also in the corners of the room.
-ROOM_HALF_M = 3.0
 ROOM_HEIGHT_M = 3.0
 
 
-def add_slots(root: mjcf.RootElement) -> None:
-    """Adds the parts to an arena before it is compiled."""
+def add_slots(root: mjcf.RootElement, room_half_m: float) -> None:
+    """Adds the parts to an arena before it is compiled; `room_half_m`: from middle to wall."""
     for name, side in SIDES.items():
         kind = "cube" if name in OBJECTS else "2d"
         size = {"width": side, "height": side}
@@ -38,21 +36,21 @@ def add_slots(root: mjcf.RootElement) -> None:
         # One image on each face of an object; on tables, floors and walls, one per length.
         uniform = name not in OBJECTS
         root.asset.add("material", name=name, texture=name, texuniform=uniform)
-    _add_room(root)
+    _add_room(root, room_half_m)
     for name in FILLS:
         root.worldbody.add(
             "light", name=name, directional=True, dir=(0, 0, -1), active=False, castshadow=False
         )
 
 
-def _add_room(root: mjcf.RootElement) -> None:
+def _add_room(root: mjcf.RootElement, half_m: float) -> None:
     """Adds a floor and four walls, hidden; their fronts face inwards."""
     bits = {"type": "box", "contype": 0, "conaffinity": 0, "mass": 0, "group": HIDDEN}
-    size = (ROOM_HALF_M, ROOM_HALF_M, 0.01)
+    size = (half_m, half_m, 0.01)
     root.worldbody.add("geom", name=FLOOR, size=size, pos=(0, 0, FLOOR_M - 0.01), **bits)
-    size = (ROOM_HALF_M, ROOM_HEIGHT_M / 2, 0.01)
+    size = (half_m, ROOM_HEIGHT_M / 2, 0.01)
     for name, angle in zip(WALLS, np.arange(4) * np.pi / 2, strict=True):
-        x, y = ROOM_HALF_M * np.cos(angle), ROOM_HALF_M * np.sin(angle)
+        x, y = half_m * np.cos(angle), half_m * np.sin(angle)
         place = (x, y, FLOOR_M + ROOM_HEIGHT_M / 2)
         axes = (np.sin(angle), -np.cos(angle), 0, 0, 0, 1)
         root.worldbody.add("geom", name=name, size=size, pos=place, xyaxes=axes, **bits)

@@ -70,8 +70,8 @@ class Looks:
         scenery: Settings for renderers of the model.
     """
 
-    def __init__(self, root: mjcf.RootElement) -> None:
-        slots.add_slots(root)
+    def __init__(self, root: mjcf.RootElement, room_half_m: float) -> None:
+        slots.add_slots(root, room_half_m)
         self.scenery = Scenery()
         self.active = False
 

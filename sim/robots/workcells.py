@@ -35,6 +35,8 @@ class Workcell:
         usual: Default strengths of shifts, which options override.
         azimuth_deg: Direction of view of films about z; 90 looks along y.
         start_range: Range of the arms' start poses in version 2 of tasks; None: only version 1.
+        room_half_m: Distance of the walls of textured looks from the middle. The view of films is
+            within, and the corners are nearer than the far plane of cameras, 5 m.
     """
 
     embodiment: Embodiment
@@ -50,6 +52,7 @@ class Workcell:
     usual: Mapping[str, float] = field(default_factory=dict)
     azimuth_deg: float = 90.0
     start_range: StartRange | None = None
+    room_half_m: float = 3.0
 
     def robot(self) -> Robot:
         """Builds the simulated arms."""
@@ -66,6 +69,7 @@ ALOHA_CELL = Workcell(
     table_heights=(-0.05, 0.08),
     top_speed=2.8,
     top_acceleration=7.0,
+    room_half_m=1.8,  # Wrist cameras measure it: depth reaches 2.5 m.
     distractor_zones=(
         Zone((-0.42, 0.42), (0.29, 0.35)),
         Zone((-0.4, 0.4), (0.53, 0.6), on_table=False),

@@ -57,12 +57,18 @@ class Shifts:
         self._original: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
     @classmethod
-    def of(cls, root: mjcf.RootElement, zones: Sequence[Zone], sensor: StereoSensor) -> "Shifts":
+    def of(
+        cls,
+        root: mjcf.RootElement,
+        zones: Sequence[Zone],
+        sensor: StereoSensor,
+        room_half_m: float,
+    ) -> "Shifts":
         """Builds looks and shifts; their parts are added to `root` before it is compiled."""
         lights = (DimLight(), BrightLight(), SideLight(), ColouredLight())
         objects = (Distractors(root, zones), ObjectColour())
         others = (CameraPose(), Miscalibration(), DepthNoise(sensor))
-        return cls(Looks(root), (*lights, *objects, *others))
+        return cls(Looks(root, room_half_m), (*lights, *objects, *others))
 
     def bind(self, scene: ShiftedWorld) -> None:
         """Connects the shifts to the compiled world, and copies the arrays that they may change."""

@@ -66,7 +66,10 @@ class TabletopTask(VersionedTask, composer.Task):
         for prop in props:
             self._arena.add_free_entity(prop)
         self.shifts = Shifts.of(
-            self._arena.mjcf_model, self.cell.distractor_zones, self.cell.depth_sensor
+            self._arena.mjcf_model,
+            self.cell.distractor_zones,
+            self.cell.depth_sensor,
+            self.cell.room_half_m,
         )
         self._options = EpisodeOptions.of({}, self.cell.table_heights, self.cell.usual)
         self._set_options(self._options)
