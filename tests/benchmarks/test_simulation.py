@@ -24,8 +24,10 @@ def test_it_writes_a_line_for_each_task_and_the_worst(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = {line["name"]: line for line in json.loads(found.read_text())}
     steps = [f"step/4x128_rgbd/{task}" for task in TASKS]
+    looks = [f"step/4x128_rgbd/{tier}" for tier in ("textured", "randomised")]
+    looks += [f"{name}/{task}" for name in looks for task in TASKS]
     assert sorted(lines) == sorted(
-        ["step/4x128_rgbd", *steps, *(f"physics/{task}" for task in TASKS)]
+        ["step/4x128_rgbd", *steps, *looks, *(f"physics/{task}" for task in TASKS)]
     )
     assert lines["step/4x128_rgbd"]["value"] == max(lines[name]["value"] for name in steps)
     assert f"step/4x128_rgbd/{lines['step/4x128_rgbd']['task']}" in steps

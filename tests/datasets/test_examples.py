@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
+import yaml
 from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
+from tests.datasets.formats.test_libero import recorded as libero_file
 from tests.datasets.formats.test_robomimic import recorded
 
 import stringline
@@ -32,7 +35,10 @@ HELP = re.compile(r"^ *(stringline-data \w+ .*)$", re.MULTILINE)
 INLINE = re.compile(r"`(stringline-data \w+ [^`]*=[^`]*)`")
 INDENTED = re.compile(r"^ {4}(stringline-data \w+ .*=.*)$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"=[A-Z_]+\b")
-NEEDED = {"expand": "archive"}  # The examples of a verb begin with the results of another one.
+# The examples of a verb begin with the results of another one.
+NEEDED = {"expand": "archive", "calibrate": "import"}
+# Examples that name the topics or features of a recording; `test_mcap` and `test_rlds` make some.
+RECORDINGS = {"format=mcap", "format=rlds"}
 SLOW = {"depth": pytest.mark.stress}  # Loads transformers.
 
 
@@ -44,7 +50,9 @@ def examples(verb: str) -> list[list[str]]:
         texts += [" ".join(found.split()) for found in INLINE.findall(text)]
         texts += INDENTED.findall(text)
     chosen = [shlex.split(text, comments=True) for text in texts if not PLACEHOLDER.search(text)]
-    unique = {" ".join(words): words for words in chosen if words[1] == verb}
+    unique = {
+        " ".join(words): words for words in chosen if words[1] == verb and not RECORDINGS & {*words}
+    }
     return list(unique.values())
 
 
@@ -81,6 +89,31 @@ def write_so100(path: Path) -> None:
     LeRobotWriter(images="image").write(store, path)
 
 
+def write_rgbd(store: EpisodeStore, path: Path) -> None:
+    """Writes ACT's HDF5 with depth in millimetres, and beside it the calibration of its cameras."""
+    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(store, path)
+    sizes: dict[str, list[int]] = {}
+    for file in path.iterdir():
+        with h5py.File(file, "r+") as opened:
+            for camera, images in opened["observations/images"].items():
+                sizes[camera] = list(images.shape[1:3])
+                depth = np.full(images.shape[:3], 900, np.uint16)
+                opened[f"observations/images_depth/{camera}"] = depth
+    cameras = {
+        camera: {
+            "parent": "world",
+            "T_parent_camera": np.eye(4).tolist(),
+            "size": size,
+            "intrinsics": [20.0, 20.0, size[1] / 2, size[0] / 2],
+        }
+        for camera, size in sizes.items()
+    }
+    calibration = {"version": 1, "embodiment": "aloha", "cameras": cameras}
+    path.with_name("cameras.yaml").write_text(yaml.safe_dump(calibration))
+    calibration["cameras"] = {"overhead": cameras["overhead"]}
+    path.with_name("overhead.yaml").write_text(yaml.safe_dump(calibration))
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the stores and data sets that the examples name."""
@@ -92,6 +125,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, gripper in (("aloha_sim", "opening"), ("real", "aloha1_follower_share")):
         ActHdf5Writer(state_gripper="opening", action_gripper=gripper).write(bananas, root / name)
     write_so100(root / "so100")
+    write_rgbd(bananas, root / "rgbd")
     rng = np.random.default_rng(0)
     steps = sum(LENGTHS)
     hand: Arrays = {
@@ -101,7 +135,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "robot0_gripper_width": rng.uniform(0, 0.08, (steps, 1)),
     }
     replay_buffer(root / "cup.zarr.zip", hand)
-    recorded(SimpleNamespace(image=smooth_image, joints=joint_series), root / "low_dim.hdf5")
+    samples = SimpleNamespace(image=smooth_image, joints=joint_series)
+    recorded(samples, root / "low_dim.hdf5")
+    (root / "libero_90").mkdir()
+    libero_file(samples, root / "libero_90" / "drawer.hdf5")
     return root
 
 

@@ -251,7 +251,7 @@ def test_from_the_command_line(
     )
     chosen = {"seeds": 2, "first_seed": 1_000_000, "robot": {"model": "menagerie"}}
     again = evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "out", **chosen))
-    assert [json.loads(line) for line in lines.splitlines()[1:]] == [
+    assert [{"drawn": {}} | json.loads(line) for line in lines.splitlines()[1:]] == [
         asdict(result) for result in again
     ]
     assert (tmp_path / "out" / "results.jsonl").read_text() == lines
