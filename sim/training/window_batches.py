@@ -1,6 +1,6 @@
 """Batches of windows as tensors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class WindowBatches:
 
     def stream(
         self, first_step: int, last_step: int, process: int = 0, processes: int = 1
-    ) -> Iterator[Mapping[str, Tensor]]:
+    ) -> Generator[Mapping[str, Tensor], None, None]:
         """Yields the batches of `first_step` to `last_step - 1`, which threads read ahead."""
 
         def read(step: int) -> dict[str, Tensor]:

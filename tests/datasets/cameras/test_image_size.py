@@ -1,5 +1,7 @@
 """Images of another size: a pixel still shows the point that its intrinsics say."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ K = np.array([[60.0, 0, 30], [0, 62, 25], [0, 0, 1]], np.float32)
         (ImageSize(48, 64, "crop"), K),
     ],
 )
-def test_images_and_intrinsics_change_together(size: ImageSize, expected: object) -> None:
+def test_images_and_intrinsics_change_together(size: ImageSize, expected: Any) -> None:
     """A ramp of depth and colour along the rays has the same value on the same ray afterwards."""
     rows, columns = np.mgrid[:48, :64] + 0.5
     across = 100 + 1000 * (columns - K[0, 2]) / K[0, 0] / 10

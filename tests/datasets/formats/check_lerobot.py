@@ -163,7 +163,7 @@ def lerobot() -> Any:
     from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()
-    module = importlib.import_module("lerobot.datasets.lerobot_dataset")
+    module: Any = importlib.import_module("lerobot.datasets.lerobot_dataset")
     if hasattr(module, "decode_video_frames"):
         module.decode_video_frames = decode
     return module.LeRobotDataset

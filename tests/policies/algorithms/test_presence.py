@@ -15,6 +15,7 @@ from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.depth_inputs import DepthInput, SurfaceNormals
 from stringline.encoders.vision.linear_attention import LinearAttention
+from stringline.encoders.vision.rgbd import RgbdTokens
 from stringline.encoders.vision.vit import AttentionFactory, VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
@@ -153,7 +154,9 @@ def test_gradients_are_finite_and_zero_for_absent_images(
     for name, parameter in policy.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
     assert isinstance(policy.observation_encoder, ObservationEncoder)
-    marks = policy.observation_encoder.tokenise.camera_mark.grad
+    tokenise = policy.observation_encoder.tokenise
+    assert isinstance(tokenise, RgbdTokens)
+    marks = tokenise.camera_mark.grad
     assert marks is not None
     assert marks[0].abs().max() > 0
     assert marks[1:].abs().max() == 0

@@ -85,6 +85,7 @@ def test_every_patch_has_a_position(
     assert isinstance(encoder, ObservationEncoder)
     tokens = encoder.tokenise(batch)
     assert tokens.has_position.all()
+    assert tokens.spread is not None
     assert tokens.spread.norm(dim=-1).min() > 0.01
 
 

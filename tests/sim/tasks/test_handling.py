@@ -109,17 +109,15 @@ def test_an_item_that_is_dropped_and_picked_up_was_not_handed_over(
         rest = follow(world, expert, 1, version=version)[1][len(targets) :]
         assert task.success, "the hand-over itself counts"
         world.begin(1, {"version": version})
-        for target in targets[: lifted + 1]:
-            result = world.advance(target)
-        assert result.stage == 1
+        before = [world.advance(target) for target in targets[: lifted + 1]]
+        assert before[-1].stage == 1
         place_at(world, task.banana, task.bowl, pose((0.0, 0.0, 0.1)))
         assert not stay(world, targets[lifted], 0.5).success
         with world.physics.reset_context():
             world.physics.set_state(passed)
-        for target in (targets[-1], *rest):
-            result = world.advance(target)
-        assert result.success is counts
-        assert result.stage == (4 if counts else 1)
+        after = [world.advance(target) for target in (targets[-1], *rest)]
+        assert after[-1].success is counts
+        assert after[-1].stage == (4 if counts else 1)
     finally:
         world.close()
 
