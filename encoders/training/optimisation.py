@@ -169,10 +169,9 @@ class MovingAverage:
     def step(self) -> None:
         """Adds the current weights of the model; on a GPU with few kernels for all of them."""
         share = 1.0 - min((1 + self.steps) / (10 + self.steps), self._decay) if self.steps else 1.0
-        # pyright: reportPrivateImportUsage=false
-        change = torch._foreach_sub(self.parameters, self._trained)
-        torch._foreach_mul_(change, share)
-        torch._foreach_sub_(self.parameters, change)
+        change = torch._foreach_sub(self.parameters, self._trained)  # pyright: ignore
+        torch._foreach_mul_(change, share)  # pyright: ignore
+        torch._foreach_sub_(self.parameters, change)  # pyright: ignore
         self.steps += 1
 
     def copy_to_model(self) -> None:
