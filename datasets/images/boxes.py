@@ -46,7 +46,7 @@ class Box3d:
             )
 
     def corners(self) -> np.ndarray:
-        """Returns the corners (8, 3); corner 4i + 2j + k has the signs (-1)^(1-i), (-1)^(1-j) ..."""
+        """Returns the corners (8, 3), in the order of `CORNER_SIGNS`."""
         return self.centre + (CORNER_SIGNS / 2 * self.size) @ self.rotation.T
 
     def transformed(self, T_ab: np.ndarray) -> "Box3d":

@@ -1,7 +1,7 @@
 """The contract of one labelled image, and of one labelled clip.
 
-Camera frame: x right, y down, z forward, metres. Pixel (0, 0) is the centre of the upper left
-pixel. Depth is along the z axis.
+Camera frame: x right, y down, z forward, metres. The upper left pixel covers (0, 0) to (1, 1), so
+its centre lies at (0.5, 0.5). Depth is along the z axis.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class LabelledObject:
 
     Attributes:
         name: Its name, such as "folding chair".
-        box2d: (4,) x0, y0, x1, y1 in pixels: edges, so a box of one pixel (3, 5) is 3, 5, 4, 6;
-            None where unknown.
+        box2d: (4,) x0, y0, x1, y1 in pixels; a box of the one pixel in column 3 and row 5 is
+            3, 5, 4, 6. None where unknown.
         box3d: The box of the whole object in the camera frame; None where unknown.
         visibility: Share of its pixels that other objects do not hide, 0 to 1; None where unknown.
         truncation: Share of the object outside of the image, 0 to 1; None where unknown.
