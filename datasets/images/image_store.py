@@ -5,8 +5,6 @@ are not compressed. `item/rows` tells the row of each image in these arrays. Obj
 follow each other in the arrays `object/...`. Texts are stored once, see `Texts`.
 """
 
-import os
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +13,10 @@ from typing import Any, Self
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
-from stringline.datasets.files.lock import is_locked, lock_folder
 from stringline.datasets.images.growing_arrays import GrowingArrays, StoredTexts, Texts
 from stringline.datasets.images.labelled_checks import check_clip, check_image
-from stringline.datasets.images.labelled_image import LabelledClip, LabelledImage
+from stringline.datasets.images.labelled_image import Item, LabelledClip, LabelledImage
+from stringline.datasets.images.new_folder import new_folder
 from stringline.datasets.images.object_rows import COLUMNS, objects_of_rows, rows_of_objects
 from stringline.datasets.store.group_metadata import (
     FORMAT_VERSION,
@@ -45,27 +42,41 @@ class ImageWriter:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a temporary folder beside `path`.
-
-        Raises:
-            ValueError: `path` exists, or another process writes it.
-        """
         self.path = Path(path)
-        if self.path.exists():
-            raise ValueError(f"{self.path} exists already; choose another path for the images.")
-        self._folder = self.path.with_name(f".{self.path.name}.new")
-        if self._folder.exists():
-            if is_locked(self._folder):
-                raise ValueError(f"Another process writes {self.path}.")
-            shutil.rmtree(self._folder)
-        self._folder.mkdir(parents=True)
-        check_space(self._folder, 0)
-        self._alive = lock_folder(self._folder)
-        self._arrays = GrowingArrays(self._folder)
+        self._making = new_folder(self.path)
         self._texts = Texts()
         self._shapes: dict[str, int] = {}
         self._kind = ""
         self._count = 0
+
+    def __enter__(self) -> Self:
+        """Opens a temporary folder beside the path.
+
+        Raises:
+            ValueError: The path exists, or another process writes it.
+        """
+        self._folder = self._making.__enter__()
+        self._arrays = GrowingArrays(self._folder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Makes the store appear at its path, or removes it after an error.
+
+        Raises:
+            ValueError: There is no image, or something else is at the path by now.
+        """
+        if kind is None:
+            try:
+                self._finish()
+            except BaseException as failure:
+                self._making.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._making.__exit__(kind, error, trace)
 
     def add(self, image: LabelledImage) -> int:
         """Appends an image and returns its number.
@@ -94,7 +105,7 @@ class ImageWriter:
         self._append(clip, CLIPS)
         return self._count - 1
 
-    def _append(self, item: LabelledImage | LabelledClip, kind: str) -> None:
+    def _append(self, item: Item, kind: str) -> None:
         if self._kind not in ("", kind):
             raise ValueError(f"{self.path} is a store of {self._kind}; {kind} need another one.")
         self._kind = kind
@@ -120,61 +131,20 @@ class ImageWriter:
         bounds = np.array([[first, first + len(captions)]], np.int64)
         self._arrays.extend("item/captions", bounds)
 
-    def commit(self) -> None:
-        """Makes the store appear at its path; nothing can be added any more.
-
-        Raises:
-            ValueError: There is no image, or something else is at the path by now.
-        """
+    def _finish(self) -> None:
         if not self._count:
-            raise ValueError(f"No image was added to {self.path}; an empty store is of no use.")
+            raise ValueError(f"No image was added to {self.path}; a store has one or more.")
         data, ends = self._texts.arrays()
         self._arrays.extend("text/bytes", data)
         self._arrays.extend("text/ends", ends)
-        with explained_full_disk(self.path):
-            self._arrays.finish()
-            (self._folder / "zarr.json").write_bytes(checksummed_group(self._attributes()))
-            sync_tree(self._folder)
-        if self.path.exists():
-            raise ValueError(f"{self.path} was made by another process in the meantime.")
-        self._folder.rename(self.path)
-        sync(self.path.parent)
-        self._close()
-
-    def _attributes(self) -> dict[str, Any]:
-        entries = self._arrays.entries
-        return {
+        self._arrays.finish()
+        attributes = {
             IMAGES_KEY: FORMAT_VERSION,
             "kind": self._kind,
             "shapes": list(self._shapes),
-            "arrays": {key: entry._asdict() for key, entry in entries.items()},
+            "arrays": {key: entry._asdict() for key, entry in self._arrays.entries.items()},
         }
-
-    def discard(self) -> None:
-        """Removes what was written."""
-        self._close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _close(self) -> None:
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None and self._alive >= 0:
-                self.commit()
-        finally:
-            if self._alive >= 0:
-                self.discard()
+        (self._folder / "zarr.json").write_bytes(checksummed_group(attributes))
 
 
 class ImageStore:
@@ -215,7 +185,7 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self._items["item/rows"])
 
-    def __getitem__(self, index: int) -> LabelledImage | LabelledClip:
+    def __getitem__(self, index: int) -> Item:
         return self.clip(index) if self.kind == CLIPS else self.image(index)
 
     def image(self, index: int) -> LabelledImage:

@@ -1,5 +1,6 @@
 """Stores of labelled images and clips: round trips, errors, and interrupted writers."""
 
+import os
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path
@@ -116,18 +117,23 @@ def test_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dead_writer_leaves_no_store_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
-    dead = ImageWriter(tmp_path / "store")
-    dead.add(labelled_image())
-    with pytest.raises(ValueError, match="Another process writes"):
-        ImageWriter(tmp_path / "store")
-    dead._close()  # As the end of its process does.
+    if not (child := os.fork()):
+        ImageWriter(tmp_path / "store").__enter__().add(labelled_image())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".store.new"]
     with pytest.raises(ValueError, match="There is no store of images"):
         ImageStore(tmp_path / "store")
     with ImageWriter(tmp_path / "store") as writer:
         writer.add(labelled_image())
+        with (
+            pytest.raises(ValueError, match="Another process writes"),
+            ImageWriter(tmp_path / "store"),
+        ):
+            pass
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    with pytest.raises(ValueError, match="exists already"):
-        ImageWriter(tmp_path / "store")
+    with pytest.raises(ValueError, match="exists already"), ImageWriter(tmp_path / "store"):
+        pass
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
