@@ -54,7 +54,6 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.images.omni3d_writer": ("write_omni3d",),
         "datasets.images.reading": ("ItemReference",),
         "datasets.images.rgbd_folder": ("RgbdImages",),
-        "datasets.images.splits": ("Split", "split"),
         "datasets.images.ucf101": ("Ucf101Clips",),
     },
     "Augmentation": {

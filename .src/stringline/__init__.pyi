@@ -55,8 +55,6 @@ from stringline.datasets.images.omni3d import Omni3dImages as Omni3dImages
 from stringline.datasets.images.omni3d_writer import write_omni3d as write_omni3d
 from stringline.datasets.images.reading import ItemReference as ItemReference
 from stringline.datasets.images.rgbd_folder import RgbdImages as RgbdImages
-from stringline.datasets.images.splits import Split as Split
-from stringline.datasets.images.splits import split as split
 from stringline.datasets.images.ucf101 import Ucf101Clips as Ucf101Clips
 from stringline.datasets.loading.windows import Windows as Windows
 from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes

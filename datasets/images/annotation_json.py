@@ -30,8 +30,8 @@ class AnnotationFile:
 
     info: Plain
     images: list[Plain]
-    annotations: Mapping[Any, list[Plain]]
-    categories: Mapping[Any, str]
+    annotations: Mapping[int | str | None, list[Plain]]
+    categories: Mapping[int | str | None, object]
 
     @classmethod
     def read(cls, path: Path, omissions: Omissions) -> "AnnotationFile":
@@ -41,16 +41,29 @@ class AnnotationFile:
             ForeignDataError: The file is not JSON, or lacks a list.
         """
         plain = _json(path)
-        known = {image.get("id") for image in plain["images"]}
+        known = {_id(image.get("id")) for image in plain["images"]} - {None}
         annotations = defaultdict(list)
         for each in plain["annotations"]:
-            if each.get("image_id") in known:
-                annotations[each["image_id"]].append(each)
+            if (image := _id(each.get("image_id"))) in known:
+                annotations[image].append(each)
             else:
                 omissions.add("annotations", "the file lists no such image", each.get("id"))
-        names = {each.get("id"): each.get("name") for each in plain.get("categories", ())}
+        names = {_id(each.get("id")): each.get("name") for each in plain.get("categories", ())}
         info = plain.get("info")
         return cls(info if isinstance(info, dict) else {}, plain["images"], annotations, names)
+
+    def annotations_of(self, image: Plain) -> list[Plain]:
+        """Returns the annotations of an image."""
+        return self.annotations.get(_id(image.get("id")), [])
+
+    def category_of(self, note: Plain) -> str | None:
+        """Returns the name of the category of an annotation; None if it has no such name."""
+        name = self.categories.get(_id(note.get("category_id")))
+        return name if isinstance(name, str) and name.strip() else None
+
+
+def _id(value: object) -> int | str | None:
+    return value if isinstance(value, int | str) else None
 
 
 def _json(path: Path) -> Plain:

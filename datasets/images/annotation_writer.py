@@ -51,14 +51,9 @@ class AnnotationWriter:
 
     def write(self, path: Path, info: Plain) -> None:
         """Writes the JSON file."""
-        categories = [{"id": number, "name": name} for name, number in self._categories.items()]
-        plain = {
-            "info": info,
-            "images": self.images,
-            "annotations": self.annotations,
-            "categories": categories,
-        }
-        path.write_text(json.dumps(plain))
+        plain = {"info": info, "images": self.images, "annotations": self.annotations}
+        names = [{"id": number, "name": name} for name, number in self._categories.items()]
+        path.write_text(json.dumps(plain | {"categories": names}))
 
 
 def sides_of(each: LabelledObject, image: LabelledImage, row: int) -> Plain:

@@ -1,10 +1,9 @@
 """COCO's JSON (Lin et al., 2014): 2D boxes and captions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,15 +35,14 @@ class CocoImages:
             ForeignDataError: A file is not COCO's JSON.
         """
         known = AnnotationFile.read(path, omissions)
-        told: Mapping[Any, list[Plain]] = {}
+        files = [known]
         if self.captions is not None:
-            told = AnnotationFile.read(Path(self.captions), omissions).annotations
+            files.append(AnnotationFile.read(Path(self.captions), omissions))
         folder = path.parent if self.images is None else Path(self.images)
         found = []
         for image in known.images:
-            notes = known.annotations.get(image.get("id"), [])
-            texts = _captions([*notes, *told.get(image.get("id"), [])])
-            read = partial(_read, folder, image, notes, texts, known.categories, omissions)
+            texts = _captions(note for file in files for note in file.annotations_of(image))
+            read = partial(_read, folder, image, known, texts, omissions)
             found.append(ItemReference(str(image.get("file_name")), read))
         return found
 
@@ -52,38 +50,34 @@ class CocoImages:
 def _read(
     folder: Path,
     image: Plain,
-    notes: list[Plain],
+    known: AnnotationFile,
     captions: tuple[str, ...],
-    categories: Mapping[Any, str],
     omissions: Omissions,
 ) -> LabelledImage:
     rgb = read_listed(folder, image, image.get("file_name"))
     objects = []
-    for note in notes:
+    for note in known.annotations_of(image):
         if "caption" in note:
             continue
-        if (fault := _fault(note, categories)) is not None:
-            omissions.add("objects", fault, f"annotation {note.get('id')}")
-            continue
-        if note.get("segmentation"):
-            omissions.add("segmentations", "only boxes are read", f"annotation {note.get('id')}")
-        name = categories[note["category_id"]]
-        objects.append(LabelledObject(name=name, box2d=box_of_sides(note["bbox"])))
+        name = known.category_of(note)
+        box = box_of_sides(note.get("bbox"))
+        where = f"annotation {note.get('id')}"
+        if note.get("iscrowd"):
+            omissions.add("objects", "crowds (iscrowd)", where)
+        elif name is None:
+            omissions.add("objects", "their category is not in the file", where)
+        elif box is None:
+            omissions.add("objects", "without a box, or of no area", where)
+        else:
+            objects.append(LabelledObject(name=name, box2d=box))
+            if note.get("segmentation"):
+                omissions.add("segmentations", "only boxes are read", where)
     return LabelledImage(rgb=rgb, captions=captions, objects=tuple(objects))
 
 
 def _captions(notes: Iterable[Plain]) -> tuple[str, ...]:
     texts = (note["caption"] for note in notes if isinstance(note.get("caption"), str))
     return tuple(text.strip() for text in texts if text.strip())
-
-
-def _fault(note: Plain, categories: Mapping[Any, str]) -> str | None:
-    """Returns why an object is left out."""
-    if note.get("iscrowd"):
-        return "crowds (iscrowd)"
-    if not isinstance(categories.get(note.get("category_id")), str):
-        return "their category is not in the file"
-    return None if box_of_sides(note.get("bbox")) is not None else "without a box, or of no area"
 
 
 def box_of_sides(box: object) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """Writing of COCO's JSON (Lin et al., 2014)."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,16 +32,15 @@ def write_coco(store: ImageStore, path: str | Path) -> Omissions:
 
     def write(images: Iterable[tuple[str, LabelledImage]], folder: Path, left: Omissions) -> None:
         instances = AnnotationWriter(names, left)
-        captions = AnnotationWriter((), left)
+        captions: list[Plain] = []
         for name, image in images:
             number = instances.add(image, {"file_name": name}, _described)
-            captions.images.append(instances.images[-1])
             for text in image.captions:
-                following = len(captions.annotations) + 1
-                note = {"id": following, "image_id": number, "caption": text}
-                captions.annotations.append(note)
+                note = {"id": len(captions) + 1, "image_id": number, "caption": text}
+                captions.append(note)
         instances.write(folder / INSTANCES, {})
-        captions.write(folder / CAPTIONS, {})
+        plain = {"info": {}, "images": instances.images, "annotations": captions}
+        (folder / CAPTIONS).write_text(json.dumps(plain))
 
     return write_annotated(store, Path(path), write)
 

@@ -3,11 +3,10 @@
 `dimensions` are [width, height, length]; these are the sides along the axes z, y and x of the box.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -57,8 +56,8 @@ def _read(folder: Path, image: Plain, known: AnnotationFile, omissions: Omission
         raise OmittedError("images", "without intrinsics K")
     objects = [
         each
-        for note in known.annotations.get(image.get("id"), [])
-        if (each := _object(note, known.categories, omissions)) is not None
+        for note in known.annotations_of(image)
+        if (each := _object(note, known, omissions)) is not None
     ]
     sequence = image.get("seq_id")
     return LabelledImage(
@@ -70,12 +69,10 @@ def _read(folder: Path, image: Plain, known: AnnotationFile, omissions: Omission
     )
 
 
-def _object(
-    note: Plain, categories: Mapping[Any, str], omissions: Omissions
-) -> LabelledObject | None:
+def _object(note: Plain, known: AnnotationFile, omissions: Omissions) -> LabelledObject | None:
     where = f"annotation {note.get('id')}"
-    name = note.get("category_name") or categories.get(note.get("category_id"))
-    if not isinstance(name, str):
+    name = note.get("category_name") or known.category_of(note)
+    if not isinstance(name, str) or not name.strip():
         omissions.add("objects", "without the name of a category", where)
         return None
     box = None

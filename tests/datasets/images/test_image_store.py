@@ -118,7 +118,8 @@ def test_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_dead_writer_leaves_no_store_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
     if not (child := os.fork()):
-        ImageWriter(tmp_path / "store").__enter__().add(labelled_image())
+        dead = ImageWriter(tmp_path / "store")
+        dead.__enter__().add(labelled_image())
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert [path.name for path in tmp_path.iterdir()] == [".store.new"]
