@@ -32,6 +32,7 @@ _BY_SHAPE = ("rgb", "depth", "clean_depth", "segments", "intrinsics", "T_world_c
 _TEXTS = ("label", "reverse_label", "room", "source")
 # A map holds an open file, and a process may open some 1,000 of them.
 _MOST_MAPS = 256
+_MOST_TEXTS = 4096
 
 
 class ImageWriter:
@@ -174,7 +175,8 @@ class ImageStore:
         self._items = {
             key: self._map(key) for key in self._entries if not key.startswith(_BY_SHAPE)
         }
-        self._stored_texts = StoredTexts(self._items["text/bytes"], self._items["text/ends"])
+        texts = StoredTexts(self._items["text/bytes"], self._items["text/ends"])
+        self._text = lru_cache(_MOST_TEXTS)(texts.__getitem__)
 
     def _map(self, key: str) -> Array:
         return map_array(self.path, key, self._entries[key], kind="Store")
@@ -199,10 +201,10 @@ class ImageStore:
         del texts["reverse_label"]
         start, end = self._items["item/captions"][index].tolist()
         numbers = self._items["caption/text"][start:end].tolist()
-        captions = tuple(self._stored_texts[each] for each in numbers)
+        captions = tuple(self._text(each) for each in numbers)
         start, end = self._items["item/objects"][index].tolist()
         rows = {name: self._items[f"object/{name}"][start:end] for name in COLUMNS}
-        objects = objects_of_rows(rows, self._stored_texts.__getitem__)
+        objects = objects_of_rows(rows, self._text)
         return LabelledImage(captions=captions, objects=objects, **texts)
 
     def clip(self, index: int) -> LabelledClip:
@@ -226,7 +228,7 @@ class ImageStore:
         """Returns what images and clips have both."""
         numbers = self._items["item/texts"][index].tolist()
         fields: dict[str, Any] = {
-            name: None if number < 0 else self._stored_texts[number]
+            name: None if number < 0 else self._text(number)
             for name, number in zip(_TEXTS, numbers, strict=True)
         }
         shape = self._shapes[self._items["item/shape"][index]]
@@ -248,7 +250,7 @@ class ImageStore:
 
     def _column(self, name: str) -> list[str | None]:
         numbers = self._items["item/texts"][:, _TEXTS.index(name)].tolist()
-        known = {each: self._stored_texts[each] for each in set(numbers) - {-1}}
+        known = {each: self._text(each) for each in set(numbers) - {-1}}
         return [known.get(each) for each in numbers]
 
     def assets(self) -> list[frozenset[str]]:
@@ -263,7 +265,7 @@ class ImageStore:
         if self.kind == CLIPS:
             return [frozenset()] * len(self)
         numbers = self._items[f"object/{column}"].tolist()
-        known = {each: self._stored_texts[each] for each in set(numbers)}
+        known = {each: self._text(each) for each in set(numbers)}
         bounds = self._items["item/objects"].tolist()
         return [
             frozenset(known[each] for each in numbers[start:end]) - {""} for start, end in bounds
