@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stringline.datasets.images.image_files import read_colours
@@ -20,7 +21,7 @@ class ImageFolder:
     def references(self, path: Path, omissions: Omissions) -> Sequence[ItemReference]:
         """Lists the images, sorted by path."""
         return [
-            ItemReference(f"{file.relative_to(path)}", lambda file=file: _read(path, file))  # type: ignore[misc]
+            ItemReference(f"{file.relative_to(path)}", partial(_read, path, file))
             for file in files_below(path)
         ]
 

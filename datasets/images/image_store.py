@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.checksums import crc32
 from stringline.datasets.images.growing_arrays import GrowingArrays, StoredTexts, Texts
 from stringline.datasets.images.labelled_checks import check_clip, check_image
 from stringline.datasets.images.labelled_image import Item, LabelledClip, LabelledImage
@@ -33,6 +34,14 @@ _TEXTS = ("label", "reverse_label", "room", "source")
 # A map holds an open file, and a process may open some 1,000 of them.
 _MOST_MAPS = 256
 _MOST_TEXTS = 4096
+
+
+def is_image_store(path: str | Path) -> bool:
+    """Returns whether there is a store of images, rather than of episodes, at a path."""
+    try:
+        return f'"{IMAGES_KEY}": '.encode() in (Path(path) / "zarr.json").read_bytes()
+    except OSError:
+        return False
 
 
 class ImageWriter:
@@ -180,6 +189,14 @@ class ImageStore:
 
     def _map(self, key: str) -> Array:
         return map_array(self.path, key, self._entries[key], kind="Store")
+
+    def damaged(self) -> list[str]:
+        """Reads every byte and returns the keys of the arrays that have changed.
+
+        Raises:
+            ValueError: A file has another size.
+        """
+        return [key for key, entry in self._entries.items() if crc32(self._map(key)) != entry.crc32]
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.path,)

@@ -28,8 +28,8 @@ def convert_images(config: DictConfig) -> None:
 
 def write_annotations(config: DictConfig) -> None:
     """Writes the images of a store with a JSON file."""
-    if config.layout not in _WRITERS:
-        raise unknown_name("layout", config.layout, _WRITERS)
+    if config.kind not in _WRITERS:
+        raise unknown_name("kind", config.kind, _WRITERS)
     store = ImageStore(config.store)
-    omissions = _WRITERS[config.layout](store, Path(config.path))
+    omissions = _WRITERS[config.kind](store, Path(config.path))
     sys.stdout.write(f"{config.path}: {len(store)} images.\n{omissions.table()}")

@@ -91,7 +91,8 @@ def test_omni3d_round_trip(store: ImageStore, tmp_path: Path) -> None:
         expected = getattr(before.objects[0].box3d, name)
         np.testing.assert_array_equal(getattr(chair.box3d, name), expected)
     np.testing.assert_array_equal(chair.box2d, before.objects[0].box2d)
-    assert image.objects[1].box3d is image.objects[1].box2d is None
+    assert image.objects[1].box3d is None
+    assert image.objects[1].box2d is None
     with contextlib.redirect_stdout(io.StringIO()):
         assert len(COCO(tmp_path / "omni3d" / "omni3d.json").anns) == 2
 

@@ -64,7 +64,13 @@ def test_errors_are_one_line(
     run(monkeypatch, "images", *into)
     capsys.readouterr()
     assert "exists already; choose another path" in message("images", *into)
+    assert "no episodes that set_aside" in message("verify", into[1], "set_aside=true")
+    run(monkeypatch, "verify", into[1])
+    assert "All 1 images in" in capsys.readouterr().out
+    array = tmp_path / "store" / "rgb.8x10" / "c" / "0" / "0" / "0" / "0"
+    array.write_bytes(bytes(240))
+    assert "is damaged: rgb/8x10 have changed" in message("verify", into[1])
     out = f"path={tmp_path / 'out'}"
-    assert "There is no layout 'omni'. Did you mean 'omni3d'?" in message(
-        "annotations", into[1], out, "layout=omni"
+    assert "There is no kind 'omni'. Did you mean 'omni3d'?" in message(
+        "annotations", into[1], out, "kind=omni"
     )
