@@ -47,7 +47,8 @@ def boxes_from_numbers(numbers: Tensor, sizes: SizeScale = "softplus") -> Boxes:
             with which a difference of numbers is a ratio of lengths.
     """
     numbers = at_least_float32(_checked(numbers))
-    first, second = numbers[..., 3:6], numbers[..., 6:9]
+    first = numbers[..., 3:6]
+    second = numbers[..., 6:9]
     x = first / first.norm(dim=-1, keepdim=True)
     rest = second - (x * second).sum(-1, keepdim=True) * x
     y = rest / rest.norm(dim=-1, keepdim=True)

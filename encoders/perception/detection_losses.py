@@ -125,7 +125,8 @@ def generalised_iou_2d(first: Tensor, second: Tensor) -> Tensor:
         first: (..., 4) corners x0, y0, x1, y1 with x0 <= x1 and y0 <= y1.
         second: The same, of a shape that broadcasts with it; one of the two has an area.
     """
-    first, second = at_least_float32(first), at_least_float32(second)
+    first = at_least_float32(first)
+    second = at_least_float32(second)
     low = torch.maximum(first[..., :2], second[..., :2])
     high = torch.minimum(first[..., 2:], second[..., 2:])
     shared = (high - low).clamp(min=0).prod(-1)
@@ -138,7 +139,8 @@ def generalised_iou_2d(first: Tensor, second: Tensor) -> Tensor:
 
 def corners_2d(boxes: Tensor) -> Tensor:
     """Returns x0, y0, x1, y1 of boxes (..., 4) given as centre x, y, width and height."""
-    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    centre = boxes[..., :2]
+    half = boxes[..., 2:] / 2
     return torch.cat((centre - half, centre + half), dim=-1)
 
 

@@ -155,22 +155,26 @@ def overlaps(found: Sequence[Item], true: Sequence[Item], space: Space) -> Array
 
 
 def matched_ious(
-    predicted: Sequence[Box3d], target: Sequence[Box3d], pairs: tuple[Sequence[int], Sequence[int]]
+    found: Sequence[Item],
+    true: Sequence[Item],
+    pairs: tuple[Sequence[int], Sequence[int]],
+    space: Space,
 ) -> Array:
-    """Returns the IoU of each target with the prediction that is matched to it, (M,).
+    """Returns the IoU of each object with the prediction that is matched to it, (M,).
 
     STRING (Schenck et al., 2025) reports the mean of these over objects and does not say how they
     are matched. Here it is the matching of training over all objects; unmatched objects have 0.
 
     Args:
-        predicted: N boxes.
-        target: M boxes.
-        pairs: Predictions and targets of the pairs, as `match` returns them.
+        found: N predictions.
+        true: M objects.
+        pairs: Predictions and objects of the pairs, as `match` returns them.
+        space: "2d" or "3d".
     """
-    found = np.zeros(len(target))
+    matched = np.zeros(len(true))
     for row, column in zip(*pairs, strict=True):
-        found[column] = iou_matrix([predicted[row]], [target[column]])[0, 0]
-    return found
+        matched[column] = overlaps([found[row]], [true[column]], space)[0, 0]
+    return matched
 
 
 def _box2d(item: Item) -> NDArray[np.floating]:

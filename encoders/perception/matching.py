@@ -125,6 +125,7 @@ def box_cost_2d(predicted: Tensor, target: Tensor) -> Tensor:
         predicted: (..., N, 4) centre x, y, width and height in shares of the image.
         target: (..., M, 4), the same.
     """
-    first, second = predicted[..., :, None, :], target[..., None, :, :]
+    first = predicted[..., :, None, :]
+    second = target[..., None, :, :]
     distance = (first - second).abs().sum(-1)
     return distance - generalised_iou_2d(corners_2d(first), corners_2d(second))

@@ -51,7 +51,8 @@ def count_operations(network: nn.Module, *inputs: object) -> OperationCount:
     def add(attention: nn.Module, arguments: tuple[object, ...], named: dict[str, object]) -> None:
         given = dict(zip(("x", "places", "context", "context_places"), arguments, strict=False))
         given |= named
-        queries, keys = given["x"], given.get("context")
+        queries = given["x"]
+        keys = given.get("context")
         places = given["places"]
         key_places = given.get("context_places") or places
         if isinstance(keys, Tensor) or keys is None:

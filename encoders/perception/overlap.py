@@ -34,7 +34,8 @@ def iou_matrix(first: Sequence[Box3d], second: Sequence[Box3d]) -> Array:
     found = np.zeros((len(first), len(second)))
     if not found.size:
         return found
-    a, b = _Stack(first), _Stack(second)
+    a = _Stack(first)
+    b = _Stack(second)
     # Subtracted first, so that the distance to the origin costs no precision.
     apart = np.linalg.norm(a.centres[:, None] - b.centres, axis=-1)
     near = np.argwhere(apart < a.reaches[:, None] + b.reaches)
@@ -71,7 +72,8 @@ def sampled_standard_error(predicted: Box3d, target: Box3d, points: int = 100_00
     """
     COUNT.check(points=points)
     iou = exact_iou(predicted, target)
-    volume, wanted = _volume(predicted), _volume(target)
+    volume = _volume(predicted)
+    wanted = _volume(target)
     share = iou * (volume + wanted) / (1 + iou) / volume
     slope = volume * (wanted + volume) / (wanted + (1 - share) * volume) ** 2
     return float(slope * np.sqrt(max(share * (1 - share), 0.0) / points))
@@ -151,7 +153,8 @@ def _prisms(polygons: Array) -> Array:
     first = polygons[:, :1]
     second = polygons[:, 1:-1]
     third = polygons[:, 2:]
-    one, two = second - first, third - first
+    one = second - first
+    two = third - first
     areas = (one[..., 0] * two[..., 1] - one[..., 1] * two[..., 0]) / 2
     found: Array = (areas * (first + second + third)[..., 2]).sum(axis=1) / 3
     return found

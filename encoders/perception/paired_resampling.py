@@ -72,7 +72,8 @@ def compare_outcomes(first: ArrayLike, second: ArrayLike) -> OutcomeComparison:
     Raises:
         ValueError: There are none, the numbers differ, or a value is neither 0 nor 1.
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    a = np.asarray(first, np.float64)
+    b = np.asarray(second, np.float64)
     if a.ndim != 1 or a.shape != b.shape or not a.size:
         raise ValueError(
             f"The outcomes have the shapes {a.shape} and {b.shape}; allowed: the same (N,)."
@@ -94,6 +95,7 @@ def paired_difference(
     second: ArrayLike,
     groups: Sequence[Hashable],
     *,
+    counts: ArrayLike | None = None,
     draws: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -110,6 +112,8 @@ def paired_difference(
             for one training.
         second: (S', N), on the same objects.
         groups: (N,) the group of each, such as its room: objects of a room are not independent.
+        counts: (N,) number of objects of each, where the values are sums over the objects of an
+            image; the mean is then over objects. None: each value is that of one object.
         draws: Number of draws, 100 or more.
         confidence: Coverage of the interval, between 0 and 1.
         seed: Seed of the draws.
@@ -117,40 +121,33 @@ def paired_difference(
     Raises:
         ValueError: The shapes differ, a value is not finite, or there are fewer than two groups.
     """
-    values = [np.atleast_2d(np.asarray(each, np.float64)) for each in (first, second)]
-    if any(each.ndim != 2 or each.shape[1] != len(groups) for each in values):
-        raise ValueError(
-            f"The values have the shapes {values[0].shape} and {values[1].shape} for "
-            f"{len(groups)} groups; allowed: (S, N) with a group for each of the N."
-        )
-    if not all(np.isfinite(each).all() for each in values):
-        raise ValueError("A value is not finite; objects without a match count 0.")
+    tables = _tables(first, second, groups)
     index = _indices(groups)
-    counts = np.bincount(index).astype(np.float64)
+    counted = np.ones(len(index)) if counts is None else np.asarray(counts, np.float64)
+    if counted.shape != index.shape or not (counted >= 0).all() or not counted.sum():
+        raise ValueError(f"counts are {counted.tolist()}; allowed: 0 or more for each value.")
+    size = int(index.max()) + 1
     random = _random(draws, confidence, seed)
-    taken = random.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), draws)
-    drawn = []
-    spread = []
-    means = []
-    for table in values:
-        sums = np.stack([np.bincount(index, row) for row in table])
-        each = (taken @ sums.T) / (taken @ counts)[:, None]
-        drawn.append(_with_seeds(each, random))
-        means.append(each.mean(axis=1))
-        spread.append(table.mean(axis=1).var(ddof=1) / len(table) if len(table) > 1 else 0.0)
-    value = float(values[1].mean() - values[0].mean())
+    taken = random.multinomial(size, np.full(size, 1 / size), draws)
+    objects = taken @ np.bincount(index, counted)
+    if not objects.all():
+        raise ValueError("Some draws are without objects; leave out groups without any.")
+    each = [taken @ _sums(index, table) / objects[:, None] for table in tables]
+    means = [table.sum(axis=1) / counted.sum() for table in tables]  # Per training.
+    value = float(means[1].mean() - means[0].mean())
+    by_groups = float((each[1].mean(axis=1) - each[0].mean(axis=1)).var())
+    by_seeds = float(sum(mean.var(ddof=1) / len(mean) for mean in means if len(mean) > 1))
+    drawn = [_with_seeds(one, random) for one in each]
     low, high, p = _interval(drawn[1] - drawn[0], confidence)
-    seeds = min(len(values[0]), len(values[1]))
-    by_groups = float((means[1] - means[0]).var())
-    by_seeds = float(sum(spread))
+    seeds = min(len(mean) for mean in means)
     return Resampled(
         value=value,
         low=low,
         high=high,
         p=p,
-        groups=len(counts),
+        groups=size,
         seeds=seeds,
-        needed_groups=_needed(value, len(counts), by_groups, by_seeds),
+        needed_groups=_needed(value, size, by_groups, by_seeds),
         needed_seeds=_needed(value, seeds, by_seeds, by_groups) if seeds > 1 else None,
     )
 
@@ -202,6 +199,24 @@ def resampled(
         groups=len(members),
         needed_groups=_needed(float(value), len(members), float(drawn.var()), 0.0),
     )
+
+
+def _tables(first: ArrayLike, second: ArrayLike, groups: Sequence[Hashable]) -> list[Array]:
+    """Returns the values of both recipes as (S, N)."""
+    values = [np.atleast_2d(np.asarray(each, np.float64)) for each in (first, second)]
+    if any(each.ndim != 2 or each.shape[1] != len(groups) for each in values):
+        raise ValueError(
+            f"The values have the shapes {values[0].shape} and {values[1].shape} for "
+            f"{len(groups)} groups; allowed: (S, N) with a group for each of the N."
+        )
+    if not all(np.isfinite(each).all() for each in values):
+        raise ValueError("A value is not finite; objects without a match count 0.")
+    return values
+
+
+def _sums(index: NDArray[np.intp], table: Array) -> Array:
+    """Returns the sums over groups (G, S) of values (S, N)."""
+    return np.stack([np.bincount(index, row) for row in table], axis=1)
 
 
 def _indices(groups: Sequence[Hashable]) -> NDArray[np.intp]:

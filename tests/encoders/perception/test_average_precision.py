@@ -17,7 +17,7 @@ from stringline.encoders.perception.average_precision import (
     OMNI3D_THRESHOLDS,
     AveragePrecision,
 )
-from stringline.encoders.perception.detections import Detection, Subset, matched_ious
+from stringline.encoders.perception.detections import Detection, Subset, matched_ious, overlaps
 
 NAMES = ("bowl", "chair", "lamp", "mug")
 Truth = list[list[LabelledObject]]
@@ -197,10 +197,10 @@ def test_only_the_best_predictions_of_an_image_count() -> None:
 
 
 def test_matched_overlaps_are_0_where_nothing_is_matched() -> None:
-    target = boxes(3)
-    assert matched_ious(target[:2], target, ([1, 0], [1, 2])).tolist() == pytest.approx(
-        [0, 1, matched_ious([target[0]], [target[2]], ([0], [0]))[0]]
-    )
+    objects, found = in_space(3)
+    values = matched_ious(found[:2], objects, ([1, 0], [1, 2]), "3d")
+    expected = overlaps(found[:1], objects[2:], "3d")[0, 0]
+    assert values.tolist() == pytest.approx([0, 1, expected])
 
 
 def test_errors_are_named() -> None:

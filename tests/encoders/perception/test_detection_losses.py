@@ -83,7 +83,8 @@ def test_relabelling_costs_the_published_loss_only() -> None:
 
 
 def test_the_symmetric_loss_is_the_minimum_over_relabelled_targets() -> None:
-    predicted, target = as_tensors(boxes(6, 1)), as_tensors(boxes(6, 2))
+    predicted = as_tensors(boxes(6, 1))
+    target = as_tensors(boxes(6, 2))
     each = [corner_loss(predicted, relabelled(target, g)) for g in ROTATIONS.double()]
     least = torch.stack(each).amin(0)
     torch.testing.assert_close(corner_loss(predicted, target, symmetric=True), least)
@@ -91,7 +92,8 @@ def test_the_symmetric_loss_is_the_minimum_over_relabelled_targets() -> None:
 
 
 def test_number_loss_is_the_l1_distance_of_the_published_numbers() -> None:
-    predicted, target = as_tensors(boxes(6, 1)), as_tensors(boxes(6, 2))
+    predicted = as_tensors(boxes(6, 1))
+    target = as_tensors(boxes(6, 2))
     expected = published_numbers_of_boxes(predicted) - published_numbers_of_boxes(target)
     for sizes in ("softplus", "exp"):
         numbers = numbers_from_boxes(*predicted, sizes)

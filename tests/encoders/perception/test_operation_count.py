@@ -16,7 +16,10 @@ from stringline.encoders.vision.linear_attention import LinearAttention
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.vit import VisionTransformer
 
-HEADS, HEAD_DIM, TOKENS, DEPTH = 4, 16, 10, 3
+HEADS = 4
+HEAD_DIM = 16
+TOKENS = 10
+DEPTH = 3
 DIM = HEADS * HEAD_DIM
 
 

@@ -126,7 +126,8 @@ def test_rounded_axes_still_give_a_box_its_own_overlap() -> None:
 
 
 def test_a_matrix_holds_the_pairs() -> None:
-    first, second = boxes(6, 1), boxes(5, 2)
+    first = boxes(6, 1)
+    second = boxes(5, 2)
     found = iou_matrix(first, second)
     np.testing.assert_array_equal(
         found, [[exact_iou(a, b) for b in second] for a in first], strict=True
@@ -152,7 +153,8 @@ def test_the_sampled_one_is_within_four_standard_errors() -> None:
 
 
 def test_the_published_number_of_points_has_the_stated_error() -> None:
-    a, b = boxes(1)[0], boxes(1, 3)[0]
+    a = boxes(1)[0]
+    b = boxes(1, 3)[0]
     near = replace(b, centre=a.centre)
     assert 0 < sampled_standard_error(a, near) < 0.002
     with pytest.raises(ValueError, match="points is 0; allowed: whole numbers 1 and above"):

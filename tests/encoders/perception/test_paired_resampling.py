@@ -10,7 +10,8 @@ from stringline.encoders.perception.paired_resampling import (
 )
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
 
-ROOMS, OBJECTS = 40, 5
+ROOMS = 40
+OBJECTS = 5
 GROUPS = [f"room {n}" for n in range(ROOMS) for _ in range(OBJECTS)]
 
 
@@ -78,6 +79,15 @@ def test_rooms_with_more_objects_weigh_more() -> None:
     assert (found.low, found.high) == (1, 5)
 
 
+def test_sums_over_the_objects_of_images_give_the_same_as_the_objects() -> None:
+    first, second = drawn(np.random.default_rng(3), 0.1, seeds=2)
+    by_object = paired_difference(first, second, GROUPS)
+    sums = [each.reshape(2, ROOMS, OBJECTS).sum(axis=2) for each in (first, second)]
+    by_room = paired_difference(*sums, range(ROOMS), counts=np.full(ROOMS, OBJECTS))
+    for name, value in vars(by_object).items():
+        assert getattr(by_room, name) == pytest.approx(value), name
+
+
 def test_a_mean_has_the_same_interval_by_the_general_bootstrap() -> None:
     first, second = drawn(np.random.default_rng(3), 0.1)
     special = paired_difference(first, second, GROUPS)
@@ -126,6 +136,10 @@ def test_errors_are_named() -> None:
         paired_difference(one, one, ["a", "b", "c"])
     with pytest.raises(ValueError, match="not finite; objects without a match count 0"):
         paired_difference(one, one * np.nan, ["a", "b", "c", "d"])
+    with pytest.raises(ValueError, match=r"counts are \[1.0, -1.0, 1.0, 1.0\]; allowed: 0 or more"):
+        paired_difference(one, one, ["a", "b", "c", "d"], counts=[1, -1, 1, 1])
+    with pytest.raises(ValueError, match="draws are without objects; leave out groups"):
+        paired_difference(one, one, ["a", "b", "c", "d"], counts=[1, 0, 0, 0])
     with pytest.raises(ValueError, match="There are 1 groups; allowed: 2 or more"):
         paired_difference(one, one, ["a"] * 4)
     with pytest.raises(ValueError, match="draws is 10; allowed: whole numbers 100 and above"):
