@@ -1,0 +1,1 @@
+"""Classification, retrieval and detection with the image encoders: boxes, losses and measures."""
