@@ -1,0 +1,1 @@
+"""Networks and measures of perception: classification, retrieval, detection and clips."""
