@@ -1,1 +1,1 @@
-"""Networks and measures of perception: classification, retrieval, detection and clips."""
+"""Classification, retrieval and detection with the image encoders: boxes, losses and measures."""

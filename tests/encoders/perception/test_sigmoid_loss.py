@@ -1,0 +1,66 @@
+"""The sigmoid loss equals its naive sum; equal captions are pairs."""
+
+import math
+
+import pytest
+import torch
+
+from stringline.encoders.perception.sigmoid_loss import (
+    equal_captions,
+    initial_bias,
+    sigmoid_loss,
+)
+
+
+def draws(n: int = 6, d: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    images, texts = torch.randn(2, n, d, generator=random, dtype=torch.float64)
+    return images, texts
+
+
+def test_it_equals_its_naive_sum() -> None:
+    images, texts = draws()
+    positives = equal_captions(["a", "b", "a", "c", "b", "a"])
+    total = 0.0
+    for i, x in enumerate(images):
+        for j, y in enumerate(texts):
+            cosine = float(x @ y / x.norm() / y.norm())
+            z = 1 if positives[i, j] else -1
+            total += math.log(1 + math.exp(-z * (10 * cosine - 2.5)))
+    found = sigmoid_loss(images, texts, math.log(10), -2.5, positives)
+    assert float(found) == pytest.approx(total / 6, rel=1e-12)
+
+
+def test_equal_captions_are_pairs() -> None:
+    assert equal_captions(["a", "b", "a"]).tolist() == [
+        [True, False, True],
+        [False, True, False],
+        [True, False, True],
+    ]
+    images, texts = draws(3)
+    texts[2] = texts[0]
+    assert sigmoid_loss(images, texts, 2.0, -1.0, equal_captions(["a", "b", "a"])) != sigmoid_loss(
+        images, texts, 2.0, -1.0
+    )
+
+
+def test_the_initial_bias_is_best_for_random_towers() -> None:
+    """With orthogonal towers all logits are equal to the bias."""
+    images, texts = torch.eye(16, dtype=torch.float64).chunk(2)
+
+    def loss(bias: float) -> float:
+        return float(sigmoid_loss(images, texts, math.log(10), bias))
+
+    best = initial_bias(8)
+    assert best == -math.log(7)
+    assert loss(best) < min(loss(best - 0.01), loss(best + 0.01))
+
+
+def test_a_batch_of_one_and_wrong_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match="batch_size is 1; allowed: whole numbers 2 and above"):
+        initial_bias(1)
+    images, texts = draws()
+    with pytest.raises(ValueError, match=r"texts \(5, 8\); allowed: the same"):
+        sigmoid_loss(images, texts[:5], 1.0, 0.0)
+    with pytest.raises(ValueError, match=r"torch.float64 of the shape \(6, 8\); allowed: bool"):
+        sigmoid_loss(images, texts, 1.0, 0.0, images)
