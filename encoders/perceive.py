@@ -27,7 +27,7 @@ TASK = "task="
 
 
 def main() -> None:
-    """The command `stringline-perceive`; the exit code is 143 after SIGTERM and 130 after Ctrl-C."""
+    """The command `stringline-perceive`; exit code 143 after SIGTERM and 130 after Ctrl-C."""
     run("perceive", _perceive, complete=with_heads)
 
 

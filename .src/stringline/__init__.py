@@ -105,6 +105,20 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.vision.patches": ("ConvolutionalStem", "PatchProjection"),
         "encoders.vision.rgbd": ("RgbdTokens",),
     },
+    "Perception": {
+        "datasets.images.boxes": ("Box3d",),
+        "datasets.images.image_store": ("ImageStore", "ImageWriter"),
+        "datasets.images.labelled_image": ("LabelledClip", "LabelledImage", "LabelledObject"),
+        "encoders.perception.classifier": ("Classifier",),
+        "encoders.perception.image_encoder": ("ImageEncoder",),
+        "encoders.perception.perception_checkpoint": ("load_perception",),
+        "encoders.perception.studies": (
+            "CoordinateOffset",
+            "FrameOrder",
+            "PatchShuffling",
+            "ResolutionTransfer",
+        ),
+    },
     "Training": {
         "encoders.training.loggers": ("TensorBoard", "WeightsAndBiases"),
         "encoders.training.trainer": ("Trainer",),

@@ -38,6 +38,12 @@ from stringline.datasets.formats.umi import UmiReader as UmiReader
 from stringline.datasets.formats.vector_layout import AlohaLayout as AlohaLayout
 from stringline.datasets.formats.vector_layout import DescribedLayout as DescribedLayout
 from stringline.datasets.formats.vector_layout import NamedLayout as NamedLayout
+from stringline.datasets.images.boxes import Box3d as Box3d
+from stringline.datasets.images.image_store import ImageStore as ImageStore
+from stringline.datasets.images.image_store import ImageWriter as ImageWriter
+from stringline.datasets.images.labelled_image import LabelledClip as LabelledClip
+from stringline.datasets.images.labelled_image import LabelledImage as LabelledImage
+from stringline.datasets.images.labelled_image import LabelledObject as LabelledObject
 from stringline.datasets.loading.windows import Windows as Windows
 from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore as EpisodeStore
@@ -49,6 +55,13 @@ from stringline.encoders.coordinates.coordinates import PatchDepthPlaces as Patc
 from stringline.encoders.coordinates.frames import Frames as Frames
 from stringline.encoders.coordinates.geometry import View as View
 from stringline.encoders.coordinates.ray_places import RayPlaces as RayPlaces
+from stringline.encoders.perception.classifier import Classifier as Classifier
+from stringline.encoders.perception.image_encoder import ImageEncoder as ImageEncoder
+from stringline.encoders.perception.perception_checkpoint import load_perception as load_perception
+from stringline.encoders.perception.studies import CoordinateOffset as CoordinateOffset
+from stringline.encoders.perception.studies import FrameOrder as FrameOrder
+from stringline.encoders.perception.studies import PatchShuffling as PatchShuffling
+from stringline.encoders.perception.studies import ResolutionTransfer as ResolutionTransfer
 from stringline.encoders.positions.absolute import LearnedEncoding as LearnedEncoding
 from stringline.encoders.positions.absolute import SinusoidalEncoding as SinusoidalEncoding
 from stringline.encoders.positions.bases import ButterflyGivens as ButterflyGivens

@@ -165,8 +165,7 @@ def map_array(episode: Path, key: str, entry: ArrayEntry, kind: str = "Episode")
         complete = got * rows // size
         frame = f" from frame {complete} of {rows} on" if complete < rows else ""
         raise ValueError(
-            f"{kind} {episode.name}: {key} has {got} bytes instead of {size}; it "
-            f"is damaged{frame}."
+            f"{kind} {episode.name}: {key} has {got} bytes instead of {size}; it is damaged{frame}."
         )
     return np.frombuffer(mapped, dtype).reshape(entry.shape)
 

@@ -134,7 +134,9 @@ class Classifier(PerceptionNetwork):
     def _class(self, labelled: Labelled) -> int:
         """Returns the number of a class."""
         if labelled.label not in self.number:
-            raise unknown_name("class among those of the training", str(labelled.label), self.number)
+            raise unknown_name(
+                "class among those of the training", str(labelled.label), self.number
+            )
         return self.number[labelled.label]
 
     def _within_pairs(self, examples: Examples, logits: Array, truth: Array) -> dict[str, Array]:

@@ -50,8 +50,13 @@ class ImageContract:
     @property
     def camera(self) -> Camera:
         """The camera of the images."""
-        depth = "measured" if self.depth else None
-        return Camera(CAMERA, self.height, self.width, depth, has_geometry=self.geometry)
+        return Camera(
+            CAMERA,
+            self.height,
+            self.width,
+            "measured" if self.depth else None,
+            has_geometry=self.geometry,
+        )
 
     def resized(self, height: int, width: int) -> Self:
         """Returns the contract of images of another size."""

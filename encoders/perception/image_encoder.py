@@ -158,7 +158,7 @@ class ImageEncoder(nn.Module):
         )
 
         def of_first(each: Tensor) -> Tensor:
-            """Returns values (B, N, ...) of the first stream, to which those of others are equal."""
+            """Returns values (B, N, ...) of the first stream; the others have the same."""
             parts = each.reshape(batch, frames, streams, -1, *each.shape[2:])
             return parts[:, :, 0].flatten(1, 2)
 

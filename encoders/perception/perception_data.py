@@ -4,16 +4,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from stringline.datasets.cameras.image_size import Fit
 from stringline.datasets.images.image_store import ImageStore
-from stringline.datasets.images.labelled_image import LabelledClip, LabelledImage
-from stringline.datasets.images.splits import Split, split
+from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.datasets.images.splits import Split, SplitBy, split
 from stringline.encoders.perception.byte_pairs import BytePairs
 from stringline.encoders.perception.image_contract import Frame, ImageContract
-from stringline.encoders.perception.perception_network import LabelledImages
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class PerceptionData:
         needs: See `PerceptionNetwork.needs`.
     """
 
-    images: LabelledImages
+    images: ImageStore
     split: Split
     by: str
     needs: Collection[str] = ()
@@ -37,8 +36,8 @@ class PerceptionData:
     @classmethod
     def of(
         cls,
-        store: ImageStore,
-        by: str,
+        images: ImageStore,
+        by: SplitBy,
         held_out: float | Sequence[str],
         seed: int,
         needs: Collection[str],
@@ -46,31 +45,30 @@ class PerceptionData:
         """Splits a store; images without what a network needs are left out and counted.
 
         Raises:
-            ValueError: A side of the split has no image left.
+            ValueError: The store cannot be split so, or a side has no such image.
         """
-        found = split(store, by=by, held_out=held_out, seed=seed)
-        train = [index for index in found.train if _has(store[index], needs)]
-        known = {store[index].label for index in train} if "labels" in needs else None
-        test = [
+        found = split(images, by, held_out, seed)
+        known = _usable(images, needs)
+        train = tuple(index for index in found.train if known[index])
+        labels = images.labels()
+        learned = {labels[index] for index in train}
+        test = tuple(
             index
             for index in found.test
-            if _has(store[index], needs) and (known is None or store[index].label in known)
-        ]
-        for side, before, after in (("train", found.train, train), ("test", found.test, test)):
+            if known[index] and ("labels" not in needs or labels[index] in learned)
+        )
+        for side, before, after in (("training", found.train, train), ("test", found.test, test)):
+            what = "a label known in training" if "labels" in needs else "captions"
             if not after:
                 raise ValueError(
-                    f"The {side} images are {len(before)}, of which none has {_words(needs)} known "
-                    f"in training; allowed: at least one. Choose another split or held_out."
+                    f"None of the {len(before)} {side} images has {what}; allowed: at least one. "
+                    f"Choose another split or held_out."
                 )
             if left := len(before) - len(after):
                 logger.warning(
-                    "%d of %d %s images are left out: they lack %s known in training.",
-                    left,
-                    len(before),
-                    side,
-                    _words(needs),
+                    "%d of %d %s images are left out, without %s.", left, len(before), side, what
                 )
-        return cls(store, Split(tuple(train), tuple(test)), by, frozenset(needs))
+        return cls(images, replace(found, train=train, test=test), by, frozenset(needs))
 
     def contract(self, height: int, width: int, *, fit: Fit, frame: Frame) -> ImageContract:
         """Returns the contract of the images in a size, with names and texts of the training."""
@@ -94,42 +92,28 @@ class PerceptionData:
 
     def described(self) -> dict[str, Any]:
         """Returns the split as plain data."""
-        return {"by": self.by}
+        return {"by": self.by, "held_out": list(self.split.held_out), "skipped": self.split.skipped}
 
     def _names(self) -> tuple[str, ...]:
         """Returns the classes, or the names of all objects of the training images."""
-        chosen = (self.images[index] for index in self.split.train)
         if "labels" in self.needs:
-            return tuple(sorted({str(one.label) for one in chosen}))
+            labels = self.images.labels()
+            return tuple(sorted({label for i in self.split.train if (label := labels[i])}))
         if "names" in self.needs:
-            return tuple(sorted({thing.name for one in chosen for thing in _objects(one)}))
+            names = self.images.names()
+            return tuple(sorted(set().union(*(names[index] for index in self.split.train))))
         return ()
 
     def _texts(self) -> list[str]:
-        """Returns captions of the training images, and names of their objects."""
-        chosen = (self.images[index] for index in self.split.train)
-        return [
-            text
-            for one in chosen
-            if isinstance(one, LabelledImage)
-            for text in (*one.captions, *(thing.name for thing in one.objects))
-        ]
+        """Returns the captions of the training images, and the names of their objects."""
+        chosen = (self.images.image(index) for index in self.split.train)
+        return [text for one in chosen for text in (*one.captions, *(o.name for o in one.objects))]
 
 
-def _objects(labelled: LabelledImage | LabelledClip) -> Sequence[Any]:
-    return labelled.objects if isinstance(labelled, LabelledImage) else ()
-
-
-def _has(labelled: LabelledImage | LabelledClip, needs: Collection[str]) -> bool:
-    """Returns whether an image has what a network needs; an image without objects is one."""
+def _usable(images: ImageStore, needs: Collection[str]) -> list[bool]:
+    """Returns which images have what a network needs; one without objects is an example, too."""
     if "labels" in needs:
-        return labelled.label is not None
+        return [label is not None for label in images.labels()]
     if "captions" in needs:
-        return isinstance(labelled, LabelledImage) and bool(labelled.captions)
-    return isinstance(labelled, LabelledImage)
-
-
-def _words(needs: Collection[str]) -> str:
-    if "labels" in needs:
-        return "a label"
-    return "a caption" if "captions" in needs else "objects"
+        return [bool(images.image(index).captions) for index in range(len(images))]
+    return [True] * len(images)

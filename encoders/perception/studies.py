@@ -4,7 +4,7 @@ They change the input at test time only; nothing is trained.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -181,9 +181,8 @@ def _ordered(order: np.ndarray[Any, Any]) -> Callable[[dict[str, Tensor]], dict[
 
 def _row(setting: str, found: Measurement, usual: Measurement) -> Row:
     differs = np.zeros(len(next(iter(usual.each.values()), ())), bool)
-    for name, values in usual.each.items():
-        before = np.nan_to_num(np.asarray(values, float), nan=-1.0)
+    for name, known in usual.each.items():
+        before = np.nan_to_num(np.asarray(known, float), nan=-1.0)
         after = np.nan_to_num(np.asarray(found.each[name], float), nan=-1.0)
         differs |= before != after
-    values: Mapping[str, float] = found.values
-    return {"setting": setting, **values, "changed": float(differs.mean())}
+    return {"setting": setting, **found.values, "changed": float(differs.mean())}
