@@ -118,6 +118,8 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "PatchShuffling",
             "ResolutionTransfer",
         ),
+        "encoders.perception.text_tower": ("TextTower",),
+        "encoders.perception.two_towers": ("TwoTowers",),
     },
     "Training": {
         "encoders.training.loggers": ("TensorBoard", "WeightsAndBiases"),

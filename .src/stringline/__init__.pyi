@@ -62,6 +62,8 @@ from stringline.encoders.perception.studies import CoordinateOffset as Coordinat
 from stringline.encoders.perception.studies import FrameOrder as FrameOrder
 from stringline.encoders.perception.studies import PatchShuffling as PatchShuffling
 from stringline.encoders.perception.studies import ResolutionTransfer as ResolutionTransfer
+from stringline.encoders.perception.text_tower import TextTower as TextTower
+from stringline.encoders.perception.two_towers import TwoTowers as TwoTowers
 from stringline.encoders.positions.absolute import LearnedEncoding as LearnedEncoding
 from stringline.encoders.positions.absolute import SinusoidalEncoding as SinusoidalEncoding
 from stringline.encoders.positions.bases import ButterflyGivens as ButterflyGivens

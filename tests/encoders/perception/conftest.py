@@ -67,7 +67,7 @@ def colours(tmp_path: Path) -> ImageStore:
 def moving(forward: bool, seed: int, frames: int = 5) -> LabelledClip:
     """Returns a clip of a bright bar that moves to the right, or back to the left."""
     rgb = np.zeros((frames, SIDE, SIDE, 3), np.uint8)
-    row = int(np.random.default_rng(seed).integers(10))
+    row = 4 * int(np.random.default_rng(seed).integers(3))
     for frame in range(frames):
         place = 3 * (frame if forward else frames - 1 - frame)
         rgb[frame, row : row + 6, place : place + 4] = 255

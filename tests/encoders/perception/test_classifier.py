@@ -112,12 +112,12 @@ def test_a_clip_is_told_from_its_reverse_by_the_order_of_its_frames() -> None:
     torch.manual_seed(0)
     contract = ImageContract(height=SIDE, width=SIDE, frames=5, names=("left", "right"))
     factory = encoder(frame_wavelengths=(2.0, 8.0))
-    made = Classifier(ClassifierSettings(image_encoder=factory, pool="mean"), contract)
+    made = Classifier(ClassifierSettings(image_encoder=factory), contract)
     generator = np.random.default_rng(0)
-    clips = [moving(way, seed) for seed in range(16) for way in (True, False)]
+    clips = [moving(way, seed) for seed in range(8) for way in (True, False)]
     batch = stack([made.example(clip, generator) for clip in clips])
-    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-2)
-    for _ in range(40):
+    optimizer = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    for _ in range(50):
         optimizer.zero_grad()
         made.loss(batch).backward()
         optimizer.step()
