@@ -1,6 +1,9 @@
 """The sigmoid loss equals its naive sum; equal captions are pairs."""
 
 import math
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -29,6 +32,27 @@ def test_it_equals_its_naive_sum() -> None:
             total += math.log(1 + math.exp(-z * (10 * cosine - 2.5)))
     found = sigmoid_loss(images, texts, math.log(10), -2.5, positives)
     assert float(found) == pytest.approx(total / 6, rel=1e-12)
+
+
+def open_clip_loss() -> ModuleType:
+    """Returns open_clip's module of losses without its package, which would import torchvision."""
+    package = find_spec("open_clip")
+    assert package is not None
+    assert package.origin is not None
+    found = spec_from_file_location("open_clip_loss", Path(package.origin).with_name("loss.py"))
+    assert found is not None
+    assert found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_it_equals_that_of_open_clip() -> None:
+    images, texts = (torch.nn.functional.normalize(each, dim=-1) for each in draws())
+    expected = open_clip_loss().SigLipLoss()(
+        images, texts, torch.tensor(10.0), torch.tensor(-2.5), output_dict=False
+    )
+    torch.testing.assert_close(sigmoid_loss(images, texts, math.log(10), -2.5), expected)
 
 
 def test_equal_captions_are_pairs() -> None:

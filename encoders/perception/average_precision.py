@@ -1,0 +1,184 @@
+"""Average precision of detections in the image (COCO) and in space (Omni3D)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.images.labelled_image import LabelledObject
+from stringline.encoders.perception.detections import (
+    EVERYTHING,
+    Array,
+    Detection,
+    Space,
+    Subset,
+    overlaps,
+)
+
+COCO_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).round(2).tolist())
+OMNI3D_THRESHOLDS = tuple(np.linspace(0.05, 0.5, 10).round(2).tolist())
+MOST_DETECTIONS = 100
+"""Predictions per image and name that count, those with the largest scores."""
+_RECALLS = np.linspace(0, 1, 101)
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Matches:
+    """The predictions of one name in one image against its objects.
+
+    Attributes:
+        scores: (N,), descending.
+        hits: (T, N), whether a prediction is matched to an object, per threshold.
+        ignored: (T, N), whether it counts neither as right nor as wrong.
+        objects: Number of objects to be found.
+    """
+
+    scores: Array
+    hits: Flags
+    ignored: Flags
+    objects: int
+
+
+class AveragePrecision:
+    """Average precision over images, also of any draw of them.
+
+    COCO's protocol (T.-Y. Lin et al., 2014; `pycocotools.cocoeval`): predictions in the order of
+    their scores take the object of their name with the largest IoU that is free, precision is made
+    monotonic and averaged over 101 recalls, and then over thresholds and names. Names without an
+    object to be found are left out. Omni3D (Brazil et al., CVPR 2023, arXiv 2207.10660) does the
+    same with the IoU of 3D boxes and `OMNI3D_THRESHOLDS`. The IoU of 3D boxes is exact here.
+
+    Attributes:
+        thresholds: (T,) of the IoU.
+        images: Number of images.
+    """
+
+    def __init__(
+        self,
+        truth: Sequence[Sequence[LabelledObject]],
+        detections: Sequence[Sequence[Detection]],
+        *,
+        space: Space,
+        thresholds: Sequence[float] | None = None,
+        subset: Subset = EVERYTHING,
+        most: int = MOST_DETECTIONS,
+    ) -> None:
+        """Matches predictions with objects, once.
+
+        Args:
+            truth: The objects of each image, with boxes of the space.
+            detections: The predictions for each image, in any order.
+            space: "2d" or "3d".
+            thresholds: Of the IoU; None: those of COCO or Omni3D.
+            subset: The objects to be found. Others may be found without being right or wrong, and
+                unmatched predictions out of the range of the subset are not wrong.
+            most: Predictions per image and name that count.
+
+        Raises:
+            ValueError: The numbers of images differ, or a box is unknown.
+        """
+        if len(truth) != len(detections):
+            raise ValueError(
+                f"There are objects of {len(truth)} images and predictions for {len(detections)}; "
+                f"the numbers must be equal."
+            )
+        if thresholds is None:
+            thresholds = COCO_THRESHOLDS if space == "2d" else OMNI3D_THRESHOLDS
+        self.thresholds = np.asarray(thresholds, np.float64)
+        self.images = len(truth)
+        self._matches: dict[str, dict[int, _Matches]] = defaultdict(dict)
+        for image, (objects, predictions) in enumerate(zip(truth, detections, strict=True)):
+            names = {each.name for each in objects} | {each.name for each in predictions}
+            for name in filter(subset.names_hold, names):
+                found = [each for each in predictions if each.name == name]
+                found = sorted(found, key=lambda each: -each.score)[:most]
+                wanted = [each for each in objects if each.name == name]
+                self._matches[name][image] = _matches(found, wanted, space, self.thresholds, subset)
+
+    def by_name(self, images: Iterable[int] | None = None) -> dict[str, Array]:
+        """Returns the average precision of each name with objects, (T,) per threshold.
+
+        Args:
+            images: Indices of images, repeated ones count again; None: all.
+        """
+        drawn = list(range(self.images)) if images is None else [int(image) for image in images]
+        found = {}
+        for name, matches in sorted(self._matches.items()):
+            chosen = [matches[image] for image in drawn if image in matches]
+            if sum(each.objects for each in chosen):
+                found[name] = _average_precision(chosen)
+        return found
+
+    def value(self, images: Iterable[int] | None = None) -> float:
+        """Returns the mean over names and thresholds, 0 to 1; NaN without objects."""
+        return _mean(list(self.by_name(images).values()))
+
+    def at(self, threshold: float) -> float:
+        """Returns the mean over names at one threshold.
+
+        Raises:
+            ValueError: It is none of the thresholds.
+        """
+        (index,) = np.nonzero(np.isclose(self.thresholds, threshold))
+        if not len(index):
+            raise ValueError(
+                f"There is no threshold {threshold}; allowed: {self.thresholds.tolist()}."
+            )
+        return _mean([values[index] for values in self.by_name().values()])
+
+
+def _mean(values: Sequence[Array]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _matches(
+    found: Sequence[Detection],
+    wanted: Sequence[LabelledObject],
+    space: Space,
+    thresholds: Array,
+    subset: Subset,
+) -> _Matches:
+    iou = overlaps(found, wanted, space)
+    extra = np.array([not subset.holds(each) for each in wanted], bool)
+    free = np.ones((len(thresholds), len(wanted)), bool)
+    hits = np.zeros((len(thresholds), len(found)), bool)
+    ignored = np.zeros_like(hits)
+    least = np.minimum(thresholds, 1 - 1e-10)  # So that equal boxes match at 1.
+    rows = np.arange(len(thresholds))
+    for index, row in enumerate(iou if len(wanted) else ()):
+        reaches = free & (row >= least[:, None])
+        first = reaches & ~extra  # Objects to be found come before others.
+        candidates = np.where(first.any(axis=1, keepdims=True), first, reaches)
+        # Of equal ones COCO takes the last.
+        best = len(wanted) - 1 - np.where(candidates, row, -1.0)[:, ::-1].argmax(axis=1)
+        hits[:, index] = candidates.any(axis=1)
+        ignored[:, index] = hits[:, index] & extra[best]
+        free[rows, best] &= ~hits[:, index]
+    outside = np.array([not subset.counts_if_wrong(each) for each in found], bool)
+    ignored |= ~hits & outside
+    scores = np.array([each.score for each in found], np.float64)
+    return _Matches(scores=scores, hits=hits, ignored=ignored, objects=int((~extra).sum()))
+
+
+def _average_precision(matches: Sequence[_Matches]) -> Array:
+    """Returns the average precision (T,) of the predictions of one name."""
+    order = np.argsort(-np.concatenate([each.scores for each in matches]), kind="stable")
+    hits = np.concatenate([each.hits for each in matches], axis=1)[:, order]
+    counts = ~np.concatenate([each.ignored for each in matches], axis=1)[:, order]
+    right = np.cumsum(hits & counts, axis=1)
+    wrong = np.cumsum(~hits & counts, axis=1)
+    recall = right / sum(each.objects for each in matches)
+    precision = right / np.maximum(right + wrong, 1)
+    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    # A recall that is never reached has the precision 0.
+    padded = np.concatenate([precision, np.zeros((len(precision), 1))], axis=1)
+    return np.array(
+        [
+            values[np.searchsorted(reached, _RECALLS, side="left")].mean()
+            for values, reached in zip(padded, recall, strict=True)
+        ]
+    )
