@@ -110,6 +110,8 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.images.image_store": ("ImageStore", "ImageWriter"),
         "datasets.images.labelled_image": ("LabelledClip", "LabelledImage", "LabelledObject"),
         "encoders.perception.classifier": ("Classifier",),
+        "encoders.perception.detector2d": ("Detector2d",),
+        "encoders.perception.detector3d": ("Detector3d",),
         "encoders.perception.image_encoder": ("ImageEncoder",),
         "encoders.perception.perception_checkpoint": ("load_perception",),
         "encoders.perception.studies": (

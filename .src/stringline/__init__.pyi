@@ -56,6 +56,8 @@ from stringline.encoders.coordinates.frames import Frames as Frames
 from stringline.encoders.coordinates.geometry import View as View
 from stringline.encoders.coordinates.ray_places import RayPlaces as RayPlaces
 from stringline.encoders.perception.classifier import Classifier as Classifier
+from stringline.encoders.perception.detector2d import Detector2d as Detector2d
+from stringline.encoders.perception.detector3d import Detector3d as Detector3d
 from stringline.encoders.perception.image_encoder import ImageEncoder as ImageEncoder
 from stringline.encoders.perception.perception_checkpoint import load_perception as load_perception
 from stringline.encoders.perception.studies import CoordinateOffset as CoordinateOffset

@@ -67,7 +67,12 @@ class ImageArrays:
 
     def box(self, box: Box3d, labelled: LabelledImage) -> Box3d:
         """Returns a box in the frame of the contract, given one in the camera frame."""
-        return box.transformed(np.asarray(self._poses(labelled, 1)[0], np.float64))
+        return box.transformed(self.pose(labelled))
+
+    def pose(self, labelled: LabelledImage) -> Array:
+        """Returns the transform (4, 4) from the camera to the frame of the contract, float64."""
+        found: Array = self._poses(labelled, 1)[0]
+        return found
 
     def _poses(self, labelled: Labelled, frames: int) -> Array:
         """Returns the transforms (frames, 4, 4) from the camera to the frame of the contract.
@@ -75,9 +80,7 @@ class ImageArrays:
         Those of a clip go to the frame of its first camera.
         """
         pose = labelled.T_world_camera
-        if pose is None and frames == 1 and self.contract.frame == "camera":
-            return np.eye(4)[None]
-        if pose is None and self.contract.frame == "camera":
+        if self.contract.frame == "camera" and (pose is None or frames == 1):
             return np.repeat(np.eye(4)[None], frames, axis=0)
         poses = np.asarray(_required(pose, "T_world_camera"), np.float64).reshape(frames, 4, 4)
         from_world = np.linalg.inv(poses[0])

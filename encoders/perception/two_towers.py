@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from stringline.encoders.perception.retrieval_measures import image_to_text, text_to_image
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -28,8 +29,6 @@ from stringline.encoders.perception.sigmoid_loss import (
     sigmoid_loss,
 )
 from stringline.encoders.perception.text_tower import TextTowerFactory
-
-RANKS = (1, 5, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,57 +113,38 @@ class TwoTowers(PerceptionNetwork):
 
     @torch.no_grad()
     def measure(self, examples: Examples) -> Measurement:
-        """Returns R@1, R@5 and R@10 in both directions, the pools, and the chance of R@1.
+        """Returns R@1, R@5 and R@10 in both directions, with their pools and chances.
 
-        The pools are all images and all different captions of the examples. A query is a hit if
-        any of its captions, or images, is among the first k. `truncated` counts the captions that
-        are longer than the text tower.
+        The pools are all images and all different captions of the examples; see `Retrieval`.
+        `truncated` counts the captions that are longer than the text tower.
         """
         captions = [_captions(one) for one in examples]
         pool = sorted({caption for own in captions for caption in own})
-        number = {caption: place for place, caption in enumerate(pool)}
-        holds = torch.zeros(len(captions), len(pool), dtype=torch.bool)
-        for row, own in enumerate(captions):
-            holds[row, [number[caption] for caption in own]] = True
         scores = self._scores(examples, pool)
-        ranks = {"i2t": best_ranks(scores, holds), "t2i": best_ranks(scores.T, holds.T)}
+        found = {
+            "i2t": image_to_text(scores, captions, pool),
+            "t2i": text_to_image(scores, captions, pool),
+        }
         values = {
-            f"{way}_r{k}": float((found < k).float().mean())
-            for way, found in ranks.items()
-            for k in RANKS
+            f"{way}_{name}": value
+            for way, each in found.items()
+            for name, value in each.to_dict().items()
         }
-        values |= {
-            "images": float(len(captions)),
-            "captions": float(len(pool)),
-            "i2t_chance_r1": float(holds.float().mean()),
-            "t2i_chance_r1": float(holds.float().mean()),
-            "truncated": float(sum(map(self.text.is_longer, pool))),
-        }
-        guesses = scores.argmax(dim=1).tolist()
+        values["truncated"] = float(sum(map(self.text.is_longer, pool)))
+        guesses = scores.argmax(axis=1).tolist()
         drawings = [
             Drawing(row, captions[row][0], pool[guess]) for row, guess in enumerate(guesses)
         ]
-        return Measurement(values, {"i2t_rank": ranks["i2t"].tolist()}, drawings)
+        return Measurement(values, {"i2t_rank": found["i2t"].ranks.tolist()}, drawings)
 
-    def _scores(self, examples: Examples, pool: Sequence[str]) -> Tensor:
+    def _scores(self, examples: Examples, pool: Sequence[str]) -> Array:
         """Returns the similarities of images and captions, (images, captions)."""
         device = self.device
         images = torch.cat([self.images(batch) for _, batch in examples.batches(device)])
         numbers = torch.from_numpy(np.stack([self.text.numbers(text) for text in pool])).to(device)
         texts = torch.cat([self.texts(part) for part in numbers.split(examples.batch_size)])
-        return (images @ texts.T).cpu()
-
-
-def best_ranks(scores: Tensor, holds: Tensor) -> Tensor:
-    """Returns for each query the number of wrong answers before its first right one, (Q,).
-
-    Args:
-        scores: (Q, N) of the answers.
-        holds: (Q, N) bool, which of them are right; each query has one. Of equal scores, wrong
-            answers count as the first ones.
-    """
-    best = scores.masked_fill(~holds, -torch.inf).amax(dim=1, keepdim=True)
-    return ((scores >= best) & ~holds).sum(dim=1)
+        similar: Array = (images @ texts.T).cpu().numpy()
+        return similar
 
 
 def _captions(labelled: Labelled) -> tuple[str, ...]:
