@@ -28,7 +28,8 @@ class ClassHead(nn.Module):
         found = functional.normalize(self.project(patches).float(), dim=-1)
         wanted = functional.normalize(texts.float(), dim=-1)
         scale = functional.elu(self.scale(patches).float()) + 1
-        return (found @ wanted.T + self.shift(patches).float()) * scale
+        logits: Tensor = (found @ wanted.T + self.shift(patches).float()) * scale
+        return logits
 
 
 class BoxHead(nn.Module):

@@ -228,7 +228,8 @@ class Detector(PerceptionNetwork):
             for row, labelled in enumerate(images):
                 image = _image(labelled)
                 wanted = self.visible(image)
-                logits, numbers = found.logits[row].cpu(), found.numbers[row].cpu()
+                logits = found.logits[row].cpu()
+                numbers = found.numbers[row].cpu()
                 is_named = torch.zeros(len(wanted), len(names))
                 is_named[range(len(wanted)), [place[thing.name] for thing in wanted]] = 1.0
                 boxes = np.array([self.object_array(thing, image) for thing in wanted])

@@ -65,7 +65,8 @@ class Detector2d(Detector):
         to_contract = self.arrays.pixels(labelled.rgb.shape[:2])
         x0, y0, x1, y1 = _mapped(thing.box2d, to_contract)
         shares = np.array([(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0])
-        return shares / np.tile((self.contract.width, self.contract.height), 2)
+        found: Array = shares / np.tile((self.contract.width, self.contract.height), 2)
+        return found
 
     @property
     def box_size(self) -> int:
@@ -110,5 +111,5 @@ class Detector2d(Detector):
 
 def _mapped(box: Array, pixels: Array) -> Array:
     """Returns x0, y0, x1, y1 after a map (3, 3) of pixels that scales and shifts."""
-    corners = np.asarray(box, np.float64).reshape(2, 2) * np.diag(pixels)[:2] + pixels[:2, 2]
-    return corners.ravel()
+    corners: Array = np.asarray(box, np.float64).reshape(2, 2) * np.diag(pixels)[:2]
+    return np.ravel(corners + pixels[:2, 2])

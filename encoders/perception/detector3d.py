@@ -124,9 +124,9 @@ class Detector3d(Detector):
         target = _boxes(boxes)
         if self.settings.symmetric:
             target = nearest_labelling(predicted, target)
-        corners = corner_loss(predicted, target)
-        of_numbers = number_loss(numbers, target)
-        return self.settings.number_weight * of_numbers + self.settings.corner_weight * corners
+        corners = self.settings.corner_weight * corner_loss(predicted, target)
+        loss: Tensor = corners + self.settings.number_weight * number_loss(numbers, target)
+        return loss
 
     def detection(
         self, name: str, score: float, numbers: Tensor, labelled: LabelledImage

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -219,6 +219,6 @@ def _steps_within(
         optimizer.zero_grad()
         loss.item()
         times.append(time.perf_counter() - begun)
-    steps = max(1, int(seconds / median(times[_WARM_UP:])))
+    steps = max(1, int(seconds / float(np.median(times[_WARM_UP:]))))
     logger.info("%.0f s are about %d steps of %.3f s.", seconds, steps, seconds / steps)
     return steps

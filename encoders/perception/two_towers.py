@@ -142,7 +142,7 @@ class TwoTowers(PerceptionNetwork):
         device = self.device
         images = torch.cat([self.images(batch) for _, batch in examples.batches(device)])
         numbers = torch.from_numpy(np.stack([self.text.numbers(text) for text in pool])).to(device)
-        texts = torch.cat([self.texts(part) for part in numbers.split(examples.batch_size)])
+        texts = torch.cat([self.texts(part) for part in torch.split(numbers, examples.batch_size)])
         similar: Array = (images @ texts.T).cpu().numpy()
         return similar
 

@@ -11,6 +11,7 @@ from itertools import product
 from statistics import NormalDist
 from typing import Self
 
+from stringline.encoders.statistics.paired_outcomes import exact_mcnemar
 from stringline.sim.statistics.intervals import Interval, Rate
 
 _ROOT_STEPS = 60  # Each halves the bracket of length 1, down to the precision of a float.
@@ -136,17 +137,8 @@ def last(holds: Callable[[float], bool], start: float, end: float) -> float:
 
 
 def mcnemar(pairs: Pairs) -> float:
-    """Returns the two-sided p value of the exact test that both rates are equal.
-
-    Q. McNemar, "Note on the sampling error of the difference between correlated proportions or
-    percentages", Psychometrika 12 (1947), p. 153-157, with the binomial distribution itself: with
-    equal rates, each policy wins a discordant seed with probability 1/2. The test is conservative;
-    without discordant seeds p is 1.
-    """
-    fewer = min(pairs.only_first, pairs.only_second)
-    discordant = pairs.only_first + pairs.only_second
-    tail = sum(math.comb(discordant, wins) for wins in range(fewer + 1))
-    return min(1.0, 2 * tail / (1 << discordant))
+    """Returns the two-sided p value of McNemar's exact test that both rates are equal."""
+    return exact_mcnemar(pairs.only_first, pairs.only_second)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

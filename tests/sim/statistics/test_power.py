@@ -7,8 +7,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from stringline.encoders.statistics.paired_outcomes import mcnemar_power
 from stringline.sim.statistics.paired import Pairs, mcnemar
-from stringline.sim.statistics.power import MOST_SEEDS, paired_power, seeds_needed
+from stringline.sim.statistics.power import MOST_SEEDS, seeds_needed
 
 
 def simulated(seeds: int, only_first: float, only_second: float, level: float) -> float:
@@ -34,7 +35,7 @@ def test_power_agrees_with_simulation(
     seeds: int, only_first: float, only_second: float, level: float
 ) -> None:
     expected = simulated(seeds, only_first, only_second, level)
-    assert paired_power(seeds, only_first, only_second, level) == pytest.approx(
+    assert mcnemar_power(seeds, only_first, only_second, level) == pytest.approx(
         expected, abs=4 * 0.5 / math.sqrt(20_000)
     )
 
@@ -48,7 +49,7 @@ def test_seeds_needed_give_the_power(pairs: Pairs) -> None:
     assert needed is not None
     first, second = pairs.only_first / pairs.count, pairs.only_second / pairs.count
     assert simulated(needed, first, second, 0.05) == pytest.approx(0.81, abs=0.03)
-    assert paired_power(round(0.85 * needed), first, second) < 0.8
+    assert mcnemar_power(round(0.85 * needed), first, second) < 0.8
     discordant, difference = first + second, second - first
     z, z_power = NormalDist().inv_cdf(0.975), NormalDist().inv_cdf(0.8)
     connor = (
@@ -64,16 +65,16 @@ def test_seeds_without_information() -> None:
     assert seeds_needed(Pairs(10, 3, 3, 10)) is None
     assert seeds_needed(Pairs(0, 0, 0, 0)) is None
     assert seeds_needed(Pairs(900, 50, 51, 0)) is None
-    assert paired_power(MOST_SEEDS, 50 / 1001, 51 / 1001) < 0.8
+    assert mcnemar_power(MOST_SEEDS, 50 / 1001, 51 / 1001) < 0.8
     assert (
         seeds_needed(Pairs(0, 0, 10, 0)) == 6
     )  # All are won: six of six are the fewest that p <= 0.05 can have.
-    assert paired_power(10, 0.0, 0.0) == 0.0
+    assert mcnemar_power(10, 0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
     "wrong", [(0, 0.1, 0.1, 0.05), (5, -0.1, 0.1, 0.05), (5, 0.6, 0.6, 0.05), (5, 0.1, 0.1, 1.0)]
 )
 def test_errors_name_the_wrong_value(wrong: tuple[int, float, float, float]) -> None:
-    with pytest.raises(ValueError, match="allowed: at least 1 seed"):
-        paired_power(*wrong)
+    with pytest.raises(ValueError, match="allowed: at least 1 pair"):
+        mcnemar_power(*wrong)

@@ -1,0 +1,1 @@
+"""Statistics of paired measurements, for perception and simulation."""

@@ -1,0 +1,134 @@
+"""Intervals of paired differences cover, and the needed data give the stated power."""
+
+import numpy as np
+import pytest
+
+from stringline.encoders.perception.paired_resampling import (
+    compare_outcomes,
+    paired_difference,
+    resampled,
+)
+from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
+
+ROOMS, OBJECTS = 40, 5
+GROUPS = [f"room {n}" for n in range(ROOMS) for _ in range(OBJECTS)]
+
+
+def drawn(
+    random: np.random.Generator, difference: float, *, seeds: int = 1, rooms: int = ROOMS
+) -> list[np.ndarray]:
+    """Returns values of two recipes: shared difficulty, effects of rooms and trainings, noise."""
+    found = []
+    shared = np.repeat(random.normal(0, 0.3, rooms), OBJECTS)
+    for mean in (0, difference):
+        by_room = np.repeat(random.normal(0, 0.1, (seeds, rooms)), OBJECTS, axis=1)
+        by_training = random.normal(0, 0.05, (seeds, 1)) if seeds > 1 else 0
+        noise = random.normal(0, 0.2, (seeds, rooms * OBJECTS))
+        found.append(mean + shared + by_room + by_training + noise)
+    return found
+
+
+def test_outcomes_are_compared_by_mcnemar() -> None:
+    first = np.array([1] * 60 + [0] * 40)
+    second = np.array([1] * 55 + [0] * 5 + [1] * 15 + [0] * 25)
+    found = compare_outcomes(first, second)
+    assert (found.count, found.value) == (100, 0.1)
+    assert found.p == exact_mcnemar(5, 15)
+    assert found.needed is not None
+    assert mcnemar_power(found.needed, 0.05, 0.15) >= 0.8
+    assert compare_outcomes(first, first).needed is None
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_interval_covers_the_true_difference(seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    inside = []
+    for trial in range(200):
+        found = paired_difference(*drawn(random, 0.1, seeds=seeds), GROUPS, draws=200, seed=trial)
+        inside.append(found.low <= 0.1 <= found.high)
+    # Three trainings give a bootstrap interval that is somewhat narrow.
+    assert 0.86 < np.mean(inside) < 0.99
+
+
+def test_the_shared_difficulty_of_rooms_cancels_out() -> None:
+    first, second = drawn(np.random.default_rng(0), 0.1)
+    paired = paired_difference(first, second, GROUPS)
+    order = np.random.default_rng(1).permutation(ROOMS)
+    shuffled = second.reshape(1, ROOMS, OBJECTS)[:, order].reshape(1, -1)
+    unpaired = paired_difference(first, shuffled, GROUPS)
+    assert paired.high - paired.low < 0.6 * (unpaired.high - unpaired.low)
+    assert paired.value == pytest.approx(unpaired.value)
+
+
+def test_objects_of_a_room_are_not_independent() -> None:
+    random = np.random.default_rng(0)
+    first = np.repeat(random.normal(size=ROOMS), OBJECTS)
+    second = np.repeat(random.normal(size=ROOMS), OBJECTS)
+    by_room = paired_difference(first, second, GROUPS)
+    by_object = paired_difference(first, second, range(ROOMS * OBJECTS))
+    ratio = (by_room.high - by_room.low) / (by_object.high - by_object.low)
+    assert ratio == pytest.approx(np.sqrt(OBJECTS), rel=0.15)
+
+
+def test_rooms_with_more_objects_weigh_more() -> None:
+    groups = ["a"] * 3 + ["b"]
+    found = paired_difference(np.zeros(4), np.array([1, 1, 1, 5.0]), groups, draws=4000)
+    assert found.value == 2
+    # The draws are aa, ab and bb, with 1, (3 + 5) / 4 and 5.
+    assert (found.low, found.high) == (1, 5)
+
+
+def test_a_mean_has_the_same_interval_by_the_general_bootstrap() -> None:
+    first, second = drawn(np.random.default_rng(3), 0.1)
+    special = paired_difference(first, second, GROUPS)
+    difference = (second - first)[0]
+    general = resampled(lambda images: float(difference[images].mean()), GROUPS, draws=2000)
+    assert general.value == pytest.approx(special.value)
+    assert general.low == pytest.approx(special.low, abs=0.01)
+    assert general.high == pytest.approx(special.high, abs=0.01)
+    assert general.needed_groups == pytest.approx(special.needed_groups, rel=0.15)
+
+
+def test_the_needed_rooms_decide_most_experiments() -> None:
+    random = np.random.default_rng(0)
+    # The variance of a room's mean difference is 2 (0.1^2 + 0.2^2 / 5).
+    expected = 2.8**2 * 2 * (0.1**2 + 0.2**2 / OBJECTS) / 0.05**2
+    needed = [paired_difference(*drawn(random, 0.15), GROUPS).needed_groups for _ in range(30)]
+    assert np.median([each for each in needed if each]) == pytest.approx(expected / 9, rel=0.3)
+    rooms = round(expected)
+    groups = [n for n in range(rooms) for _ in range(OBJECTS)]
+    decided = [
+        paired_difference(*drawn(random, 0.05, rooms=rooms), groups, draws=400, seed=trial).p < 0.05
+        for trial in range(150)
+    ]
+    assert np.mean(decided) == pytest.approx(0.8, abs=0.12)
+
+
+def test_trainings_that_differ_more_than_the_recipes_need_more_trainings() -> None:
+    random = np.random.default_rng(0)
+    first = np.array([[0.1], [0.5], [0.3]]) + 0.01 * random.normal(size=(3, len(GROUPS)))
+    second = np.array([[0.2], [0.6], [0.4]]) + 0.01 * random.normal(size=(3, len(GROUPS)))
+    found = paired_difference(first, second, GROUPS)
+    assert found.low < 0 < found.high
+    assert found.needed_groups is None
+    # Each recipe has the variance 0.04 over trainings.
+    assert found.needed_seeds == pytest.approx(2.8**2 * 2 * 0.04 / 0.1**2, rel=0.05)
+    assert paired_difference(first[:1], second[:1], GROUPS).needed_seeds is None
+
+
+def test_errors_are_named() -> None:
+    one = np.zeros(4)
+    with pytest.raises(ValueError, match=r"shapes \(4,\) and \(3,\); allowed: the same \(N,\)"):
+        compare_outcomes(one, np.zeros(3))
+    with pytest.raises(ValueError, match="Outcomes are 0 and 1"):
+        compare_outcomes(one, one + 0.5)
+    with pytest.raises(ValueError, match=r"\(1, 4\) and \(1, 4\) for 3 groups; allowed"):
+        paired_difference(one, one, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="not finite; objects without a match count 0"):
+        paired_difference(one, one * np.nan, ["a", "b", "c", "d"])
+    with pytest.raises(ValueError, match="There are 1 groups; allowed: 2 or more"):
+        paired_difference(one, one, ["a"] * 4)
+    with pytest.raises(ValueError, match="draws is 10; allowed: whole numbers 100 and above"):
+        paired_difference(one, one, ["a", "b", "c", "d"], draws=10)
+    with pytest.raises(ValueError, match="is nan of all images and not finite in 100 of 100 draws"):
+        resampled(lambda images: float("nan"), ["a", "b"], draws=100)
