@@ -32,6 +32,8 @@ TASKS = {
     "expand": "stringline.datasets.verbs.archive_command:expand_archive",
     "cache": "stringline.datasets.verbs.cache_command:cache_store",
     "depth": "stringline.datasets.verbs.depth_command:estimate_depth_of_store",
+    "images": "stringline.datasets.verbs.images_command:convert_images",
+    "annotations": "stringline.datasets.verbs.images_command:write_annotations",
 }
 
 
@@ -56,10 +58,11 @@ def main() -> None:
 def overview() -> str:
     """Returns the list of verbs with the first line of their help texts."""
     folder = Path(stringline.__file__).parent / "configs"
+    width = max(map(len, TASKS))
     lines = []
     for verb in TASKS:
         text = Configuration(folder, f"data/{verb}", verb).introduction()
-        lines.append(f"  {verb:<9}  {text.splitlines()[0]}\n")
+        lines.append(f"  {verb:<{width}}  {text.splitlines()[0]}\n")
     listed = "".join(lines)
     return f"{COMMAND} VERB [key=value ...]\n\n{listed}\nHelp for a verb: {COMMAND} VERB --help\n"
 

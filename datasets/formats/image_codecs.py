@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
@@ -120,3 +121,25 @@ def metres_of_codes(codes: Array, info: Mapping[str, Any]) -> Array:
     else:
         metres = low + share * (high - low)
     return np.where(codes == 0, 0.0, metres)
+
+
+PICTURES = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats of labelled images, as Pillow names them; it would try all others as well."""
+
+
+def decoded_over(key: str, data: bytes, background: int) -> NDArray[np.uint8]:
+    """Decodes an image of one of `PICTURES` in front of a grey `background`, 0 to 255.
+
+    Messages contain `key`. Returns (H, W, 3) uint8.
+    """
+    image = optional_library("PIL.Image", package="pillow")
+    try:
+        with image.open(io.BytesIO(data), formats=PICTURES) as opened:
+            opened.load()
+            if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
+                behind = image.new("RGBA", opened.size, (background,) * 3 + (255,))
+                behind.alpha_composite(opened.convert("RGBA"))
+                return np.array(behind.convert("RGB"))
+            return np.array(opened.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
+        raise ForeignDataError(f"{key} does not decode: {error}.") from error

@@ -159,3 +159,53 @@ def _priority_kept() -> Iterator[None]:
 def _threads() -> set[int]:
     """Returns the ids of the threads of this process."""
     return {int(path.name) for path in Path("/proc/self/task").iterdir()}
+
+
+CONTAINERS = {".avi": "avi", ".mkv": "matroska", ".mov": "mov", ".mp4": "mov", ".webm": "matroska"}
+"""FFmpeg's name of the container by the suffix of a file; FFmpeg would guess others."""
+VIDEO_SUFFIXES = tuple(CONTAINERS)
+
+
+# Headers of intact videos, too, may announce a few frames more than there are.
+_LEAST_COMPLETE = 0.9
+
+
+def evenly_spaced_frames(path: Path, key: str, count: int) -> list[Array]:
+    """Returns `count` frames (H, W, 3) uint8, the middle of as many equal parts of a video.
+
+    A video with fewer frames repeats some of them. Messages contain `key`.
+
+    Raises:
+        ForeignDataError: The file does not decode up to its end.
+    """
+    try:
+        total = sum(1 for _ in _all_frames(path, key))
+        if total < _LEAST_COMPLETE * _announced_frames(path):
+            raise ForeignDataError(f"{key} is truncated after {total} frames.")
+        wanted = [(2 * part + 1) * total // (2 * count) for part in range(count)]
+        kept = {}
+        for number, frame in enumerate(_all_frames(path, key)):
+            if number in wanted:
+                kept[number] = frame.to_ndarray(format="rgb24")
+    except FFmpegError as error:
+        raise ForeignDataError(f"{key} does not decode ({error.strerror}).") from error
+    if not kept:
+        raise ForeignDataError(f"{key} contains no frames.")
+    return [kept[number] for number in wanted]
+
+
+def _announced_frames(path: Path) -> int:
+    with av.open(str(path), format=CONTAINERS.get(path.suffix.lower())) as container:
+        return container.streams.video[0].frames if container.streams.video else 0
+
+
+def _all_frames(path: Path, key: str) -> Iterator[VideoFrame]:
+    with av.open(str(path), format=CONTAINERS.get(path.suffix.lower())) as container:
+        if not container.streams.video:
+            raise ForeignDataError(f"{key} contains no video.")
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        for frame in container.decode(stream):
+            if frame.is_corrupt:
+                raise ForeignDataError(f"{key} is damaged.")
+            yield frame

@@ -5,8 +5,6 @@ are not compressed. `item/rows` tells the row of each image in these arrays. Obj
 follow each other in the arrays `object/...`. Texts are stored once, see `Texts`.
 """
 
-import os
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
-from stringline.datasets.files.lock import is_locked, lock_folder
+from stringline.datasets.files.checksums import crc32
 from stringline.datasets.images.growing_arrays import GrowingArrays, StoredTexts, Texts
 from stringline.datasets.images.labelled_checks import check_clip, check_image
-from stringline.datasets.images.labelled_image import LabelledClip, LabelledImage
+from stringline.datasets.images.labelled_image import Item, LabelledClip, LabelledImage
+from stringline.datasets.images.new_folder import new_folder
 from stringline.datasets.images.object_rows import COLUMNS, objects_of_rows, rows_of_objects
 from stringline.datasets.store.group_metadata import (
     FORMAT_VERSION,
@@ -35,6 +33,15 @@ _BY_SHAPE = ("rgb", "depth", "clean_depth", "segments", "intrinsics", "T_world_c
 _TEXTS = ("label", "reverse_label", "room", "source")
 # A map holds an open file, and a process may open some 1,000 of them.
 _MOST_MAPS = 256
+_MOST_TEXTS = 4096
+
+
+def is_image_store(path: str | Path) -> bool:
+    """Returns whether there is a store of images, rather than of episodes, at a path."""
+    try:
+        return f'"{IMAGES_KEY}": '.encode() in (Path(path) / "zarr.json").read_bytes()
+    except OSError:
+        return False
 
 
 class ImageWriter:
@@ -45,27 +52,41 @@ class ImageWriter:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a temporary folder beside `path`.
-
-        Raises:
-            ValueError: `path` exists, or another process writes it.
-        """
         self.path = Path(path)
-        if self.path.exists():
-            raise ValueError(f"{self.path} exists already; choose another path for the images.")
-        self._folder = self.path.with_name(f".{self.path.name}.new")
-        if self._folder.exists():
-            if is_locked(self._folder):
-                raise ValueError(f"Another process writes {self.path}.")
-            shutil.rmtree(self._folder)
-        self._folder.mkdir(parents=True)
-        check_space(self._folder, 0)
-        self._alive = lock_folder(self._folder)
-        self._arrays = GrowingArrays(self._folder)
+        self._making = new_folder(self.path)
         self._texts = Texts()
         self._shapes: dict[str, int] = {}
         self._kind = ""
         self._count = 0
+
+    def __enter__(self) -> Self:
+        """Opens a temporary folder beside the path.
+
+        Raises:
+            ValueError: The path exists, or another process writes it.
+        """
+        self._folder = self._making.__enter__()
+        self._arrays = GrowingArrays(self._folder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Makes the store appear at its path, or removes it after an error.
+
+        Raises:
+            ValueError: There is no image, or something else is at the path by now.
+        """
+        if kind is None:
+            try:
+                self._finish()
+            except BaseException as failure:
+                self._making.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._making.__exit__(kind, error, trace)
 
     def add(self, image: LabelledImage) -> int:
         """Appends an image and returns its number.
@@ -94,7 +115,7 @@ class ImageWriter:
         self._append(clip, CLIPS)
         return self._count - 1
 
-    def _append(self, item: LabelledImage | LabelledClip, kind: str) -> None:
+    def _append(self, item: Item, kind: str) -> None:
         if self._kind not in ("", kind):
             raise ValueError(f"{self.path} is a store of {self._kind}; {kind} need another one.")
         self._kind = kind
@@ -120,61 +141,20 @@ class ImageWriter:
         bounds = np.array([[first, first + len(captions)]], np.int64)
         self._arrays.extend("item/captions", bounds)
 
-    def commit(self) -> None:
-        """Makes the store appear at its path; nothing can be added any more.
-
-        Raises:
-            ValueError: There is no image, or something else is at the path by now.
-        """
+    def _finish(self) -> None:
         if not self._count:
-            raise ValueError(f"No image was added to {self.path}; an empty store is of no use.")
+            raise ValueError(f"No image was added to {self.path}; a store has one or more.")
         data, ends = self._texts.arrays()
         self._arrays.extend("text/bytes", data)
         self._arrays.extend("text/ends", ends)
-        with explained_full_disk(self.path):
-            self._arrays.finish()
-            (self._folder / "zarr.json").write_bytes(checksummed_group(self._attributes()))
-            sync_tree(self._folder)
-        if self.path.exists():
-            raise ValueError(f"{self.path} was made by another process in the meantime.")
-        self._folder.rename(self.path)
-        sync(self.path.parent)
-        self._close()
-
-    def _attributes(self) -> dict[str, Any]:
-        entries = self._arrays.entries
-        return {
+        self._arrays.finish()
+        attributes = {
             IMAGES_KEY: FORMAT_VERSION,
             "kind": self._kind,
             "shapes": list(self._shapes),
-            "arrays": {key: entry._asdict() for key, entry in entries.items()},
+            "arrays": {key: entry._asdict() for key, entry in self._arrays.entries.items()},
         }
-
-    def discard(self) -> None:
-        """Removes what was written."""
-        self._close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _close(self) -> None:
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None and self._alive >= 0:
-                self.commit()
-        finally:
-            if self._alive >= 0:
-                self.discard()
+        (self._folder / "zarr.json").write_bytes(checksummed_group(attributes))
 
 
 class ImageStore:
@@ -204,10 +184,19 @@ class ImageStore:
         self._items = {
             key: self._map(key) for key in self._entries if not key.startswith(_BY_SHAPE)
         }
-        self._stored_texts = StoredTexts(self._items["text/bytes"], self._items["text/ends"])
+        texts = StoredTexts(self._items["text/bytes"], self._items["text/ends"])
+        self._text = lru_cache(_MOST_TEXTS)(texts.__getitem__)
 
     def _map(self, key: str) -> Array:
         return map_array(self.path, key, self._entries[key], kind="Store")
+
+    def damaged(self) -> list[str]:
+        """Reads every byte and returns the keys of the arrays that have changed.
+
+        Raises:
+            ValueError: A file has another size.
+        """
+        return [key for key, entry in self._entries.items() if crc32(self._map(key)) != entry.crc32]
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.path,)
@@ -215,7 +204,7 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self._items["item/rows"])
 
-    def __getitem__(self, index: int) -> LabelledImage | LabelledClip:
+    def __getitem__(self, index: int) -> Item:
         return self.clip(index) if self.kind == CLIPS else self.image(index)
 
     def image(self, index: int) -> LabelledImage:
@@ -229,10 +218,10 @@ class ImageStore:
         del texts["reverse_label"]
         start, end = self._items["item/captions"][index].tolist()
         numbers = self._items["caption/text"][start:end].tolist()
-        captions = tuple(self._stored_texts[each] for each in numbers)
+        captions = tuple(self._text(each) for each in numbers)
         start, end = self._items["item/objects"][index].tolist()
         rows = {name: self._items[f"object/{name}"][start:end] for name in COLUMNS}
-        objects = objects_of_rows(rows, self._stored_texts.__getitem__)
+        objects = objects_of_rows(rows, self._text)
         return LabelledImage(captions=captions, objects=objects, **texts)
 
     def clip(self, index: int) -> LabelledClip:
@@ -256,7 +245,7 @@ class ImageStore:
         """Returns what images and clips have both."""
         numbers = self._items["item/texts"][index].tolist()
         fields: dict[str, Any] = {
-            name: None if number < 0 else self._stored_texts[number]
+            name: None if number < 0 else self._text(number)
             for name, number in zip(_TEXTS, numbers, strict=True)
         }
         shape = self._shapes[self._items["item/shape"][index]]
@@ -278,7 +267,7 @@ class ImageStore:
 
     def _column(self, name: str) -> list[str | None]:
         numbers = self._items["item/texts"][:, _TEXTS.index(name)].tolist()
-        known = {each: self._stored_texts[each] for each in set(numbers) - {-1}}
+        known = {each: self._text(each) for each in set(numbers) - {-1}}
         return [known.get(each) for each in numbers]
 
     def assets(self) -> list[frozenset[str]]:
@@ -293,7 +282,7 @@ class ImageStore:
         if self.kind == CLIPS:
             return [frozenset()] * len(self)
         numbers = self._items[f"object/{column}"].tolist()
-        known = {each: self._stored_texts[each] for each in set(numbers)}
+        known = {each: self._text(each) for each in set(numbers)}
         bounds = self._items["item/objects"].tolist()
         return [
             frozenset(known[each] for each in numbers[start:end]) - {""} for start, end in bounds

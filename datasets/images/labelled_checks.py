@@ -7,9 +7,22 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.boxes import TOLERANCE, Box3d
-from stringline.datasets.images.labelled_image import LabelledClip, LabelledImage, LabelledObject
+from stringline.datasets.images.labelled_image import (
+    Item,
+    LabelledClip,
+    LabelledImage,
+    LabelledObject,
+)
 
 _WHOLE_SHARE = Range(least=0, most=1)
+
+
+def check_item(item: Item) -> None:
+    """Checks an image or a clip; raises ValueError as the other two functions."""
+    if isinstance(item, LabelledClip):
+        check_clip(item)
+    else:
+        check_image(item)
 
 
 def check_image(image: LabelledImage) -> None:
@@ -85,7 +98,7 @@ def _check_matrix(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} is {_described(found)}; allowed: {shape} finite numbers.")
 
 
-def _check_texts(item: LabelledImage | LabelledClip) -> None:
+def _check_texts(item: Item) -> None:
     for field in fields(item):
         value = getattr(item, field.name)
         if field.name in ("label", "reverse_label") and value is not None and not _is_text(value):

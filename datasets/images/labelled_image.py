@@ -88,3 +88,6 @@ class LabelledClip:
     reverse_label: str | None = None
     room: str = ""
     source: str = ""
+
+
+Item = LabelledImage | LabelledClip

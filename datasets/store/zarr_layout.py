@@ -145,8 +145,9 @@ def little_endian(array: Array) -> Array:
 def map_array(episode: Path, key: str, entry: ArrayEntry, kind: str = "Episode") -> Array:
     """Returns a read-only array: its chunk file mapped into memory, or read if it is small.
 
-    `kind` names the group in messages. The size of the file is checked. A map holds an open file, and maps of small arrays of many
-    episodes would exhaust what a process may open; reading them is faster as well.
+    `kind` names the group in messages. The size of the file is checked. A map holds an open file,
+    and maps of small arrays of many episodes would exhaust what a process may open; reading them is
+    faster as well.
     """
     size = entry.nbytes
     dtype = _little_endian_type(entry.dtype)

@@ -5,6 +5,7 @@ import sys
 from omegaconf import DictConfig
 
 from stringline.datasets.editing.edit import delete
+from stringline.datasets.images.image_store import ImageStore, is_image_store
 from stringline.datasets.store.group_metadata import FORMAT_VERSION
 from stringline.datasets.store.migration import migrate
 from stringline.datasets.store.store import EpisodeStore
@@ -24,6 +25,9 @@ def migrate_store(config: DictConfig) -> None:
 
 def verify(config: DictConfig) -> None:
     """Reports the damage of a store, and sets damaged episodes aside if configured."""
+    if is_image_store(config.store):
+        _verify_images(ImageStore(config.store), set_aside=config.set_aside)
+        return
     store = EpisodeStore.open(config.store)
     damage = verify_store(store)
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):
@@ -49,3 +53,11 @@ def verify(config: DictConfig) -> None:
             f"{old} of them have an older format without checksums of metadata. Migrate them: "
             f"stringline-data migrate store={store.path}\n"
         )
+
+
+def _verify_images(store: ImageStore, *, set_aside: bool) -> None:
+    if set_aside:
+        raise ValueError(f"{store.path} has no episodes that set_aside could move.")
+    if damaged := store.damaged():
+        raise ValueError(f"{store.path} is damaged: {', '.join(damaged)} have changed.")
+    sys.stdout.write(f"All {len(store)} {store.kind} in {store.path} are intact.\n")

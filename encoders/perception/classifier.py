@@ -12,6 +12,7 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import SHARE, unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.encoders.perception.classification_measures import classified, within_pairs
 from stringline.encoders.perception.image_arrays import Labelled
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.image_encoder import EncodedImages, ImageEncoderFactory
@@ -104,32 +105,28 @@ class Classifier(PerceptionNetwork):
 
     @torch.no_grad()
     def measure(self, examples: Examples) -> Measurement:
-        """Returns `top1`, the share of the largest class, and `chance`.
+        """Returns `top1`, the share of right classes, and `chance`, that of the largest class.
 
-        For clips with a reverse class also `within_pair`: the share of clips whose class has a
-        larger logit than its reverse.
+        For clips whose classes are all reversals of each other also `within_pair`, the share of
+        clips whose class has a larger logit than its reversal.
         """
         logits = torch.cat(
             [self.logits(batch).float().cpu() for _, batch in examples.batches(self.device)]
-        )
+        ).numpy()
         truth = np.array([self._class(one) for one in examples])
-        guess = logits.argmax(dim=1).numpy()
-        each: dict[str, Array] = {"correct": (guess == truth).astype(float)}
-        if self.contract.frames > 1:
-            each |= self._within_pairs(examples, logits.numpy(), truth)
-        values = {
-            "top1": float(each["correct"].mean()),
-            "largest_class": float(np.bincount(truth).max() / len(truth)),
-            "chance": 1 / len(self.contract.names),
-        }
-        if "within_pair" in each:
-            values["within_pair"] = float(np.nanmean(each["within_pair"]))
+        found = classified(logits, truth)
+        each = {"correct": found.outcomes.astype(float).tolist()}
+        values = {"top1": found.top_1, "chance": found.chance, "classes": float(found.classes)}
+        if (partners := self._partners(examples)) is not None:
+            right = within_pairs(logits, truth, partners)
+            each["within_pair"] = right.astype(float).tolist()
+            values["within_pair"] = float(right.mean())
         names = self.contract.names
         drawings = [
             Drawing(number, names[true], names[chosen])
-            for number, (true, chosen) in enumerate(zip(truth, guess, strict=True))
+            for number, (true, chosen) in enumerate(zip(truth, found.predicted, strict=True))
         ]
-        return Measurement(values, {name: x.tolist() for name, x in each.items()}, drawings)
+        return Measurement(values, each, drawings)
 
     def _class(self, labelled: Labelled) -> int:
         """Returns the number of a class."""
@@ -139,14 +136,11 @@ class Classifier(PerceptionNetwork):
             )
         return self.number[labelled.label]
 
-    def _within_pairs(self, examples: Examples, logits: Array, truth: Array) -> dict[str, Array]:
-        """Returns 1 where a class beats its reverse, 0 where not, NaN without a reverse class."""
-        reverse = [
-            self.number.get(one.reverse_label or "", -1) if isinstance(one, LabelledClip) else -1
-            for one in examples
-        ]
-        if max(reverse) < 0:
-            return {}
-        rows = np.arange(len(truth))
-        wins = (logits[rows, truth] > logits[rows, reverse]).astype(float)
-        return {"within_pair": np.where(np.array(reverse) < 0, np.nan, wins)}
+    def _partners(self, examples: Examples) -> list[int] | None:
+        """Returns the reversal of each class of motions; None: a class has none."""
+        reversals = {
+            one.label: one.reverse_label for one in examples if isinstance(one, LabelledClip)
+        }
+        partners = [self.number.get(reversals.get(name) or "") for name in self.contract.names]
+        known = [partner for partner in partners if partner is not None]
+        return known if len(known) == len(partners) else None

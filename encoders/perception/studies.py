@@ -182,7 +182,5 @@ def _ordered(order: np.ndarray[Any, Any]) -> Callable[[dict[str, Tensor]], dict[
 def _row(setting: str, found: Measurement, usual: Measurement) -> Row:
     differs = np.zeros(len(next(iter(usual.each.values()), ())), bool)
     for name, known in usual.each.items():
-        before = np.nan_to_num(np.asarray(known, float), nan=-1.0)
-        after = np.nan_to_num(np.asarray(found.each[name], float), nan=-1.0)
-        differs |= before != after
+        differs |= np.asarray(known) != np.asarray(found.each[name])
     return {"setting": setting, **found.values, "changed": float(differs.mean())}

@@ -1,9 +1,22 @@
 """Labelled images and clips for tests."""
 
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.labelled_image import LabelledClip, LabelledImage, LabelledObject
+from stringline.datasets.images.labelled_image import (
+    Item,
+    LabelledClip,
+    LabelledImage,
+    LabelledObject,
+)
+from stringline.datasets.images.omissions import Omissions
+from stringline.datasets.images.reading import ImageReader, read_items
 
 TURN = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])
 
@@ -47,3 +60,20 @@ def labelled_clip(frames: int = 4, **changes: object) -> LabelledClip:
         "source": "g01",
     }
     return LabelledClip(**(fields | changes))  # type: ignore[arg-type]
+
+
+def read_all(reader: ImageReader, path: Path) -> tuple[list[Item], Counter[tuple[str, str]]]:
+    """Returns what a reader reads, and the counts of what it leaves out."""
+    omissions = Omissions()
+    return list(read_items(reader, path, omissions)), omissions.counts
+
+
+def write_png(path: Path, pixels: NDArray[Any]) -> None:
+    """Writes an image or depth, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def random_pixels(seed: int, height: int = 8, width: int = 10) -> NDArray[np.uint8]:
+    """Returns colours (height, width, 3)."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)

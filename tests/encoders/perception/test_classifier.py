@@ -88,7 +88,7 @@ def test_the_measures_are_those_of_the_predictions(colours: ImageStore) -> None:
     found = made.measure(Examples(colours, range(20), made.contract, batch_size=6))
     truth = [colours[number].label for number in range(20)]
     assert found.values["top1"] == pytest.approx(truth.count("red") / 20)
-    assert found.values["largest_class"] == pytest.approx(7 / 20)
+    assert found.values["chance"] == pytest.approx(7 / 20)
     assert list(found.each["correct"]) == [float(name == "red") for name in truth]
     assert found.drawings[4].truth == truth[4]
     assert found.drawings[4].prediction == "red"

@@ -1,0 +1,66 @@
+"""Clips of UCF101."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.datasets.images.labelled_items import read_all
+
+from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.video import write_video
+from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.datasets.images.ucf101 import Ucf101Clips
+
+
+def write_clip(path: Path, frames: int) -> None:
+    """Writes a video whose frames become brighter, as UCF101's: MPEG-4 in AVI."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grey = (np.full((48, 64, 3), 255 * number // frames, np.uint8) for number in range(frames))
+    write_video(path, grey, fps=25, codec="mpeg4", pixel_format="yuv420p", options={"g": "5"})
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    """Two classes; one of the videos is truncated, one is short."""
+    write_clip(tmp_path / "Archery" / "v_Archery_g01_c01.avi", 40)
+    write_clip(tmp_path / "Archery" / "v_Archery_g08_c02.avi", 3)
+    write_clip(tmp_path / "Diving" / "v_Diving_g02_c01.avi", 40)
+    whole = (tmp_path / "Diving" / "v_Diving_g02_c01.avi").read_bytes()
+    (tmp_path / "Diving" / "v_Diving_g02_c03.avi").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "Diving" / "v_Diving_g02_c04.avi").write_bytes(b"#EXTM3U\nother.avi\n")
+    return tmp_path
+
+
+def test_clips_have_frames_over_the_whole_video(videos: Path) -> None:
+    found, left_out = read_all(Ucf101Clips(frames=8), videos)
+    assert [(each.label, each.source) for each in found] == [
+        ("Archery", "g01"),
+        ("Archery", "g08"),
+        ("Diving", "g02"),
+    ]
+    assert isinstance(found[0], LabelledClip)
+    assert found[0].rgb.shape == (8, 48, 64, 3)
+    brightness = found[0].rgb.mean((1, 2, 3))
+    expected = 255 * (np.arange(8) * 5 + 2.5) / 40
+    np.testing.assert_allclose(brightness, expected, atol=8)
+    short = found[1].rgb.mean((1, 2, 3))  # Repeats its three frames.
+    assert (np.diff(short) >= 0).all()
+    assert left_out == {("clips", "truncated or damaged: the video does not decode"): 2}
+
+
+def test_split_files_choose_clips(videos: Path) -> None:
+    listed = videos / "trainlist01.txt"
+    listed.write_text(
+        "Archery/v_Archery_g08_c02.avi 1\nDiving/v_Diving_g09_c01.avi 2\n"
+        "Archery/v_Archery_g01_c01.avi 1\n"
+    )
+    found, left_out = read_all(Ucf101Clips(frames=2, listed=str(listed)), videos)
+    assert [each.source for each in found] == ["g08", "g01"]
+    assert left_out == {("clips", "the file is missing"): 1}
+    listed.write_text("../secret.avi 1\n")
+    with pytest.raises(ForeignDataError, match="names files outside of"):
+        read_all(Ucf101Clips(listed=str(listed)), videos)
+    with pytest.raises(ForeignDataError, match=r"split file none.txt cannot be read"):
+        read_all(Ucf101Clips(listed="none.txt"), videos)
+    with pytest.raises(ValueError, match="frames is 0; allowed: whole numbers 1 and above"):
+        Ucf101Clips(frames=0)

@@ -1,0 +1,76 @@
+"""`stringline-data images` and `stringline-data annotations`."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.datasets.images.labelled_items import random_pixels, write_png
+from tests.datasets.images.test_annotations import coco_file
+
+from stringline.datasets.data import main
+from stringline.datasets.images.image_store import ImageStore
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """Runs the command."""
+    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
+    main()
+
+
+def test_a_data_set_becomes_a_store_and_json_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    file = coco_file(tmp_path / "data")
+    store = tmp_path / "store"
+    run(
+        monkeypatch,
+        "images",
+        "image_format=coco",
+        f"path={file}",
+        f"store={store}",
+        "image_size=[4,5]",
+    )
+    printed = capsys.readouterr()
+    assert f"{store}: 2 images.\nLeft out of the data:\n" in printed.out
+    assert "objects        3: without a box, or of no area (the first: annotation 3)" in printed.out
+    assert "reading: 100%" in printed.err
+    first = ImageStore(store).image(0)
+    assert first.rgb.shape == (4, 5, 3)
+    mean = random_pixels(1).reshape(4, 2, 5, 2, 3).mean((1, 3))
+    np.testing.assert_allclose(first.rgb, mean, atol=0.51)
+    (dog,) = first.objects
+    assert dog.box2d is not None
+    assert dog.box2d.tolist() == [0.5, 1, 2, 3]
+    run(monkeypatch, "annotations", f"store={store}", f"path={tmp_path / 'out'}")
+    assert (tmp_path / "out" / "instances.json").is_file()
+
+
+def test_errors_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_png(tmp_path / "data" / "a.png", random_pixels(1))
+    into = (f"path={tmp_path / 'data'}", f"store={tmp_path / 'store'}")
+
+    def message(*arguments: str) -> str:
+        with pytest.raises(SystemExit):
+            run(monkeypatch, *arguments)
+        return capsys.readouterr().err
+
+    assert "depth_unit_m is missing" in message("images", "image_format=rgbd", *into)
+    assert "1: smaller than 100x100" in message("images", "image_size=100", *into)
+    assert not (tmp_path / "store").exists()
+    run(monkeypatch, "images", *into)
+    capsys.readouterr()
+    assert "exists already; choose another path" in message("images", *into)
+    assert "no episodes that set_aside" in message("verify", into[1], "set_aside=true")
+    run(monkeypatch, "verify", into[1])
+    assert "All 1 images in" in capsys.readouterr().out
+    array = tmp_path / "store" / "rgb.8x10" / "c" / "0" / "0" / "0" / "0"
+    array.write_bytes(bytes(240))
+    assert "is damaged: rgb/8x10 have changed" in message("verify", into[1])
+    out = f"path={tmp_path / 'out'}"
+    assert "There is no kind 'omni'. Did you mean 'omni3d'?" in message(
+        "annotations", into[1], out, "kind=omni"
+    )
