@@ -109,7 +109,7 @@ class Detector3d(Detector):
         places = token_places(self.image_encoder, batch, self.settings.prior_depth_m)
         if self.embed_place is not None:
             features = features + self.embed_place(places.to(features.dtype))
-        found = self.box_head(features) + self.typical
+        found: Tensor = self.box_head(features) + self.typical
         if self.embed_place is not None:
             return found
         return torch.cat((found[..., :3] + places, found[..., 3:]), dim=-1)
@@ -125,8 +125,7 @@ class Detector3d(Detector):
         if self.settings.symmetric:
             target = nearest_labelling(predicted, target)
         corners = self.settings.corner_weight * corner_loss(predicted, target)
-        loss: Tensor = corners + self.settings.number_weight * number_loss(numbers, target)
-        return loss
+        return corners + self.settings.number_weight * number_loss(numbers, target)
 
     def detection(
         self, name: str, score: float, numbers: Tensor, labelled: LabelledImage

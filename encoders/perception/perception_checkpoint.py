@@ -20,6 +20,9 @@ from stringline.encoders.training.checkpoint import (
 
 CONTRACT = "image_contract"
 
+ENCODER = "image_encoder"
+"""The part of a network that a policy can take over."""
+
 
 def build_network(
     model: Mapping[str, Any], contract: ImageContract, trust: Trust = ASKED_FOR
@@ -54,6 +57,11 @@ def save_network(
         "training": dict(training),
     }
     save_checkpoint(directory, network, description)
+
+
+def is_perception(description: Mapping[str, Any]) -> bool:
+    """Returns whether the description of a checkpoint is that of a network of perception."""
+    return CONTRACT in description
 
 
 def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionNetwork:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from stringline.encoders.perception.retrieval_measures import image_to_text, text_to_image
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -23,6 +22,7 @@ from stringline.encoders.perception.perception_network import (
     Measurement,
     PerceptionNetwork,
 )
+from stringline.encoders.perception.retrieval_measures import image_to_text, text_to_image
 from stringline.encoders.perception.sigmoid_loss import (
     INITIAL_LOG_TEMPERATURE,
     initial_bias,

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.encoders.perception.conftest import coloured
+from tests.encoders.perception.test_detectors import scene
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import with_heads
@@ -83,3 +85,31 @@ def test_what_is_not_a_store_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "There is no store of images at" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "measure"),
+    [("retrieve", "i2t_recall_at_1"), ("detect2d", "ap2d_50"), ("detect3d", "ap3d_25")],
+)
+def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Path) -> None:
+    with ImageWriter(tmp_path / "scenes") as writer:
+        for seed in range(6):
+            image = scene(seed)
+            name = image.objects[0].name
+            writer.add(replace(image, room=f"room {seed}", captions=(f"a {name}",)))
+    output = tmp_path / "run"
+    done = perceive(
+        f"task={task}",
+        f"images={tmp_path / 'scenes'}",
+        f"output={output}",
+        *SMALL,
+        "coordinates=metric",
+        "depth=channel",
+        "minutes=0.001",
+        "trainer.batch_size=3",
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((output / "results.json").read_text())
+    assert measure in results["measures"]
+    assert results["steps"] >= 1
+    assert type(load_perception(output / "checkpoint")).__name__ == results["task"]
