@@ -27,6 +27,12 @@ from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, Prepare, Probe, Validate
 from stringline.encoders.training.losses import ValidationLoss
 from stringline.encoders.training.monitor import LATEST
+from stringline.encoders.training.run_fingerprint import (
+    END,
+    check_run_directory,
+    is_main_process,
+    process_count,
+)
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
@@ -40,13 +46,7 @@ from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
 from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
-from stringline.sim.training.run_directory import (
-    END,
-    RunCheckpoints,
-    check_run_directory,
-    is_main_process,
-    process_count,
-)
+from stringline.sim.training.run_directory import RunCheckpoints, changed_episodes
 from stringline.sim.training.training_data import TrainingData, sources_of
 from stringline.sim.training.training_evaluation import TrainingEvaluation, training_evaluation
 from stringline.sim.training.training_settings import TrainingSettings
@@ -91,7 +91,8 @@ def train_policy(
         report_placed_tokens(policy, windows)
     batches = training_batches(windows, trainer, settings)
     # Settings that cannot be run have failed before, so the directory is not created for them.
-    check_run_directory(directory, _fingerprint(model, data, trainer) | settings.fingerprint())
+    fingerprint = _fingerprint(model, data, trainer) | settings.fingerprint()
+    check_run_directory(directory, fingerprint, changed_episodes)
     checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
     callbacks = replace(
         _callbacks(data, policy, trainer, settings),

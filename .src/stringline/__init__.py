@@ -122,6 +122,21 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.vision.patches": ("ConvolutionalStem", "PatchProjection"),
         "encoders.vision.rgbd": ("RgbdTokens",),
     },
+    "Perception": {
+        "encoders.perception.classifier": ("Classifier",),
+        "encoders.perception.detector2d": ("Detector2d",),
+        "encoders.perception.detector3d": ("Detector3d",),
+        "encoders.perception.image_encoder": ("ImageEncoder",),
+        "encoders.perception.perception_checkpoint": ("load_perception",),
+        "encoders.perception.studies": (
+            "CoordinateOffset",
+            "FrameOrder",
+            "PatchShuffling",
+            "ResolutionTransfer",
+        ),
+        "encoders.perception.text_tower": ("TextTower",),
+        "encoders.perception.two_towers": ("TwoTowers",),
+    },
     "Training": {
         "encoders.training.loggers": ("TensorBoard", "WeightsAndBiases"),
         "encoders.training.trainer": ("Trainer",),

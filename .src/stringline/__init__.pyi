@@ -67,6 +67,17 @@ from stringline.encoders.coordinates.coordinates import PatchDepthPlaces as Patc
 from stringline.encoders.coordinates.frames import Frames as Frames
 from stringline.encoders.coordinates.geometry import View as View
 from stringline.encoders.coordinates.ray_places import RayPlaces as RayPlaces
+from stringline.encoders.perception.classifier import Classifier as Classifier
+from stringline.encoders.perception.detector2d import Detector2d as Detector2d
+from stringline.encoders.perception.detector3d import Detector3d as Detector3d
+from stringline.encoders.perception.image_encoder import ImageEncoder as ImageEncoder
+from stringline.encoders.perception.perception_checkpoint import load_perception as load_perception
+from stringline.encoders.perception.studies import CoordinateOffset as CoordinateOffset
+from stringline.encoders.perception.studies import FrameOrder as FrameOrder
+from stringline.encoders.perception.studies import PatchShuffling as PatchShuffling
+from stringline.encoders.perception.studies import ResolutionTransfer as ResolutionTransfer
+from stringline.encoders.perception.text_tower import TextTower as TextTower
+from stringline.encoders.perception.two_towers import TwoTowers as TwoTowers
 from stringline.encoders.positions.absolute import LearnedEncoding as LearnedEncoding
 from stringline.encoders.positions.absolute import SinusoidalEncoding as SinusoidalEncoding
 from stringline.encoders.positions.bases import ButterflyGivens as ButterflyGivens

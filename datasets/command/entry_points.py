@@ -27,6 +27,7 @@ COMMANDS = {
     "eval": "stringline.sim.evaluate",
     "experiment": "stringline.sim.experiment",
     "incident": "stringline.real_robot.incident",
+    "perceive": "stringline.encoders.perceive",
     "replay": "stringline.sim.replay",
     "serve": "stringline.policies.serve",
     "teleop": "stringline.sim.teleoperate",
@@ -88,6 +89,7 @@ deploy = partial(start, "deploy")
 evaluate = partial(start, "eval")
 experiment = partial(start, "experiment")
 incident = partial(start, "incident")
+perceive = partial(start, "perceive")
 replay = partial(start, "replay")
 serve = partial(start, "serve")
 teleoperate = partial(start, "teleop")

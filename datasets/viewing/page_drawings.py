@@ -94,13 +94,13 @@ def colour_strip(episode: StoredEpisode, camera: str) -> str:
     size = _fitting(images.shape[1:3], _LARGEST)
     between = np.full((size[0], _BETWEEN, 3), 255, np.uint8)
     parts = [part for image in resample_colour(images[chosen], *size) for part in (image, between)]
-    return _jpeg(np.concatenate(parts[:-1], axis=1))
+    return jpeg_url(np.concatenate(parts[:-1], axis=1))
 
 
 def colour_image(episode: StoredEpisode, camera: str, largest: int) -> str:
     """Returns the middle image of an episode with at most `largest` rows and columns."""
     images = episode.arrays[f"rgb/{camera}"]
-    return _jpeg(
+    return jpeg_url(
         resample_colour(images[len(images) // 2][None], *_fitting(images.shape[1:3], largest))[0]
     )
 
@@ -115,7 +115,7 @@ def depth_image(episode: StoredEpisode, camera: str, largest: int) -> str:
     grey = 235 - 195 * np.clip((small - low) / max(high - low, 1e-9), 0, 1)
     image = np.repeat(grey[..., None], 3, axis=-1)
     image[~valid] = (179, 55, 47)
-    return _jpeg(image.astype(np.uint8))
+    return jpeg_url(image.astype(np.uint8))
 
 
 def _fitting(size: tuple[int, ...], largest: int) -> tuple[int, int]:
@@ -124,7 +124,8 @@ def _fitting(size: tuple[int, ...], largest: int) -> tuple[int, int]:
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
-def _jpeg(image: NDArray[Any]) -> str:
+def jpeg_url(image: NDArray[Any]) -> str:
+    """Returns an image (H, W, 3) uint8 as a data URL."""
     file = io.BytesIO()
     imsave(file, np.ascontiguousarray(image), format="jpeg", pil_kwargs={"quality": 82})
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"

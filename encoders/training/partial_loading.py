@@ -41,6 +41,7 @@ def load_partial_weights(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] | str = (),
+    renamed: Mapping[str, str] | None = None,
 ) -> LoadedParts:
     """Loads the weights of a checkpoint into parts of a model; the other parts keep theirs.
 
@@ -50,12 +51,14 @@ def load_partial_weights(
         include: Names of parts, such as `observation_encoder` or `denoiser.blocks.0`; empty: all.
         exclude: Names of parts that keep their weights, or `mismatched`: all parts that the model
             lacks or has in another shape.
+        renamed: The names in the model of parts with another name in the checkpoint; `include` and
+            `exclude` are names in the model. None: all names are equal.
 
     Raises:
         ValueError: A part is unknown, no part is left, or a tensor does not fit the model.
     """
     wanted = model.state_dict()
-    offered = _in_order(read_weights(directory / WEIGHTS), wanted)
+    offered = _in_order(_renamed(read_weights(directory / WEIGHTS), renamed or {}), wanted)
     named = () if isinstance(exclude, str) else exclude
     _check_names("include", include, offered)
     _check_names("exclude", named, {**offered, **wanted})
@@ -87,6 +90,15 @@ def load_partial_weights(
         initialised=collapsed(wanted.keys() - chosen, wanted),
         unused=collapsed(offered.keys() - chosen, offered),
     )
+
+
+def _renamed(tensors: Mapping[str, Tensor], renamed: Mapping[str, str]) -> dict[str, Tensor]:
+    """Returns tensors by their names in the model."""
+    found = {}
+    for name, tensor in tensors.items():
+        part = next((part for part in renamed if _within(name, (part,))), "")
+        found[renamed.get(part, part) + name.removeprefix(part)] = tensor
+    return found
 
 
 def _in_order(tensors: Mapping[str, Tensor], like: Iterable[str]) -> dict[str, Tensor]:

@@ -8,12 +8,18 @@ from typing import Any
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
+from stringline.encoders.perception.perception_checkpoint import ENCODER, is_perception
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
 
 logger = logging.getLogger(__name__)
+
+# The encoder of a policy has other cameras, and has no CLS.
+_POLICY_ENCODER = "observation_encoder"
+_TAKEN = ("tokenise", "blocks")
+_OWN = ("tokenise.camera_mark", "blocks.registers")
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class Initialisation:
                 not fit.
         """
         where = find_checkpoint(self.checkpoint)
+        if is_perception(description := load_description(where)):
+            return self._load_perception(where, description, policy)
         mismatches = self._description()[0].incompatibilities(policy.contract)
         if mismatches and not self.include and not self.exclude:
             raise ValueError(
@@ -70,6 +78,25 @@ class Initialisation:
         for mismatch in mismatches:
             logger.warning("%s was trained for another contract: %s", where, mismatch)
         loaded = load_partial_weights(where, policy, include=self.include, exclude=self.exclude)
+        logger.info("From %s, %s.", where, loaded)
+        return loaded
+
+    def _load_perception(
+        self, where: Path, description: Mapping[str, Any], policy: ChunkPolicy
+    ) -> LoadedParts:
+        """Loads the image encoder of a network of perception into that of a policy.
+
+        Marks of cameras and registers stay those of the policy.
+        """
+        registers = description["model"]["image_encoder"].get("registers", 1)
+        own = [f"{_POLICY_ENCODER}.{part}" for part in (_OWN if registers else _OWN[:1])]
+        loaded = load_partial_weights(
+            where,
+            policy,
+            include=self.include or [f"{_POLICY_ENCODER}.{part}" for part in _TAKEN],
+            exclude=self.exclude if isinstance(self.exclude, str) else [*self.exclude, *own],
+            renamed={ENCODER: _POLICY_ENCODER},
+        )
         logger.info("From %s, %s.", where, loaded)
         return loaded
 

@@ -1,6 +1,5 @@
-"""The directory of a training run: its fingerprint and its checkpoints."""
+"""The directory of a training run: its episodes and its checkpoints."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,27 +8,10 @@ from typing import Any
 import yaml
 from torch import nn
 
-from stringline.datasets.files.atomic import write_file
+from stringline.encoders.training.run_fingerprint import END, stored_fingerprint
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import save_policy
 from stringline.sim.training.run_episodes import describe_change
-
-# Those of libyaml need a tenth of the time for the names of many episodes.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-FILE = "run.yaml"
-END = "checkpoint"
-
-
-def is_main_process() -> bool:
-    """Returns whether this is the first or only process of a run."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def process_count() -> int:
-    """Returns the number of processes of a run."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
@@ -38,11 +20,12 @@ def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
     `stores` are plain data as in `TrainingData.describe`. None means that the directory holds no
     unfinished run of these stores; `check_run_directory` explains a damaged file.
     """
-    file = directory / FILE
-    if not file.is_file() or (directory / END).exists():
+    if (directory / END).exists():
         return None
     try:
-        run = yaml.load(file.read_bytes(), _Loader)
+        run = stored_fingerprint(directory)
+        if run is None:
+            return None
         parts = (run["training"], run["held_out"])
         if run["store"] != stores:
             return None
@@ -52,35 +35,8 @@ def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
         return None
 
 
-def check_run_directory(directory: Path, fingerprint: Mapping[str, Any]) -> None:
-    """Stores the fingerprint of a run, or compares it with that of the run to continue.
-
-    The fingerprint is all settings that decide the weights, plain data.
-
-    Raises:
-        ValueError: The directory holds a run with another fingerprint, or its file is damaged.
-    """
-    file = directory / FILE
-    plain = _plain(fingerprint)
-    if not file.exists():
-        if is_main_process():
-            directory.mkdir(parents=True, exist_ok=True)
-            write_file(file, yaml.dump(plain, Dumper=_Dumper, sort_keys=False).encode())
-        return
-    stored = yaml.load(file.read_bytes(), _Loader)
-    if not isinstance(stored, dict):
-        raise ValueError(
-            f"{file} is damaged. Choose another output, or remove {directory} to start again."
-        )
-    if changed := [key for key, value in plain.items() if stored.get(key) != value]:
-        raise ValueError(
-            f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
-            f"output.{_changed_episodes(stored, plain)}"
-        )
-
-
-def _changed_episodes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns in words how the episodes have changed since the run began."""
+def changed_episodes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns in words how the episodes have changed since the run began, given fingerprints."""
     change = describe_change(_names(stored), _names(now))
     return change and f" The store has changed since. {change}"
 
@@ -89,12 +45,6 @@ def _names(fingerprint: Mapping[str, Any]) -> list[str]:
     """Returns the names of all episodes of a run, those of a mixture are in one list per store."""
     parts = [part for key in ("training", "held_out") for part in fingerprint.get(key) or ()]
     return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from tests.sim.points import CONTRACT, MODEL, fill
 from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.perception_checkpoint import build_network, save_network
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
@@ -180,3 +182,39 @@ def test_settings_of_the_command() -> None:
         match=r"exclude needs a checkpoint; add initialise_from=CHECKPOINT",
     ):
         initialisation_of(plain | {"exclude": "mismatched"})
+
+
+def test_the_image_encoder_of_a_network_of_perception(first: Path, tmp_path: Path) -> None:
+    """Its patches and blocks are taken; heads, CLS and the marks of cameras are not."""
+    policy = load_policy(first)
+    own = MODEL["observation_encoder"]
+    shared = ("encoding", "coordinates", "values", "dim", "depth", "heads", "share_layers")
+    encoder = {
+        "_target_": "stringline.ImageEncoder",
+        "_partial_": True,
+        **{name: own[name] for name in shared if name in own},
+    }
+    model = {"_target_": "stringline.Classifier", "image_encoder": encoder}
+    camera = policy.contract.cameras[0]
+    contract = ImageContract(
+        height=camera.height, width=camera.width, depth=True, geometry=True, names=("a", "b")
+    )
+    network = build_network(model, contract)
+    save_network(tmp_path / "perception", network, model, {})
+    before = policy.state_dict()["observation_encoder.tokenise.camera_mark"].clone()
+    loaded = Initialisation(tmp_path / "perception").load(policy)
+    weights = policy.state_dict()
+    taken = {
+        name.replace("image_encoder", "observation_encoder"): value
+        for name, value in network.state_dict().items()
+        if name.startswith("image_encoder.")
+    }
+    marks = {
+        "observation_encoder.tokenise.camera_mark",
+        "observation_encoder.blocks.registers",
+    }
+    chosen = taken.keys() - marks
+    assert chosen
+    assert all(torch.equal(weights[name], taken[name]) for name in chosen)
+    assert torch.equal(weights["observation_encoder.tokenise.camera_mark"], before)
+    assert "head" in loaded.unused

@@ -1,0 +1,123 @@
+"""Measurement of detectors: mean IoU of matched objects, and average precision."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.encoders.perception.average_precision import AveragePrecision
+from stringline.encoders.perception.detections import Detection, Space, Subset, overlaps
+from stringline.encoders.perception.matching import match
+from stringline.encoders.perception.perception_network import Drawing, Measurement
+
+MOST = 100
+"""Predictions per image that count."""
+
+AT = {"2d": (0.5, 0.75), "3d": (0.25, 0.5)}
+"""Thresholds that are reported besides the mean over all."""
+
+
+class BoxReader(Protocol):
+    """The part of a detector that knows its boxes."""
+
+    def detection(
+        self, name: str, score: float, numbers: Tensor, labelled: LabelledImage
+    ) -> Detection:
+        """Returns a predicted object with its box in the frame of the labels."""
+        ...
+
+    def lines(self, thing: LabelledObject | Detection, labelled: LabelledImage) -> list[Array]:
+        """Returns a box as lines in pixels of the contract."""
+        ...
+
+
+class DetectionResults:
+    """Collects the predictions for images, and measures them.
+
+    The mean IoU is that of STRING (Schenck et al., 2025, F.2.3): of each object with the prediction
+    that the matching of the training assigns to it, 0 without one.
+    """
+
+    def __init__(self, reader: BoxReader, space: Space, names: Sequence[str]) -> None:
+        """Begins without images; `names` are the queries."""
+        self._reader = reader
+        self._space: Space = space
+        self._names = names
+        self._truth: list[list[LabelledObject]] = []
+        self._found: list[list[Detection]] = []
+        self._ious: list[Array] = []
+        self._drawings: list[Drawing] = []
+
+    def add(
+        self,
+        image: LabelledImage,
+        wanted: Sequence[LabelledObject],
+        logits: Tensor,
+        numbers: Tensor,
+        cost: Tensor,
+    ) -> None:
+        """Adds an image with its objects, and logits (N, Q), numbers (N, ...) and cost (N, M)."""
+        probabilities = torch.sigmoid(logits)
+        scores, places = probabilities.flatten().topk(min(MOST, probabilities.numel()))
+        count = len(self._names)
+        found = [
+            self._reader.detection(
+                self._names[place % count], score, numbers[place // count], image
+            )
+            for score, place in zip(scores.tolist(), places.tolist(), strict=True)
+        ]
+        rows, columns = match(cost)
+        best = probabilities[torch.as_tensor(rows)].argmax(dim=1).tolist() if len(rows) else []
+        matched = [
+            self._reader.detection(self._names[name], 1.0, numbers[int(row)], image)
+            for name, row in zip(best, rows, strict=True)
+        ]
+        ious = np.zeros(len(wanted))
+        for one, column in zip(matched, columns, strict=True):
+            ious[column] = overlaps([one], [wanted[int(column)]], self._space)[0, 0]
+        self._truth.append(list(wanted))
+        self._found.append(found)
+        self._ious.append(ious)
+        self._drawings.append(self._drawing(image, wanted, matched))
+
+    def measured(self, known: frozenset[str]) -> Measurement:
+        """Returns the measures; `known` are the names of the training.
+
+        Without objects of known or of unknown names their measures are left out.
+        """
+        ious = np.concatenate(self._ious) if self._ious else np.zeros(0)
+        name = f"ap{self._space}"
+        precision = AveragePrecision(self._truth, self._found, space=self._space)
+        values = {
+            "objects": float(len(ious)),
+            "mean_iou": float(ious.mean()) if len(ious) else float("nan"),
+            name: precision.value(),
+            **{f"{name}_{100 * at:.0f}": precision.at(at) for at in AT[self._space]},
+        }
+        present = frozenset(thing.name for things in self._truth for thing in things)
+        for title, names in (("known", known & present), ("unknown", present - known)):
+            if names and present - known:
+                subset = Subset(title=title, names=names)
+                part = AveragePrecision(self._truth, self._found, space=self._space, subset=subset)
+                values[f"{name}_{title}_names"] = part.value()
+        each = {
+            "iou_sum": [float(one.sum()) for one in self._ious],
+            "objects": [float(len(one)) for one in self._ious],
+        }
+        return Measurement(values, each, self._drawings)
+
+    def _drawing(
+        self, image: LabelledImage, wanted: Sequence[LabelledObject], matched: Sequence[Detection]
+    ) -> Drawing:
+        """Returns the objects, and the predictions that are matched to them."""
+        return Drawing(
+            len(self._drawings),
+            ", ".join(thing.name for thing in wanted) or "nothing",
+            ", ".join(one.name for one in matched) or "nothing",
+            [line for thing in wanted for line in self._reader.lines(thing, image)],
+            [line for one in matched for line in self._reader.lines(one, image)],
+        )

@@ -1,0 +1,150 @@
+"""Detection of oriented boxes in three dimensions (STRING, Schenck et al., 2025, appendix F)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.images.boxes import Box3d
+from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.encoders.perception.box_drawing import box_edges
+from stringline.encoders.perception.box_numbers import NUMBERS, Boxes, boxes_from_numbers
+from stringline.encoders.perception.detection_heads import typical_box
+from stringline.encoders.perception.detection_losses import (
+    corner_loss,
+    nearest_labelling,
+    number_loss,
+)
+from stringline.encoders.perception.detections import Detection
+from stringline.encoders.perception.detector import Detector, DetectorSettings
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.matching import box_cost
+from stringline.encoders.perception.token_places import token_places
+
+Places = Literal["relative", "absolute"]
+PLACES = ("relative", "absolute")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detector3dSettings(DetectorSettings):
+    """Settings of a `Detector3d`.
+
+    Attributes:
+        places: `relative`: a box is predicted relative to the place of its patch; `absolute`: as
+            published, in the frame of the contract, from patches with features of their place.
+        symmetric: Whether the target has the labelling of its axes that is nearest to the
+            prediction; otherwise its corners have the published fixed order.
+        number_weight: Weight of the L1 loss of the 12 numbers.
+        corner_weight: Weight of the loss of the 8 corners. The matching has both costs always.
+        typical_side_m: Sides of the boxes at the beginning of the training.
+        prior_depth_m: Depth of the place of a patch without depth.
+    """
+
+    places: Places = "relative"
+    symmetric: bool = False
+    number_weight: float = 1.0
+    corner_weight: float = 1.0
+    typical_side_m: float = 0.5
+    prior_depth_m: float = 2.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        POSITIVE.check(typical_side_m=self.typical_side_m, prior_depth_m=self.prior_depth_m)
+        NOT_NEGATIVE.check(number_weight=self.number_weight, corner_weight=self.corner_weight)
+        if self.places not in PLACES:
+            raise unknown_name("choice of places", self.places, PLACES)
+
+
+class Detector3d(Detector):
+    """Predicts a box of 12 numbers for each patch."""
+
+    space = "3d"
+    numbers = NUMBERS
+    typical: Tensor
+
+    def __init__(self, settings: Detector3dSettings, contract: ImageContract) -> None:
+        """Builds the network.
+
+        Args:
+            settings: Settings of the network.
+            contract: What the images have; `names` are those of the objects.
+
+        Raises:
+            ValueError: There are no names or intrinsics, or the images are clips.
+        """
+        super().__init__(settings, contract)
+        if not contract.geometry:
+            raise ValueError("The images have no intrinsics, which 3D boxes need.")
+        self.settings = settings
+        self.register_buffer("typical", typical_box(settings.typical_side_m), persistent=False)
+        dim = self.image_encoder.dim
+        self.embed_place = (
+            nn.Sequential(nn.Linear(3, dim), nn.GELU(), nn.Linear(dim, dim))
+            if settings.places == "absolute"
+            else None
+        )
+
+    def has_box(self, thing: LabelledObject) -> bool:
+        """Returns whether the 3D box of an object is known."""
+        return thing.box3d is not None
+
+    def object_array(self, thing: LabelledObject, labelled: LabelledImage) -> Array:
+        """Returns centre (3), rotation (9, by rows) and size (3) in the frame of the contract."""
+        assert thing.box3d is not None  # `visible` leaves the others out.
+        box = self.arrays.box(thing.box3d, labelled)
+        return np.concatenate((box.centre, box.rotation.ravel(), box.size))
+
+    @property
+    def box_size(self) -> int:
+        """Length of `object_array`."""
+        return 15
+
+    def box_numbers(self, features: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Returns the numbers (B, N, 12) of the boxes in the frame of the contract."""
+        places = token_places(self.image_encoder, batch, self.settings.prior_depth_m)
+        if self.embed_place is not None:
+            features = features + self.embed_place(places.to(features.dtype))
+        found: Tensor = self.box_head(features) + self.typical
+        if self.embed_place is not None:
+            return found
+        return torch.cat((found[..., :3] + places, found[..., 3:]), dim=-1)
+
+    def cost(self, numbers: Tensor, boxes: Tensor) -> Tensor:
+        """Returns costs (B, N, M) of predicted numbers for true boxes (B, M, 15)."""
+        return box_cost(numbers, _boxes(boxes), symmetric=self.settings.symmetric)
+
+    def pair_loss(self, numbers: Tensor, boxes: Tensor) -> Tensor:
+        """Returns the loss (P,) of pairs of predicted numbers and true boxes."""
+        predicted = boxes_from_numbers(numbers)
+        target = _boxes(boxes)
+        if self.settings.symmetric:
+            target = nearest_labelling(predicted, target)
+        corners = self.settings.corner_weight * corner_loss(predicted, target)
+        return corners + self.settings.number_weight * number_loss(numbers, target)
+
+    def detection(
+        self, name: str, score: float, numbers: Tensor, labelled: LabelledImage
+    ) -> Detection:
+        """Returns a predicted object with its box in the camera frame."""
+        centre, rotation, size = (each.double().numpy() for each in boxes_from_numbers(numbers))
+        box = Box3d(centre, rotation, np.maximum(size, np.finfo(np.float32).tiny))
+        back = np.linalg.inv(self.arrays.pose(labelled))
+        return Detection(name=name, score=score, box3d=box.transformed(back))
+
+    def lines(self, thing: LabelledObject | Detection, labelled: LabelledImage) -> list[Array]:
+        """Returns the edges of a box in pixels of the contract."""
+        assert labelled.intrinsics is not None
+        assert thing.box3d is not None
+        to_contract = self.arrays.pixels(labelled.rgb.shape[:2])
+        return box_edges(thing.box3d, to_contract @ np.asarray(labelled.intrinsics, np.float64))
+
+
+def _boxes(numbers: Tensor) -> Boxes:
+    """Returns boxes of `Detector3d.object_array`."""
+    rotation = numbers[..., 3:12].reshape(*numbers.shape[:-1], 3, 3)
+    return Boxes(numbers[..., :3], rotation, numbers[..., 12:])

@@ -1,0 +1,216 @@
+"""The image encoder of policies for labelled images and clips, without a robot."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE
+from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
+from stringline.encoders.perception.image_contract import CAMERA, ImageContract
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
+from stringline.encoders.positions.space_time import with_time
+from stringline.encoders.vision.attention import check_heads
+from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
+from stringline.encoders.vision.rgbd import ImageTokens, ImageTokensFactory, RgbdTokens, Tokens
+from stringline.encoders.vision.vit import VisionTransformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageEncoderSettings:
+    """Settings of an `ImageEncoder`; those of `ObservationEncoder` for images.
+
+    Attributes:
+        encoding: Factory of the position encoding.
+        coordinates: Coordinates of tokens.
+        depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
+        embedding: Factory of the patch embedding.
+        learned_places: See `LearnedPlaces`.
+        images: Factory of the tokens of images, such as `PretrainedImages`; None: `RgbdTokens`
+            with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
+        values: Relative values: positions rotate values too.
+        dim: Width of the tokens.
+        depth: Number of blocks.
+        heads: Number of attention heads.
+        share_layers: One encoding for all blocks, or one per block.
+        registers: Learned tokens without a position; the first is CLS.
+        frame_wavelengths: Shortest and longest initial wavelength of the encoding in time, in
+            frames of a clip.
+    """
+
+    encoding: EncodingFactory
+    coordinates: Coordinates
+    depth_input: DepthInput | None = None
+    embedding: EmbeddingFactory = ConvolutionalStem
+    learned_places: bool = False
+    images: ImageTokensFactory | None = None
+    values: bool = True
+    dim: int = 128
+    depth: int = 4
+    heads: int = 4
+    share_layers: bool = True
+    registers: int = 1
+    frame_wavelengths: tuple[float, float] = (2.0, 32.0)
+
+    def __post_init__(self) -> None:
+        COUNT.check(depth=self.depth)
+        WHOLE.check(registers=self.registers)
+        check_heads(self.dim, self.heads)
+
+
+@dataclass(frozen=True)
+class EncodedImages:
+    """Images as encoded tokens.
+
+    Attributes:
+        registers: (B, registers, dim); the first is CLS.
+        tokens: The encoded tokens; those of several streams are fused.
+    """
+
+    registers: Tensor
+    tokens: Tokens
+
+
+class ImageEncoder(nn.Module):
+    """Encodes images or clips with `tokenise` and `blocks`, the parts of `ObservationEncoder`.
+
+    Attributes:
+        dim: Width of the tokens.
+        contract: What it reads.
+    """
+
+    def __init__(self, settings: ImageEncoderSettings, contract: ImageContract) -> None:
+        """Builds the encoder.
+
+        Args:
+            settings: Settings of the encoder.
+            contract: What the images have.
+
+        Raises:
+            ValueError: The coordinates need what the images lack, patches do not tile the images,
+                or the encoding does not support time.
+        """
+        super().__init__()
+        _check_coordinates(settings.coordinates, contract)
+        self.contract = contract
+        self.dim = settings.dim
+        self.tokenise = _image_tokens(settings, contract)
+        self.blocks = VisionTransformer(
+            _encoding(settings, contract),
+            settings.dim,
+            settings.depth,
+            values=settings.values,
+            share_layers=settings.share_layers,
+            registers=settings.registers,
+        )
+
+    def forward(self, batch: Mapping[str, Tensor]) -> EncodedImages:
+        """Encodes a batch with the keys of `ImageArrays.observation`, a batch axis in front.
+
+        Images of another size than in the contract are allowed, if all have it.
+        """
+        tokens = self.tokens(batch)
+        registers, features = self.blocks.encode(
+            tokens.features,
+            tokens.coordinates,
+            tokens.has_position,
+            tokens.present,
+            spread=tokens.spread,
+        )
+        return EncodedImages(registers, self._fused(replace(tokens, features=features)))
+
+    def tokens(self, batch: Mapping[str, Tensor]) -> Tokens:
+        """Returns the tokens of a batch before the blocks; those of clips frame by frame."""
+        frames = self.contract.frames
+        if frames == 1:
+            return self.tokenise(batch)
+        observed = {
+            key: value.flatten(0, 1) for key, value in batch.items() if key.endswith(f"/{CAMERA}")
+        }
+        tokens = self.tokenise(observed)
+
+        def joined(each: Tensor) -> Tensor:
+            return each.reshape(-1, frames * each.shape[1], *each.shape[2:])
+
+        place = tokens.coordinates
+        time = torch.arange(frames, dtype=place.dtype, device=place.device)
+        time = time.repeat(len(place) // frames)[:, None, None].expand(-1, place.shape[1], 1)
+        spread = None if tokens.spread is None else nn.functional.pad(tokens.spread, (0, 1))
+        return Tokens(
+            joined(tokens.features),
+            joined(torch.cat((place, time), dim=-1)),
+            joined(tokens.has_position),
+            None if tokens.present is None else joined(tokens.present),
+            None if spread is None else joined(spread),
+        )
+
+    def _fused(self, tokens: Tokens) -> Tokens:
+        """Joins the streams of each image."""
+        streams = self.tokenise.fusion.streams
+        if streams == 1:
+            return tokens
+        frames = self.contract.frames
+        batch, count = tokens.features.shape[:2]
+        features = self.tokenise.fusion(
+            tokens.features.reshape(batch * frames, count // frames, -1)
+        )
+
+        def of_first(each: Tensor) -> Tensor:
+            """Returns values (B, N, ...) of the first stream; the others have the same."""
+            parts = each.reshape(batch, frames, streams, -1, *each.shape[2:])
+            return parts[:, :, 0].flatten(1, 2)
+
+        return Tokens(
+            features.reshape(batch, count // streams, -1),
+            of_first(tokens.coordinates),
+            of_first(tokens.has_position),
+            None if tokens.present is None else of_first(tokens.present),
+            None if tokens.spread is None else of_first(tokens.spread),
+        )
+
+
+ImageEncoderFactory = Callable[..., ImageEncoder]
+"""Makes an image encoder, given the `contract` of the images."""
+
+
+def _image_tokens(settings: ImageEncoderSettings, contract: ImageContract) -> ImageTokens:
+    """Builds the tokens of images."""
+    if settings.images is not None:
+        return settings.images(
+            [contract.camera],
+            coordinates=settings.coordinates,
+            encoding=settings.encoding,
+            dim=settings.dim,
+        )
+    return RgbdTokens(
+        [contract.camera],
+        settings.coordinates,
+        settings.dim,
+        depth=settings.depth_input,
+        embedding=settings.embedding,
+        learned_places=settings.learned_places,
+    )
+
+
+def _encoding(settings: ImageEncoderSettings, contract: ImageContract) -> PositionEncoding:
+    """Returns the encoding of places, and of the time of clips."""
+    head_dim = settings.dim // settings.heads
+    axes = settings.coordinates.axes
+    encoding = settings.encoding(heads=settings.heads, head_dim=head_dim, axes=axes)
+    if contract.frames == 1:
+        return encoding
+    return with_time(encoding, settings.frame_wavelengths)
+
+
+def _check_coordinates(coordinates: Coordinates, contract: ImageContract) -> None:
+    """Refuses coordinates of which no token of these images would have any."""
+    needed = coordinates.reads - {RAYS} - ({"depth"} if RAYS in coordinates.reads else set())
+    known = {"depth"} if contract.depth else set[str]()
+    known |= {"intrinsics", "T_base_camera"} if contract.geometry else set()
+    if lacking := sorted(needed - known):
+        raise ValueError(
+            f"{type(coordinates).__name__} needs {' and '.join(lacking)}, which the images lack; "
+            f"allowed for them: coordinates=grid or relative."
+        )

@@ -1,0 +1,90 @@
+"""Checkpoints of networks of perception."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stringline.datasets.extensions.trust import Trust
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.perception_network import PerceptionNetwork
+from stringline.encoders.pretrained.initial_weights import without_files
+from stringline.encoders.training.checkpoint import (
+    ASKED_FOR,
+    build,
+    load_description,
+    load_weights,
+    save_checkpoint,
+)
+
+CONTRACT = "image_contract"
+
+ENCODER = "image_encoder"
+"""The part of a network that a policy can take over."""
+
+
+def build_network(
+    model: Mapping[str, Any], contract: ImageContract, trust: Trust = ASKED_FOR
+) -> PerceptionNetwork:
+    """Builds a network with random weights of a resolved configuration with `_target_`.
+
+    Raises:
+        ValueError: A setting is not valid, or the images lack what the network needs.
+    """
+    network = build(dict(model), nn.Module, trust, contract=contract)
+    if not isinstance(network, PerceptionNetwork):
+        raise ValueError(
+            f"{model.get('_target_')!r} is not a network of perception; allowed: the heads of "
+            f"stringline-perceive."
+        )
+    return network
+
+
+def save_network(
+    directory: Path,
+    network: PerceptionNetwork,
+    model: Mapping[str, Any],
+    training: Mapping[str, Any],
+) -> None:
+    """Writes a self-contained checkpoint for `load_perception`.
+
+    `model` is the configuration of the network, `training` the record of its training, plain data.
+    """
+    description = {
+        "model": dict(model),
+        CONTRACT: network.contract.to_dict(),
+        "training": dict(training),
+    }
+    save_checkpoint(directory, network, description)
+
+
+def is_perception(description: Mapping[str, Any]) -> bool:
+    """Returns whether the description of a checkpoint is that of a network of perception."""
+    return CONTRACT in description
+
+
+def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionNetwork:
+    """Loads the network of a checkpoint of `stringline-perceive`, in evaluation mode.
+
+    Args:
+        where: Its folder.
+        trust: Top-level packages whose classes the checkpoint may name, which runs their code.
+
+    Raises:
+        ValueError: The checkpoint is missing, broken, newer than this code, of a policy, or names
+            a class of a package that is not trusted.
+    """
+    directory = Path(where)
+    description = load_description(directory)
+    try:
+        model = without_files(description["model"])
+        contract = ImageContract.from_dict(description[CONTRACT])
+    except KeyError as error:
+        raise ValueError(
+            f"{directory} contains no network of perception: {error} is missing."
+        ) from error
+    consent = Trust(f"The checkpoint {where}", frozenset(trust))
+    network = build_network(model, contract, consent)
+    load_weights(directory, network)
+    return network.eval()

@@ -1,0 +1,119 @@
+"""The images of a run: their split, and what a contract takes from them."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from stringline.datasets.cameras.image_size import Fit
+from stringline.datasets.images.image_store import ImageStore
+from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.datasets.images.splits import Split, SplitBy, split
+from stringline.encoders.perception.byte_pairs import BytePairs
+from stringline.encoders.perception.image_contract import Frame, ImageContract
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class PerceptionData:
+    """Labelled images with their split.
+
+    Attributes:
+        images: The store.
+        split: Numbers of the images for training and for testing.
+        by: What the split keeps apart, such as `room`.
+        needs: See `PerceptionNetwork.needs`.
+    """
+
+    images: ImageStore
+    split: Split
+    by: str
+    needs: Collection[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        images: ImageStore,
+        by: SplitBy,
+        held_out: float | Sequence[str],
+        seed: int,
+        needs: Collection[str],
+    ) -> Self:
+        """Splits a store; images without what a network needs are left out and counted.
+
+        Raises:
+            ValueError: The store cannot be split so, or a side has no such image.
+        """
+        found = split(images, by, held_out, seed)
+        known = _usable(images, needs)
+        train = tuple(index for index in found.train if known[index])
+        labels = images.labels()
+        learned = {labels[index] for index in train}
+        test = tuple(
+            index
+            for index in found.test
+            if known[index] and ("labels" not in needs or labels[index] in learned)
+        )
+        for side, before, after in (("training", found.train, train), ("test", found.test, test)):
+            what = "a label known in training" if "labels" in needs else "captions"
+            if not after:
+                raise ValueError(
+                    f"None of the {len(before)} {side} images has {what}; allowed: at least one. "
+                    f"Choose another split or held_out."
+                )
+            if left := len(before) - len(after):
+                logger.warning(
+                    "%d of %d %s images are left out, without %s.", left, len(before), side, what
+                )
+        return cls(images, replace(found, train=train, test=test), by, frozenset(needs))
+
+    def contract(self, height: int, width: int, *, fit: Fit, frame: Frame) -> ImageContract:
+        """Returns the contract of the images in a size, with names and texts of the training."""
+        first = self.images[self.split.train[0]]
+        return ImageContract(
+            height=height,
+            width=width,
+            fit=fit,
+            frame=frame,
+            depth=first.depth is not None,
+            geometry=first.intrinsics is not None,
+            frames=len(first.rgb) if isinstance(first, LabelledClip) else 1,
+            names=self._names(),
+            tokeniser=BytePairs.trained(self._texts()).to_text() if "texts" in self.needs else "",
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns what decides the training batches, as plain data."""
+        digest = hashlib.sha256(json.dumps(list(map(int, self.split.train))).encode())
+        return {"images": len(self.images), "training_images": digest.hexdigest()[:16]}
+
+    def described(self) -> dict[str, Any]:
+        """Returns the split as plain data."""
+        return {"by": self.by, "held_out": list(self.split.held_out), "skipped": self.split.skipped}
+
+    def _names(self) -> tuple[str, ...]:
+        """Returns the classes, or the names of all objects of the training images."""
+        if "labels" in self.needs:
+            labels = self.images.labels()
+            return tuple(sorted({label for i in self.split.train if (label := labels[i])}))
+        if "names" in self.needs:
+            names = self.images.names()
+            return tuple(sorted(set().union(*(names[index] for index in self.split.train))))
+        return ()
+
+    def _texts(self) -> list[str]:
+        """Returns the captions of the training images, and the names of their objects."""
+        chosen = (self.images.image(index) for index in self.split.train)
+        return [text for one in chosen for text in (*one.captions, *(o.name for o in one.objects))]
+
+
+def _usable(images: ImageStore, needs: Collection[str]) -> list[bool]:
+    """Returns which images have what a network needs; one without objects is an example, too."""
+    if "labels" in needs:
+        return [label is not None for label in images.labels()]
+    if "captions" in needs:
+        return [bool(images.image(index).captions) for index in range(len(images))]
+    return [True] * len(images)

@@ -1,0 +1,147 @@
+"""The interface of all networks of perception: an image encoder and a head."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.contract import Array
+from stringline.encoders.perception.image_arrays import ImageArrays, Labelled
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.image_encoder import ImageEncoderFactory
+
+
+class LabelledImages(Protocol):
+    """Labelled images or clips by number, such as an `ImageStore`."""
+
+    def __len__(self) -> int:
+        """Returns their number."""
+        ...
+
+    def __getitem__(self, index: int) -> Labelled:
+        """Returns one of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The truth and the prediction of one image, for a page.
+
+    Attributes:
+        example: Number of the image among those that were measured.
+        truth: In words.
+        prediction: In words.
+        true_lines: Polylines (P, 2) in pixels of the contract.
+        predicted_lines: The same.
+    """
+
+    example: int
+    truth: str
+    prediction: str
+    true_lines: Sequence[Array] = ()
+    predicted_lines: Sequence[Array] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured on images.
+
+    Attributes:
+        values: Measures by name.
+        each: Values of each image by name, for paired comparisons.
+        drawings: Some of the images, with their predictions.
+    """
+
+    values: Mapping[str, float]
+    each: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    drawings: Sequence[Drawing] = ()
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Chosen images of a store, read in batches.
+
+    Attributes:
+        images: The store.
+        indices: The chosen images.
+        contract: Size and frame of the arrays.
+        batch_size: Images per batch.
+        prepare: Changes each batch, as studies do; None: as it is.
+    """
+
+    images: LabelledImages
+    indices: Sequence[int]
+    contract: ImageContract
+    batch_size: int = 32
+    prepare: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+
+    def __len__(self) -> int:
+        """Returns the number of images."""
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[Labelled]:
+        """Yields the images."""
+        return (self.images[index] for index in self.indices)
+
+    def batches(self, device: torch.device) -> Iterator[tuple[list[Labelled], dict[str, Tensor]]]:
+        """Yields the images of each batch with their tensors."""
+        arrays = ImageArrays(self.contract)
+        for first in range(0, len(self.indices), self.batch_size):
+            chosen = [self.images[one] for one in self.indices[first : first + self.batch_size]]
+            batch = stack([arrays.observation(one) for one in chosen])
+            batch = {key: value.to(device) for key, value in batch.items()}
+            yield chosen, batch if self.prepare is None else self.prepare(batch)
+
+
+def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
+    """Returns tensors (B, ...) of the arrays of B examples."""
+    return {key: torch.from_numpy(np.stack([row[key] for row in rows])) for key in rows[0]}
+
+
+class PerceptionNetwork(nn.Module, ABC):
+    """An image encoder with a head.
+
+    Attributes:
+        needs: Parts of the contract that come from the training data: of `labels` (classes of
+            images), `names` (of objects) and `texts` (a tokeniser).
+        contract: What it reads.
+        image_encoder: The part that a policy can take over.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, image_encoder: ImageEncoderFactory, contract: ImageContract) -> None:
+        super().__init__()
+        self.contract = contract
+        self.arrays = ImageArrays(contract)
+        self.image_encoder = image_encoder(contract=contract)
+
+    def example(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:
+        """Returns the arrays of one training example, equal shapes for all."""
+        return self.arrays.observation(labelled) | self.targets(labelled, generator)
+
+    @abstractmethod
+    def targets(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:
+        """Returns the arrays of one example that only the loss reads, drawn by a generator."""
+
+    @abstractmethod
+    def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Returns the loss of a batch of examples, a scalar."""
+
+    @abstractmethod
+    def measure(self, examples: Examples) -> Measurement:
+        """Returns the measures on held-out images, in evaluation mode."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
+
+PerceptionFactory = partial[PerceptionNetwork]
+"""Makes a network, given its `contract`; `func` is its class."""

@@ -1,0 +1,78 @@
+"""The page of predictions: the measures, and images with truth (green) and prediction (blue)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.templates import template_environment
+from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.datasets.viewing.page_drawings import jpeg_url
+from stringline.encoders.perception.image_arrays import ImageArrays, Labelled
+from stringline.encoders.perception.image_contract import CAMERA
+from stringline.encoders.perception.perception_network import Drawing, Examples, Measurement
+
+SHOWN = 48
+_ASSETS = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image of the page.
+
+    Attributes:
+        url: The image as a data URL; the frames of a clip side by side.
+        width: Columns, of all frames together.
+        height: Rows.
+        truth: In words.
+        prediction: In words.
+        true_lines: Points of polylines, as SVG has them.
+        predicted_lines: The same.
+    """
+
+    url: str
+    width: int
+    height: int
+    truth: str
+    prediction: str
+    true_lines: Sequence[str]
+    predicted_lines: Sequence[str]
+
+
+def write_page(path: Path, examples: Examples, found: Measurement) -> None:
+    """Writes a self-contained page with the measures and evenly spaced drawings."""
+    drawings = found.drawings
+    chosen = drawings[:: max(1, -(-len(drawings) // SHOWN))]
+    text = (
+        template_environment(_ASSETS)
+        .get_template("predictions.html.jinja")
+        .render(
+            images=len(examples),
+            measures={name: f"{value:.4g}" for name, value in found.values.items()},
+            pictures=[_picture(examples, drawing) for drawing in chosen],
+        )
+    )
+    write_file(path, text.encode())
+
+
+def _picture(examples: Examples, drawing: Drawing) -> Picture:
+    labelled: Labelled = examples.images[examples.indices[drawing.example]]
+    rgb = ImageArrays(examples.contract).observation(labelled)[f"rgb/{CAMERA}"]
+    if isinstance(labelled, LabelledClip):
+        rgb = np.concatenate(list(rgb), axis=1)
+    return Picture(
+        jpeg_url(rgb),
+        rgb.shape[1],
+        rgb.shape[0],
+        drawing.truth,
+        drawing.prediction,
+        [_points(line) for line in drawing.true_lines],
+        [_points(line) for line in drawing.predicted_lines],
+    )
+
+
+def _points(line: Array) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in line)

@@ -1,0 +1,186 @@
+"""Studies of a trained network: other resolutions, shuffled patches, offsets and orders of frames.
+
+They change the input at test time only; nothing is trained.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, WHOLE
+from stringline.encoders.perception.image_contract import CAMERA
+from stringline.encoders.perception.perception_network import (
+    Examples,
+    Measurement,
+    PerceptionNetwork,
+)
+from stringline.encoders.vision.rgbd import Tokens
+
+Row = dict[str, float | str]
+Change = Callable[[Tokens], Tokens]
+
+
+class Study(ABC):
+    """A measurement of a trained network on changed inputs."""
+
+    @abstractmethod
+    def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
+        """Returns a row per setting: `setting`, the measures, and `changed`.
+
+        `changed` is the share of images any of whose values differs from that of unchanged inputs.
+        """
+
+
+class ResolutionTransfer(Study):
+    """Images of other sizes than in training (ComRoPE, Yu et al., 2025, table 1)."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Sets the sizes, pixels a side, multiples of the patch and at most as recorded."""
+        COUNT.check(**{f"sizes.{number}": size for number, size in enumerate(sizes)})
+        self.sizes = tuple(sizes)
+
+    def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
+        """Returns a row per size; see `Study.measure`."""
+        usual = network.measure(examples)
+        return [
+            _row(f"{size} px", network.measure(self._resized(examples, size)), usual)
+            for size in self.sizes
+        ]
+
+    def _resized(self, examples: Examples, size: int) -> Examples:
+        return replace(examples, contract=examples.contract.resized(size, size))
+
+
+class PatchShuffling(Study):
+    """Patches permuted among the places of their image (LieRE, Ostmeier et al., 2025, table 4).
+
+    Each draw has another permutation, the same for all images. Without an encoding nothing changes,
+    if each token sees its own patch only (`PatchProjection`).
+    """
+
+    def __init__(self, draws: int = 5, seed: int = 0) -> None:
+        """Sets the number of permutations and their seed."""
+        COUNT.check(draws=draws)
+        WHOLE.check(seed=seed)
+        self.draws = draws
+        self.seed = seed
+
+    def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
+        """Returns a row per permutation; see `Study.measure`."""
+        usual = network.measure(examples)
+        rows = []
+        for draw in range(self.draws):
+            with changed_tokens(network, shuffled(self.seed + draw)):
+                rows.append(_row(f"permutation {draw}", network.measure(examples), usual))
+        return rows
+
+
+class CoordinateOffset(Study):
+    """One random offset per image, added to all coordinates (ComRoPE, section 4.3.1)."""
+
+    def __init__(self, deviations: Sequence[float], seed: int = 0) -> None:
+        """Sets the standard deviations of the offsets, in the unit of the coordinates."""
+        NOT_NEGATIVE.check(**{f"deviations.{n}": each for n, each in enumerate(deviations)})
+        WHOLE.check(seed=seed)
+        self.deviations = tuple(deviations)
+        self.seed = seed
+
+    def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
+        """Returns a row per deviation; see `Study.measure`."""
+        usual = network.measure(examples)
+        rows = []
+        for deviation in self.deviations:
+            with changed_tokens(network, moved(deviation, self.seed)):
+                rows.append(_row(f"{deviation:g}", network.measure(examples), usual))
+        return rows
+
+
+class FrameOrder(Study):
+    """Clips played backwards, with shuffled frames, and with one frame in place of all."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """Sets the seed of the permutation."""
+        WHOLE.check(seed=seed)
+        self.seed = seed
+
+    def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
+        """Returns a row per order; see `Study.measure`.
+
+        Raises:
+            ValueError: The images are no clips.
+        """
+        frames = examples.contract.frames
+        if frames == 1:
+            raise ValueError("FrameOrder got images; allowed: clips.")
+        usual = network.measure(examples)
+        backwards = np.arange(frames)[::-1]
+        orders = {
+            "reversed": backwards,
+            "shuffled": np.random.default_rng(self.seed).permutation(frames),
+            "first frame": np.zeros(frames, np.int64),
+            "middle frame": np.full(frames, frames // 2),
+        }
+        return [
+            _row(name, network.measure(replace(examples, prepare=_ordered(order))), usual)
+            for name, order in orders.items()
+        ]
+
+
+@contextmanager
+def changed_tokens(network: PerceptionNetwork, change: Change) -> Iterator[None]:
+    """Changes the tokens of each image of a network before its blocks, within a block."""
+    tokenise = network.image_encoder.tokenise
+    assert isinstance(tokenise, nn.Module)
+    handle = tokenise.register_forward_hook(lambda module, given, tokens: change(tokens))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def shuffled(seed: int) -> Change:
+    """Returns the change that permutes the features of the tokens of each image; places stay."""
+
+    def change(tokens: Tokens) -> Tokens:
+        order = torch.randperm(
+            tokens.features.shape[1], generator=torch.Generator().manual_seed(seed)
+        )
+        return replace(tokens, features=tokens.features[:, order.to(tokens.features.device)])
+
+    return change
+
+
+def moved(deviation: float, seed: int) -> Change:
+    """Returns the change that adds N(0, deviation^2) to the coordinates, one draw per image."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tokens: Tokens) -> Tokens:
+        place = tokens.coordinates
+        offset = torch.randn(len(place), 1, place.shape[-1], generator=generator)
+        return replace(tokens, coordinates=place + deviation * offset.to(place))
+
+    return change
+
+
+def _ordered(order: np.ndarray[Any, Any]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        chosen = torch.as_tensor(order.copy())
+        return {
+            key: value[:, chosen.to(value.device)] if key.endswith(f"/{CAMERA}") else value
+            for key, value in batch.items()
+        }
+
+    return prepare
+
+
+def _row(setting: str, found: Measurement, usual: Measurement) -> Row:
+    differs = np.zeros(len(next(iter(usual.each.values()), ())), bool)
+    for name, known in usual.each.items():
+        differs |= np.asarray(known) != np.asarray(found.each[name])
+    return {"setting": setting, **found.values, "changed": float(differs.mean())}

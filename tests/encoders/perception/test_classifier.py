@@ -1,0 +1,158 @@
+"""Classifiers learn; studies of places have their known answers; clips need their order."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from tests.encoders.perception.conftest import COLOURS, SIDE, encoder, moving, noise
+
+from stringline.datasets.images.image_store import ImageStore
+from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.perception_network import Examples, stack
+from stringline.encoders.perception.studies import (
+    FrameOrder,
+    PatchShuffling,
+    ResolutionTransfer,
+    changed_tokens,
+    moved,
+    shuffled,
+)
+from stringline.encoders.positions.absolute import LearnedEncoding
+from stringline.encoders.positions.encoding import EncodingFactory
+from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
+from stringline.encoders.positions.rotary import NoEncoding
+
+WAVES = (2.0, 8.0)
+RELATIVE: dict[str, EncodingFactory] = {
+    "cayley": partial(CayleyString, wavelengths=WAVES),
+    "circulant": partial(CirculantString, wavelengths=WAVES, block=4),
+    "rope_mixed": partial(RopeMixed, wavelengths=WAVES),
+}
+ABSOLUTE: dict[str, EncodingFactory] = {
+    "liere": LieRE,
+    "learned": partial(LearnedEncoding, cells=8, low=0.0, high=4.0),
+}
+
+
+def network(encoding: EncodingFactory | None = None, pool: str = "cls") -> Classifier:
+    """Returns a small classifier of colours with drawn weights."""
+    torch.manual_seed(0)
+    contract = ImageContract(height=SIDE, width=SIDE, names=tuple(COLOURS))
+    made = Classifier(ClassifierSettings(image_encoder=encoder(encoding), pool=pool), contract)
+    for parameter in made.image_encoder.blocks.encodings.parameters():
+        # The table of absolute places starts near zero.
+        parameter.data += 0.3 * torch.randn(parameter.shape)
+    return made.eval()
+
+
+def pixels() -> dict[str, torch.Tensor]:
+    return {"rgb/image": torch.from_numpy(noise(0, 5, SIDE, SIDE, 3))}
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_without_encoding_the_order_of_patches_has_no_effect(pool: str) -> None:
+    plain, placed = network(NoEncoding, pool), network(RELATIVE["cayley"], pool)
+    with torch.no_grad():
+        before, before_placed = plain.logits(pixels()), placed.logits(pixels())
+        with changed_tokens(plain, shuffled(1)), changed_tokens(placed, shuffled(1)):
+            assert (plain.logits(pixels()) - before).abs().max() < 1e-4
+            assert (placed.logits(pixels()) - before_placed).abs().max() > 1e-4
+        assert torch.equal(plain.logits(pixels()), before), "the change ends with the block"
+
+
+@pytest.mark.parametrize("name", [*RELATIVE, *ABSOLUTE])
+def test_a_common_offset_matters_to_absolute_encodings_and_liere_only(name: str) -> None:
+    made = network({**RELATIVE, **ABSOLUTE}[name])
+    with torch.no_grad():
+        before = made.logits(pixels())
+        with changed_tokens(made, moved(2.0, 0)):
+            change = (made.logits(pixels()) - before).abs().max()
+    assert bool(change < 1e-4) == (name in RELATIVE), change
+
+
+def test_it_reads_images_of_another_size_than_in_training() -> None:
+    made = network()
+    small = {"rgb/image": torch.from_numpy(noise(0, 2, SIDE // 2, SIDE, 3))}
+    with torch.no_grad():
+        assert made.logits(small).shape == (2, 3)
+
+
+def test_the_measures_are_those_of_the_predictions(colours: ImageStore) -> None:
+    made = network()
+    torch.nn.init.zeros_(made.head.weight)
+    made.head.bias.data = torch.tensor([0.0, 0.0, 1.0])  # It always says "red".
+    found = made.measure(Examples(colours, range(20), made.contract, batch_size=6))
+    truth = [colours[number].label for number in range(20)]
+    assert found.values["top1"] == pytest.approx(truth.count("red") / 20)
+    assert found.values["chance"] == pytest.approx(7 / 20)
+    assert list(found.each["correct"]) == [float(name == "red") for name in truth]
+    assert found.drawings[4].truth == truth[4]
+    assert found.drawings[4].prediction == "red"
+
+
+def test_unknown_classes_and_missing_registers_are_named(colours: ImageStore) -> None:
+    contract = ImageContract(height=SIDE, width=SIDE, names=("blue", "green"))
+    made = Classifier(ClassifierSettings(image_encoder=encoder()), contract)
+    with pytest.raises(ValueError, match="no class among those of the training 'red'"):
+        made.targets(colours[2], np.random.default_rng(0))
+    bare = Classifier(ClassifierSettings(image_encoder=encoder(registers=0)), contract)
+    with pytest.raises(ValueError, match="pool is 'cls' and registers is 0"):
+        bare.logits(pixels())
+    with pytest.raises(ValueError, match="at least two"):
+        Classifier(
+            ClassifierSettings(image_encoder=encoder()), ImageContract(height=SIDE, width=SIDE)
+        )
+
+
+def test_a_clip_is_told_from_its_reverse_by_the_order_of_its_frames() -> None:
+    torch.manual_seed(0)
+    contract = ImageContract(height=SIDE, width=SIDE, frames=5, names=("left", "right"))
+    factory = encoder(frame_wavelengths=(2.0, 8.0))
+    made = Classifier(ClassifierSettings(image_encoder=factory), contract)
+    generator = np.random.default_rng(0)
+    clips = [moving(way, seed) for seed in range(8) for way in (True, False)]
+    batch = stack([made.example(clip, generator) for clip in clips])
+    optimizer = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    for _ in range(50):
+        optimizer.zero_grad()
+        made.loss(batch).backward()
+        optimizer.step()
+    made.eval()
+    held_out = [moving(way, seed) for seed in range(100, 110) for way in (True, False)]
+    examples = Examples(held_out, range(20), contract)
+    right = made.measure(examples).values["within_pair"]
+    rows = {row["setting"]: row["within_pair"] for row in FrameOrder().measure(made, examples)}
+    assert right >= 0.9
+    assert rows["reversed"] == pytest.approx(1 - right), "each is taken for the opposite"
+    # The middle frame of a clip is that of its reverse.
+    assert rows["middle frame"] == pytest.approx(0.5)
+
+
+def test_orders_of_frames_need_clips(colours: ImageStore) -> None:
+    made = network()
+    with pytest.raises(ValueError, match="got images; allowed: clips"):
+        FrameOrder().measure(made, Examples(colours, range(4), made.contract))
+
+
+def test_a_study_lists_its_settings_and_the_share_of_changed_predictions(
+    colours: ImageStore,
+) -> None:
+    made = network(NoEncoding)
+    examples = Examples(colours, range(6), made.contract)
+    rows = PatchShuffling(draws=2).measure(made, examples)
+    assert [(row["setting"], row["changed"]) for row in rows] == [
+        ("permutation 0", 0.0),
+        ("permutation 1", 0.0),
+    ]
+    assert [row["setting"] for row in ResolutionTransfer([8, 12]).measure(made, examples)] == [
+        "8 px",
+        "12 px",
+    ]
+    with pytest.raises(ValueError, match="does not enlarge|have images of 16x16"):
+        ResolutionTransfer([64]).measure(
+            made, replace(examples, contract=replace(made.contract, fit="resize"))
+        )

@@ -1,0 +1,162 @@
+"""Detectors learn a handful of images; their targets and predictions are in the frames they say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.encoders.perception.conftest import SIDE, encoder
+
+from stringline.datasets.images.boxes import Box3d
+from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.encoders.perception.byte_pairs import BytePairs
+from stringline.encoders.perception.detector import NOTHING, Detector
+from stringline.encoders.perception.detector2d import Detector2d, Detector2dSettings
+from stringline.encoders.perception.detector3d import Detector3d, Detector3dSettings
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.perception_network import Examples, stack
+from stringline.encoders.perception.text_tower import TextTower
+
+NAMES = ("ball", "box")
+PAIRS = BytePairs.trained(NAMES, 300).to_text()
+K = np.array([[16.0, 0, 8], [0, 16, 8], [0, 0, 1]])
+CONTRACT = ImageContract(
+    height=SIDE, width=SIDE, depth=True, geometry=True, names=NAMES, tokeniser=PAIRS
+)
+
+
+def scene(seed: int) -> LabelledImage:
+    """Returns an image of a red ball or a blue box, facing the camera, before a far wall."""
+    generator = np.random.default_rng(seed)
+    name = NAMES[seed % 2]
+    side = 4 + 2 * (seed % 3)
+    column, row = generator.integers(0, SIDE - side, 2)
+    rgb = np.full((SIDE, SIDE, 3), 90, np.uint8)
+    depth = np.full((SIDE, SIDE), 3000, np.uint16)
+    inside = np.s_[row : row + side, column : column + side]
+    rgb[inside] = (220, 30, 30) if name == "ball" else (30, 30, 220)
+    depth[inside] = 1500
+    centre = np.array([column + side / 2 - 8, row + side / 2 - 8, 16]) * 1.5 / 16
+    size = np.array([side, side, 4]) * 1.5 / 16
+    thing = LabelledObject(
+        name=name,
+        box2d=np.array([column, row, column + side, row + side], float),
+        box3d=Box3d(centre, np.eye(3), size),
+    )
+    return LabelledImage(rgb=rgb, depth=depth, intrinsics=K, objects=(thing,))
+
+
+def text(tokeniser: str) -> TextTower:
+    """Returns a small text tower."""
+    return TextTower(tokeniser=tokeniser, dim=16, depth=1, heads=2, length=8)
+
+
+def detector(kind: str, contract: ImageContract = CONTRACT, **settings: object) -> Detector:
+    """Returns a small detector."""
+    torch.manual_seed(0)
+    plain = {"image_encoder": encoder(dim=32), "text": text, "objects": 3, "least_pixels": 10}
+    if kind == "2d":
+        return Detector2d(Detector2dSettings(**{**plain, **settings}), contract)
+    return Detector3d(Detector3dSettings(**{**plain, **settings}), contract)
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("2d", {}), ("3d", {"symmetric": True})])
+def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, object]) -> None:
+    made = detector(kind, **settings)
+    images = [scene(seed) for seed in range(6)]
+    examples = Examples(images, range(6), CONTRACT)
+    before = made.measure(examples).values
+    generator = np.random.default_rng(0)
+    batch = stack([made.example(image, generator) for image in images])
+    optimizer = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        made.loss(batch).backward()
+        optimizer.step()
+    found = made.eval().measure(examples)
+    assert found.values["mean_iou"] > max(0.6, before["mean_iou"] + 0.2)
+    assert found.values[f"ap{kind}_50"] > 0.8
+    assert found.values["objects"] == 6
+    assert len(found.drawings[0].predicted_lines) == (1 if kind == "2d" else 12)
+    assert found.drawings[1].prediction == "box"
+
+
+@pytest.mark.parametrize("kind", ["2d", "3d"])
+def test_true_boxes_as_predictions_have_no_loss_and_full_overlap(kind: str) -> None:
+    """The published frame and pixels survive the way into the network and back."""
+    tilted = np.eye(4)
+    tilted[:3, :3] = [[1, 0, 0], [0, 0, 1], [0, -1, 0]]  # The camera looks along the world's y.
+    contract = replace(CONTRACT, height=8, width=8, frame="level")
+    made = detector(kind, contract)
+    image = replace(scene(3), T_world_camera=tilted)
+    targets = made.targets(image, np.random.default_rng(0))
+    boxes = torch.from_numpy(targets["boxes"])[:1]
+    if kind == "3d":
+        centre, rotation, size = boxes[:, :3], boxes[:, 3:12].reshape(1, 3, 3), boxes[:, 12:]
+        # Level: z is up, y into the scene.
+        assert centre[0, 1] == pytest.approx(1.5)
+        numbers = torch.cat(
+            (centre, rotation[..., 0], rotation[..., 1], torch.log(torch.expm1(size))), dim=-1
+        )
+    else:
+        numbers = boxes
+    assert made.pair_loss(numbers, boxes).item() == pytest.approx(0, abs=1e-4)
+    back = made.detection("box", 1.0, numbers[0], image)
+    thing = image.objects[0]
+    if kind == "3d":
+        assert back.box3d is not None
+        assert thing.box3d is not None
+        np.testing.assert_allclose(back.box3d.corners(), thing.box3d.corners(), atol=1e-5)
+    else:
+        assert back.box2d is not None
+        np.testing.assert_allclose(back.box2d, thing.box2d, atol=1e-4)
+
+
+def test_boxes_relative_to_their_patch_move_with_the_scene_and_absolute_ones_need_features() -> (
+    None
+):
+    image = scene(0)
+    nearer = replace(image, depth=image.depth - 500)
+    for places in ("relative", "absolute"):
+        made = detector("3d", places=places).eval()
+        with torch.no_grad():
+            first, second = (
+                made.predict(stack([made.arrays.observation(one)]), NAMES).numbers[..., 2]
+                for one in (image, nearer)
+            )
+        moved = (first - second).mean().item()
+        assert moved == pytest.approx(0.5 if places == "relative" else 0.0, abs=0.02)
+
+
+def test_more_objects_than_places_are_drawn_and_small_ones_left_out() -> None:
+    made = detector("3d")
+    many = replace(scene(0), objects=scene(0).objects * 5)
+    targets = made.targets(many, np.random.default_rng(0))
+    assert (targets["names"] != NOTHING).all()
+    assert targets["boxes"].shape == (3, 15)
+    small = replace(
+        scene(0), objects=(replace(scene(0).objects[0], box2d=np.array([0.0, 0, 3, 3])),)
+    )
+    assert (made.targets(small, np.random.default_rng(0))["names"] == NOTHING).all()
+
+
+def test_an_image_without_objects_has_a_loss_of_names_only() -> None:
+    made = detector("3d")
+    generator = np.random.default_rng(0)
+    empty = replace(scene(0), objects=())
+    loss = made.loss(stack([made.example(empty, generator)] * 2))
+    assert loss.isfinite()
+    assert loss > 0
+    found = made.eval().measure(Examples([empty], [0], CONTRACT))
+    assert found.values["objects"] == 0
+
+
+def test_names_that_were_not_in_training_are_queries_and_are_measured_apart() -> None:
+    made = detector("3d", replace(CONTRACT, names=("ball",)))
+    found = made.eval().measure(Examples([scene(0), scene(1)], range(2), made.contract))
+    assert {"ap3d_known_names", "ap3d_unknown_names"} <= set(found.values)
+
+
+def test_images_without_intrinsics_are_refused() -> None:
+    with pytest.raises(ValueError, match="no intrinsics, which 3D boxes need"):
+        detector("3d", replace(CONTRACT, geometry=False))

@@ -1,0 +1,115 @@
+"""`stringline-perceive` trains, continues, measures, and writes results and a page."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.encoders.perception.conftest import coloured
+from tests.encoders.perception.test_detectors import scene
+
+from stringline.datasets.images.image_store import ImageStore, ImageWriter
+from stringline.encoders.perceive import with_heads
+from stringline.encoders.perception.perception_checkpoint import load_perception
+from stringline.encoders.perception.perception_network import Examples
+
+SMALL = (
+    "image_size=16",
+    "head.image_encoder.dim=16",
+    "head.image_encoder.depth=1",
+    "head.image_encoder.heads=2",
+    "head.image_encoder.embedding.patch=4",
+    "trainer.batch_size=8",
+    "trainer.learning_rate=0.01",
+    "trainer.precision=no",
+    "logger=null",
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of 30 images of three colours in five rooms."""
+    with ImageWriter(tmp_path / "store") as writer:
+        for number in range(30):
+            name = ("blue", "green", "red")[number % 3]
+            writer.add(coloured(name, number, captions=(f"a {name} wall",)))
+    return tmp_path / "store"
+
+
+def perceive(*options: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a new process."""
+    code = "from stringline.encoders.perceive import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    options = ("task=classify", f"images={store}", f"output={output}", *SMALL, "trainer.steps=30")
+    done = perceive(*options)
+    assert done.returncode == 0, done.stderr
+    assert "top1" in done.stdout
+    results = json.loads((output / "results.json").read_text())
+    assert results["measures"]["top1"] >= 0.9, "colours are learned in 30 steps"
+    assert results["images"] == {"train": 24, "test": 6}
+    assert results["split"]["by"] == "room"
+    page = (output / "predictions.html").read_text()
+    assert page.count("<figure>") == 6
+    network = load_perception(output / "checkpoint")
+    rooms = {ImageStore(store)[index].room for index in results["each"]["index"]}
+    assert list(rooms) == results["split"]["held_out"]
+    again = network.measure(Examples(ImageStore(store), results["each"]["index"], network.contract))
+    assert list(again.each["correct"]) == results["each"]["correct"]
+    weights = (output / "checkpoint" / "weights.safetensors").read_bytes()
+    study = perceive(*options, "study=shuffled_patches", "study.draws=1")
+    assert "permutation 0" in study.stdout, study.stderr
+    assert (output / "checkpoint" / "weights.safetensors").read_bytes() == weights
+    other = perceive(*options, "trainer.seed=3")
+    assert other.returncode == 2
+    assert "holds a run with other settings (trainer)" in other.stderr
+
+
+def test_a_task_is_the_head_of_that_name() -> None:
+    assert with_heads(["task=classify", "images=x"]) == ["head=classify", "images=x"]
+
+
+def test_what_is_not_a_store_is_named(tmp_path: Path) -> None:
+    done = perceive("task=classify", f"images={tmp_path / 'none'}")
+    assert done.returncode == 2
+    assert "There is no store of images at" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "measure"),
+    [("retrieve", "i2t_recall_at_1"), ("detect2d", "ap2d_50"), ("detect3d", "ap3d_25")],
+)
+def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Path) -> None:
+    with ImageWriter(tmp_path / "scenes") as writer:
+        for seed in range(6):
+            image = scene(seed)
+            name = image.objects[0].name
+            writer.add(replace(image, room=f"room {seed}", captions=(f"a {name}",)))
+    output = tmp_path / "run"
+    done = perceive(
+        f"task={task}",
+        f"images={tmp_path / 'scenes'}",
+        f"output={output}",
+        *SMALL,
+        "coordinates=metric",
+        "depth=channel",
+        "minutes=0.001",
+        "trainer.batch_size=3",
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((output / "results.json").read_text())
+    assert measure in results["measures"]
+    assert results["steps"] >= 1
+    assert type(load_perception(output / "checkpoint")).__name__ == results["task"]
