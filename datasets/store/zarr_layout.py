@@ -142,10 +142,10 @@ def little_endian(array: Array) -> Array:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
+def map_array(episode: Path, key: str, entry: ArrayEntry, kind: str = "Episode") -> Array:
     """Returns a read-only array: its chunk file mapped into memory, or read if it is small.
 
-    The size of the file is checked. A map holds an open file, and maps of small arrays of many
+    `kind` names the group in messages. The size of the file is checked. A map holds an open file, and maps of small arrays of many
     episodes would exhaust what a process may open; reading them is faster as well.
     """
     size = entry.nbytes
@@ -158,14 +158,14 @@ def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
     except (FileNotFoundError, ValueError):
         mapped = b""
     if not mapped:
-        raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).")
+        raise ValueError(f"{kind} {episode.name}: {key} is missing or empty ({path}).")
     if len(mapped) != size:
         rows = (*entry.shape, 1)[0]
         got = Path(path).stat().st_size
         complete = got * rows // size
         frame = f" from frame {complete} of {rows} on" if complete < rows else ""
         raise ValueError(
-            f"Episode {episode.name}: {key} has {got} bytes instead of {size}; it "
+            f"{kind} {episode.name}: {key} has {got} bytes instead of {size}; it "
             f"is damaged{frame}."
         )
     return np.frombuffer(mapped, dtype).reshape(entry.shape)
