@@ -28,6 +28,7 @@ COMMANDS = {
     "experiment": "stringline.sim.experiment",
     "incident": "stringline.real_robot.incident",
     "replay": "stringline.sim.replay",
+    "scenes": "stringline.sim.generate",
     "serve": "stringline.policies.serve",
     "teleop": "stringline.sim.teleoperate",
     "train": "stringline.sim.train",
@@ -89,6 +90,7 @@ evaluate = partial(start, "eval")
 experiment = partial(start, "experiment")
 incident = partial(start, "incident")
 replay = partial(start, "replay")
+scenes = partial(start, "scenes")
 serve = partial(start, "serve")
 teleoperate = partial(start, "teleop")
 train = partial(start, "train")

@@ -94,7 +94,7 @@ CLASSES: Mapping[str, AssetClass] = {
 }
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def make_asset(name: str, variant: int) -> Asset:
     """Returns a variant of a class; the same arguments give the same asset.
 

@@ -167,7 +167,7 @@ class Sketch:
         colour: Colour | None = None,
     ) -> None:
         """Adds an upright cylinder."""
-        centre = np.asarray(at, float) + (0, 0, height / 2)
+        centre = np.add(at, (0, 0, height / 2))
         self._add("cylinder", np.array([radius, radius, height / 2]), centre, np.eye(3), colour)
 
     def rod(
@@ -187,7 +187,7 @@ class Sketch:
         yaw: float = 0.0,
     ) -> None:
         """Adds an ellipsoid, given its lowest point."""
-        centre = np.asarray(at, float) + (0, 0, size[2] / 2)
+        centre = np.add(at, (0, 0, size[2] / 2))
         self._add("ellipsoid", np.asarray(size) / 2, centre, turned(yaw), colour)
 
     def revolve(

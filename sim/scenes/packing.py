@@ -37,7 +37,8 @@ class Rectangle:
     def corners(self, margin: float = 0.0) -> Vectors:
         """Returns the corners (4, 2) of the rectangle, grown by a margin."""
         half = np.array([self.half_x + margin, self.half_y + margin])
-        return np.array([self.x, self.y]) + (_SIGNS * half) @ self.axes()
+        found: Vectors = np.array([self.x, self.y]) + (_SIGNS * half) @ self.axes()
+        return found
 
 
 def overlap(a: Rectangle, b: Rectangle, margin: float = 0.0) -> bool:

@@ -41,6 +41,6 @@ TEXTURES: Mapping[str, Family] = {
 
 def draw_colour(rng: np.random.Generator, names: Sequence[str]) -> tuple[str, Colour]:
     """Draws one of some named colours; returns its name and red, green and blue, 0 to 1."""
-    name = names[rng.integers(len(names))]
+    name = names[int(rng.integers(len(names)))]
     hue, saturation, value = (rng.uniform(*limits) for limits in COLOURS[name])
     return name, colorsys.hsv_to_rgb(hue % 1.0, saturation, value)

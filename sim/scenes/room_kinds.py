@@ -10,7 +10,7 @@ from stringline.sim.scenes.rooms import ChooseAsset, Room, seeded_asset
 SMALLEST = 8
 LARGEST = 25
 FAILURES = 40  # Failures in a row after which nothing more fits.
-ROOM_TRIES = 20
+ROOM_TRIES = 10
 TABLES = ("dining table", "dining table", "coffee table", "desk")
 DISHES = ("cup", "mug", "bowl", "plate", "glass", "bottle", "teapot", "jar", "can")
 FRUIT = ("apple", "orange", "pear", "banana", "bowl")
@@ -30,7 +30,7 @@ FRONT = -np.pi / 2
 
 
 def _one(room: Room, names: Sequence[str]) -> str:
-    return names[room.rng.integers(len(names))]
+    return names[int(room.rng.integers(len(names)))]
 
 
 def _some(room: Room, count: int, names: Sequence[str], owner: int | None) -> None:

@@ -178,7 +178,7 @@ class RoomBuilder:
             self._rng.uniform(), self._rng.uniform(0, 0.25), self._rng.uniform(0.8, 1.0)
         )
         if families and self._rng.uniform() < 0.8:
-            family = families[self._rng.integers(len(families))]
+            family = families[int(self._rng.integers(len(families)))]
             if family.name not in self._textures:
                 self._textures.add(family.name)
                 seed = int(self._rng.integers(SEEDS))

@@ -121,7 +121,8 @@ class RoomRenderer:
         groups[:] = np.where(self._room.owners == number, _DRAWN, _HIDDEN)
         try:
             self._look(view)
-            return self._numbers(view) == number
+            found: NDArray[np.bool_] = self._numbers(view) == number
+            return found
         finally:
             groups[:] = _DRAWN
 
@@ -162,7 +163,7 @@ class RoomRenderer:
         scene = self._scene
         owners = self._room.owners
         for geom in scene.geoms[: scene.ngeom]:
-            geom.segid = int(owners[geom.objid]) - 1  # Drawn as one more.
+            geom.segid = int(owners[geom.objid])  # Drawn as one more; those of -1 are not.
         for flag in _IDS:
             scene.flags[flag] = 1
         rect = mujoco.MjrRect(0, 0, view.width, view.height)
@@ -172,7 +173,8 @@ class RoomRenderer:
         pixels = np.empty((view.height, view.width, 3), np.uint8)
         mujoco.mjr_readPixels(pixels, None, rect, self._context)
         low, middle, high = np.moveaxis(pixels[::-1].astype(np.int32), -1, 0)
-        return np.asarray(low + (middle << 8) + (high << 16), np.int32)
+        drawn = low + (middle << 8) + (high << 16)
+        return np.asarray(np.maximum(drawn - 1, 0), np.int32)
 
 
 def _close(reference: weakref.ref[RoomRenderer]) -> None:

@@ -1,6 +1,7 @@
 """Forms of dishes, vessels and fruit."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -184,6 +185,6 @@ def banana(s: Sketch) -> None:
     radius, r = s.draw(0.09, 0.12), s.draw(0.014, 0.018)
     angles = np.linspace(-0.75, 0.75, 6)
     points = [(radius * np.sin(a), radius * (1 - np.cos(a)), r) for a in angles]
-    for a, b in zip(points[:-1], points[1:], strict=True):
+    for a, b in pairwise(points):
         s.rod(a, b, r, None)
     s.rod(points[-1], (1.15 * points[-1][0], 1.3 * points[-1][1], r), 0.005, (0.35, 0.25, 0.1))

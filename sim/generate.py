@@ -1,0 +1,101 @@
+"""The command `stringline-scenes`: labelled images of procedural rooms.
+
+A room depends on the settings and its number alone, so the store holds the same bytes for any
+number of processes. Neither this process nor the others import torch.
+"""
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from stringline.datasets.cameras.image_size import checked_image_size
+from stringline.datasets.command.application import run
+from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.images.image_store import ImageWriter
+from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
+from stringline.sim.scenes.scene_workers import draw_rooms
+from stringline.sim.scenes.viewpoints import Optics
+
+logger = logging.getLogger(__name__)
+
+
+def generate_images(
+    settings: SceneSettings, path: str | Path, images: int, *, workers: int = 0
+) -> Tally:
+    """Writes a new store of labelled images of rooms.
+
+    Args:
+        settings: What rooms and cameras are drawn from.
+        path: The store; it must not exist.
+        images: Number of images.
+        workers: Number of processes; 0 takes one per processor.
+
+    Returns:
+        Counts of objects, and of the partly hidden ones.
+
+    Raises:
+        ValueError: An argument is wrong, or not enough objects fit in a room.
+    """
+    COUNT.check(images=images)
+    tally = Tally()
+    rooms = -(-images // settings.images_per_room)
+    with (
+        ImageWriter(path) as writer,
+        tqdm(total=images, unit="image", desc="rooms") as progress,
+    ):
+        for drawn in draw_rooms(partial(SceneImages, settings), rooms, workers):
+            kept = drawn[: images - tally.images]
+            for image in kept:
+                writer.add(image)
+            tally.add(kept)
+            progress.update(len(kept))
+    return tally
+
+
+def settings_of(config: DictConfig) -> SceneSettings:
+    """Returns the settings of a configuration of `stringline-scenes`."""
+    rooms = [config.rooms] if isinstance(config.rooms, str) else config.rooms
+    return SceneSettings(
+        kinds=tuple(rooms),
+        seed=config.seed,
+        objects=pair("objects", config.objects),
+        images_per_room=config.images_per_room,
+        captions=config.captions,
+        optics=Optics(
+            size=checked_image_size(config.image_size),
+            fovy_deg=pair("fovy_deg", config.fovy_deg),
+            aspect=pair("aspect", config.aspect),
+        ),
+    )
+
+
+def pair(name: str, value: Any) -> tuple[Any, Any]:
+    """Returns the two ends of a range, given as one number or two.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    ends = [value] * 2 if isinstance(value, int | float) else list(value)
+    if len(ends) != 2:
+        raise ValueError(f"{name} is {ends}; allowed: a number, or the least and the largest.")
+    return ends[0], ends[1]
+
+
+def main() -> None:
+    """The command `stringline-scenes`."""
+    run("scenes", _generate, stopped="Stopped; nothing was stored.")
+
+
+def _generate(config: DictConfig) -> None:
+    tally = generate_images(
+        settings_of(config), str(config.output), config.images, workers=config.workers
+    )
+    logger.info("%s: %s", config.output, tally)
+
+
+if __name__ == "__main__":
+    main()
