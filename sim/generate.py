@@ -1,4 +1,4 @@
-"""The command `stringline-scenes`: labelled images of procedural rooms.
+"""The command `stringline-scenes`: labelled images and clips of procedural rooms.
 
 A room depends on the settings and its number alone, so the store holds the same bytes for any
 number of processes. Neither this process nor the others import torch.
@@ -14,11 +14,14 @@ from tqdm import tqdm
 
 from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.command.application import run
-from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.images.image_store import ImageWriter
+from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
 from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
 from stringline.sim.scenes.scene_workers import draw_rooms
 from stringline.sim.scenes.viewpoints import Optics
+
+IMAGES, MOTIONS = KINDS = ("images", "motions")
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,30 @@ def generate_images(
     return tally
 
 
+def generate_clips(
+    settings: MotionSettings, path: str | Path, clips: int, *, workers: int = 0
+) -> None:
+    """Writes a new store of labelled clips of motions, each followed by its reversal.
+
+    Args:
+        settings: What motions and cameras are drawn from.
+        path: The store; it must not exist.
+        clips: Number of clips; with an odd number the last one lacks its reversal.
+        workers: Number of processes; 0 takes one per processor.
+
+    Raises:
+        ValueError: An argument is wrong.
+    """
+    COUNT.check(images=clips)
+    left = clips
+    with ImageWriter(path) as writer, tqdm(total=clips, unit="clip", desc="motions") as progress:
+        for drawn in draw_rooms(partial(MotionClips, settings), -(-clips // 2), workers):
+            for clip in drawn[:left]:
+                writer.add_clip(clip)
+                progress.update()
+            left -= len(drawn)
+
+
 def settings_of(config: DictConfig) -> SceneSettings:
     """Returns the settings of a configuration of `stringline-scenes`."""
     rooms = [config.rooms] if isinstance(config.rooms, str) else config.rooms
@@ -65,11 +92,15 @@ def settings_of(config: DictConfig) -> SceneSettings:
         objects=pair("objects", config.objects),
         images_per_room=config.images_per_room,
         captions=config.captions,
-        optics=Optics(
-            size=checked_image_size(config.image_size),
-            fovy_deg=pair("fovy_deg", config.fovy_deg),
-            aspect=pair("aspect", config.aspect),
-        ),
+        optics=_optics(config),
+    )
+
+
+def _optics(config: DictConfig) -> Optics:
+    return Optics(
+        size=checked_image_size(config.image_size),
+        fovy_deg=pair("fovy_deg", config.fovy_deg),
+        aspect=pair("aspect", config.aspect),
     )
 
 
@@ -91,6 +122,13 @@ def main() -> None:
 
 
 def _generate(config: DictConfig) -> None:
+    if config.kind not in KINDS:
+        raise unknown_name("kind", config.kind, KINDS)
+    if config.kind == MOTIONS:
+        named = [config.motions] if isinstance(config.motions, str) else config.motions
+        motions = MotionSettings(tuple(named), config.seed, config.frames, _optics(config))
+        generate_clips(motions, str(config.output), config.images, workers=config.workers)
+        return
     tally = generate_images(
         settings_of(config), str(config.output), config.images, workers=config.workers
     )

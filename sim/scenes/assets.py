@@ -54,12 +54,14 @@ class Hinge:
     Attributes:
         point: A point of its axis in the frame of the asset, metres.
         axis: Direction of its axis.
-        open_rad: Angle at which it is wide open; at 0 it is closed.
+        open_rad: Angle at which it is wide open; the solids are given at 0.
+        closed_rad: Angle at which it is closed.
     """
 
     point: tuple[float, float, float]
     axis: tuple[float, float, float]
     open_rad: float
+    closed_rad: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,9 +221,16 @@ class Sketch:
         """Declares a rectangle on which others can stand."""
         self._tops.append(Top(at[0], at[1], z, size[0] / 2, size[1] / 2, clearance))
 
-    def hinge(self, point: Sequence[float], axis: Sequence[float], open_rad: float) -> None:
+    def hinge(
+        self,
+        point: Sequence[float],
+        axis: Sequence[float],
+        open_rad: float,
+        closed_rad: float = 0.0,
+    ) -> None:
         """Declares the hinge of the solids that swing."""
-        self._hinge = Hinge((point[0], point[1], point[2]), (axis[0], axis[1], axis[2]), open_rad)
+        at = (point[0], point[1], point[2])
+        self._hinge = Hinge(at, (axis[0], axis[1], axis[2]), open_rad, closed_rad)
 
     def finish(self, stand: Stand) -> Asset:
         """Returns the asset."""

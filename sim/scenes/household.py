@@ -39,7 +39,7 @@ def laptop(s: Sketch) -> None:
     cos, sin = np.cos(angle), np.sin(angle)
     inner = (0, top[1] - 0.0035 * cos - 0.01 * sin, top[2] - 0.0035 * sin + 0.01 * cos)
     s.box((0.93 * w, 0.001, 0.9 * lid), inner, SCREEN, tilt=angle, swings=True)
-    s.hinge((0, d / 2, 0.02), (1, 0, 0), 1.2 + angle)
+    s.hinge((0, d / 2, 0.02), (1, 0, 0), 0.0, 1.5 - angle)
 
 
 def monitor(s: Sketch) -> None:

@@ -69,7 +69,7 @@ def label_view(
         segments[mask] = len(seen)
     image = LabelledImage(
         rgb=renderer.colours(view),
-        depth=SENSOR.measure(clean, _mean_intrinsics(view), rng),
+        depth=sensed(clean, view, rng),
         clean_depth=clean,
         intrinsics=view.intrinsics,
         T_world_camera=view.T_world_camera,
@@ -77,6 +77,11 @@ def label_view(
         objects=tuple(one.label for one in seen),
     )
     return LabelledView(image, tuple(seen))
+
+
+def sensed(clean: NDArray[np.uint16], view: View, rng: np.random.Generator) -> NDArray[np.uint16]:
+    """Returns what a stereo camera measures of clean depth (H, W) in millimetres."""
+    return SENSOR.measure(clean, _mean_intrinsics(view), rng)
 
 
 def box_of(placed: PlacedAsset, view: View) -> Box3d:

@@ -162,10 +162,16 @@ class Room:
             x = float(self.rng.uniform(-packing.half_x, packing.half_x))
             y = float(self.rng.uniform(-packing.half_y, packing.half_y))
             spot = Rectangle(x, y, asset.size[0] / 2, asset.size[1] / 2, yaw)
-            if packing.fits(spot):
-                packing.add(spot)
-                return self._lift(asset, surface, spot)
+            if (found := self.set_on(asset, surface, spot)) is not None:
+                return found
         return None
+
+    def set_on(self, asset: Asset, surface: Surface, spot: Rectangle) -> int | None:
+        """Puts an asset on a top at a given spot of its middle; None if it does not fit."""
+        if self.is_full() or not surface.packing.fits(spot):
+            return None
+        surface.packing.add(spot)
+        return self._lift(asset, surface, spot)
 
     def hang(self, name: str, tries: int = 10) -> int | None:
         """Puts an asset of a class on a wall; None if nothing fits."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import COUNT, WHOLE, Range, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
 from stringline.datasets.images.labelled_image import LabelledImage
 from stringline.sim.scenes.captions import write_captions
 from stringline.sim.scenes.labels import label_view
@@ -14,7 +14,7 @@ from stringline.sim.scenes.room_kinds import LARGEST, ROOM_KINDS, SMALLEST, furn
 from stringline.sim.scenes.room_model import RoomBuilder
 from stringline.sim.scenes.room_renderer import RoomRenderer, View
 from stringline.sim.scenes.rooms import ChooseAsset, Room, seeded_asset
-from stringline.sim.scenes.viewpoints import Optics, draw_view
+from stringline.sim.scenes.viewpoints import Optics, check_order, draw_view
 
 SOURCE = "scenes"
 PARTLY_HIDDEN = 0.95
@@ -22,9 +22,6 @@ PARTLY_HIDDEN = 0.95
 VIEW_TRIES = 4
 SHOWN_SHARE = 0.004  # Of the pixels of an image: 40 of 96 x 96.
 LEAST_SHOWN = 4
-SIZES = Range(least=16, most=1024, whole=True)
-FIELDS_DEG = Range(least=20, most=110)
-ASPECTS = Range(least=0.25, most=4)
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,10 @@ class SceneSettings:
                 raise unknown_name("kind of rooms", kind, ROOM_KINDS)
         WHOLE.check(seed=self.seed)
         COUNT.check(images_per_room=self.images_per_room, captions=self.captions)
-        for side in self.optics.size:
-            SIZES.check(image_size=side)
-        for name, limits, known in (
-            ("objects", self.objects, COUNT),
-            ("fovy_deg", self.optics.fovy_deg, FIELDS_DEG),
-            ("aspect", self.optics.aspect, ASPECTS),
-        ):
-            for number in limits:
-                known.check(**{name: number})
-            if limits[1] < limits[0]:
-                raise ValueError(f"{name} is {list(limits)}; allowed: the least number first.")
+        for number in self.objects:
+            COUNT.check(objects=number)
+        check_order("objects", self.objects)
+        self.optics.check()
 
 
 class SceneImages:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stringline.datasets.contract.argument_checks import Range
 from stringline.sim.scenes.room_renderer import View
 from stringline.sim.scenes.rooms import PlacedAsset, Room
 from stringline.sim.scenes.solids import Vectors, turned
@@ -17,6 +18,9 @@ ENOUGH = 10
 DISTANCES_M: Mapping[str, tuple[float, float]] = {"living_room": (1.2, 3.2), "tables": (0.9, 2.2)}
 CLOSE_M = (0.6, 1.5)  # Distances of the other kinds.
 HEIGHTS_M = (0.3, 1.0)  # Above what is looked at.
+SIZES = Range(least=16, most=1024, whole=True)
+FIELDS_DEG = Range(least=20, most=110)
+ASPECTS = Range(least=0.25, most=4)
 OFFSET = 0.06  # Largest distance of the principal point from the centre, share of the image.
 
 
@@ -35,6 +39,18 @@ class Optics:
     fovy_deg: tuple[float, float] = (45.0, 70.0)
     aspect: tuple[float, float] = (0.75, 1.333)
 
+    def check(self) -> None:
+        """Checks the numbers; raises ValueError for one that is not allowed."""
+        for side in self.size:
+            SIZES.check(image_size=side)
+        for name, limits, known in (
+            ("fovy_deg", self.fovy_deg, FIELDS_DEG),
+            ("aspect", self.aspect, ASPECTS),
+        ):
+            for number in limits:
+                known.check(**{name: number})
+            check_order(name, limits)
+
     def draw(self, rng: np.random.Generator) -> Vectors:
         """Draws intrinsics (3, 3) in pixels."""
         height, width = self.size
@@ -42,6 +58,12 @@ class Optics:
         fx = fy / np.exp(rng.uniform(*np.log(self.aspect)))
         cx, cy = rng.uniform(0.5 - OFFSET, 0.5 + OFFSET, 2) * (width, height)
         return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]])
+
+
+def check_order(name: str, limits: tuple[float, float]) -> None:
+    """Checks that the ends of a range are in order; raises ValueError otherwise."""
+    if limits[1] < limits[0]:
+        raise ValueError(f"{name} is {list(limits)}; allowed: the least number first.")
 
 
 def looking(eye: Vectors, target: Vectors) -> Vectors:
