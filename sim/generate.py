@@ -126,11 +126,11 @@ def _generate(config: DictConfig) -> None:
         raise unknown_name("kind", config.kind, KINDS)
     if config.kind == MOTIONS:
         named = [config.motions] if isinstance(config.motions, str) else config.motions
-        motions = MotionSettings(tuple(named), config.seed, config.frames, _optics(config))
-        generate_clips(motions, str(config.output), config.images, workers=config.workers)
+        motions = MotionSettings(tuple(named), config.seed, config.clip_frames, _optics(config))
+        generate_clips(motions, str(config.output), config.count, workers=config.workers)
         return
     tally = generate_images(
-        settings_of(config), str(config.output), config.images, workers=config.workers
+        settings_of(config), str(config.output), config.count, workers=config.workers
     )
     logger.info("%s: %s", config.output, tally)
 

@@ -156,7 +156,8 @@ class Sketch:
         swings: bool = False,
     ) -> None:
         """Adds a box, given the middle of its lower face; `tilt` turns it about x, rad."""
-        cos, sin = np.cos(tilt), np.sin(tilt)
+        cos = np.cos(tilt)
+        sin = np.sin(tilt)
         rotation = np.array([[1.0, 0, 0], [0, cos, -sin], [0, sin, cos]])
         centre = np.asarray(at, float) + rotation @ (0, 0, size[2] / 2)
         self._add("box", np.asarray(size) / 2, centre, rotation, colour, swings=swings)
@@ -176,7 +177,8 @@ class Sketch:
         self, start: Sequence[float], end: Sequence[float], radius: float, colour: Colour | None
     ) -> None:
         """Adds a cylinder between two points."""
-        a, b = np.asarray(start, float), np.asarray(end, float)
+        a = np.asarray(start, float)
+        b = np.asarray(end, float)
         half = np.array([radius, radius, float(np.linalg.norm(b - a)) / 2])
         self._add("cylinder", half, (a + b) / 2, along(b - a), colour)
 

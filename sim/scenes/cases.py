@@ -57,7 +57,9 @@ def side_table(s: Sketch) -> None:
 def desk(s: Sketch) -> None:
     """A table with a case of drawers at one side."""
     colour = s.use(*PAINTS)
-    w, d, h = s.draw(1.1, 1.5), s.draw(0.58, 0.75), s.draw(0.7, 0.76)
+    w = s.draw(1.1, 1.5)
+    d = s.draw(0.58, 0.75)
+    h = s.draw(0.7, 0.76)
     side = 1 if s.chance(0.5) else -1
     s.box((w, d, 0.03), (0, 0, h - 0.03))
     s.box((0.03, d - 0.04, h - 0.03), (-side * (w / 2 - 0.02), 0, 0))
@@ -71,7 +73,9 @@ def desk(s: Sketch) -> None:
 def bookshelf(s: Sketch) -> None:
     """A case of boards, open in front."""
     s.use(*PAINTS)
-    w, d, h = s.draw(0.6, 1.1), s.draw(0.26, 0.34), s.draw(1.0, 1.7)
+    w = s.draw(0.6, 1.1)
+    d = s.draw(0.26, 0.34)
+    h = s.draw(1.0, 1.7)
     count = round(h / s.draw(0.32, 0.42))
     s.box((w, 0.015, h), (0, d / 2 - 0.008, 0))
     for x in (-1, 1):
@@ -95,7 +99,9 @@ def _case(s: Sketch, w: float, d: float, h: float) -> None:
 def cabinet(s: Sketch) -> None:
     """A case with a door that swings, and knobs."""
     s.use(*PAINTS, "blue", "green", "red")
-    w, d, h = s.draw(0.5, 0.9), s.draw(0.35, 0.5), s.draw(0.7, 1.2)
+    w = s.draw(0.5, 0.9)
+    d = s.draw(0.35, 0.5)
+    h = s.draw(0.7, 1.2)
     _case(s, w, d, h)
     y = -d / 2 - 0.01
     door = s.second(WOODEN, "white", "grey", "brown")
@@ -108,7 +114,9 @@ def dresser(s: Sketch) -> None:
     """A chest of drawers."""
     s.name = "chest of drawers"
     s.use(*PAINTS, "blue", "green", "pink")
-    w, d, h = s.draw(0.7, 1.1), s.draw(0.4, 0.5), s.draw(0.7, 1.0)
+    w = s.draw(0.7, 1.1)
+    d = s.draw(0.4, 0.5)
+    h = s.draw(0.7, 1.0)
     _case(s, w, d, h)
     front = s.second(WOODEN, "white", "grey")
     step = (h - 0.1) / 4
@@ -124,7 +132,8 @@ def tv_stand(s: Sketch) -> None:
     s.name = "television"
     s.noun = "television"
     s.use("black", "grey", "white")
-    w, h = s.draw(0.9, 1.2), s.draw(0.36, 0.48)
+    w = s.draw(0.9, 1.2)
+    h = s.draw(0.36, 0.48)
     board = s.second(WOODEN, "white", "black")
     s.box((w + 0.15, 0.38, h), colour=board)
     s.box((0.3, 0.18, 0.02), (0, 0, h))
@@ -142,7 +151,8 @@ def _shade(s: Sketch, r: float, h: float, z: float) -> None:
 def floor_lamp(s: Sketch) -> None:
     """A foot, a pole and a shade."""
     s.use(*FABRIC)
-    h, r = s.draw(1.2, 1.45), s.draw(0.16, 0.24)
+    h = s.draw(1.2, 1.45)
+    r = s.draw(0.16, 0.24)
     metal = s.second("grey", "black", WOODEN, "white")
     s.post(s.draw(0.13, 0.17), 0.03, colour=metal)
     s.post(0.014, h, (0, 0, 0.02), metal)
@@ -152,7 +162,8 @@ def floor_lamp(s: Sketch) -> None:
 def table_lamp(s: Sketch) -> None:
     """A body, a neck and a shade."""
     s.use(*FABRIC)
-    h, r = s.draw(0.14, 0.24), s.draw(0.1, 0.15)
+    h = s.draw(0.14, 0.24)
+    r = s.draw(0.1, 0.15)
     body = s.second(*FABRIC)
     s.revolve([(0, 0), (0.06, 0), (s.draw(0.04, 0.09), 0.5 * h), (0.02, h), (0, h)], colour=body)
     s.post(0.01, 0.08, (0, 0, h), STEEL)
@@ -174,7 +185,8 @@ def desk_lamp(s: Sketch) -> None:
 def wall_shelf(s: Sketch) -> None:
     """A board on two brackets at the wall."""
     s.use(*PAINTS)
-    w, d = s.draw(0.5, 0.9), 0.05
+    w = s.draw(0.5, 0.9)
+    d = 0.05
     s.box((w, d, 0.025), (0, 0, 0.1))
     for x in (-0.35 * w, 0.35 * w):
         s.box((0.02, d - 0.01, 0.1), (x, 0, 0), STEEL)

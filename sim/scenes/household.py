@@ -13,7 +13,9 @@ LEAVES = (0.16, 0.38, 0.16)
 def book(s: Sketch) -> None:
     """Pages between covers, lying or standing."""
     s.use(*FABRIC)
-    w, h, thick = s.draw(0.13, 0.2), s.draw(0.2, 0.28), s.draw(0.02, 0.05)
+    w = s.draw(0.13, 0.2)
+    h = s.draw(0.2, 0.28)
+    thick = s.draw(0.02, 0.05)
     pages = (0.93, 0.91, 0.84)
     if s.chance(0.5):
         s.box((w - 0.006, h - 0.012, thick), (0.003, 0, 0), pages)
@@ -30,13 +32,16 @@ def book(s: Sketch) -> None:
 def laptop(s: Sketch) -> None:
     """A flat base with keys, and a lid that swings."""
     s.use("grey", "black", "white", "blue", "pink")
-    w, d = s.draw(0.3, 0.37), s.draw(0.21, 0.26)
+    w = s.draw(0.3, 0.37)
+    d = s.draw(0.21, 0.26)
     s.box((w, d, 0.016))
     s.box((0.88 * w, 0.5 * d, 0.001), (0, 0.1 * d, 0.016), DARK)
-    lid, angle = 0.95 * d, s.draw(-0.45, -0.15)
+    lid = 0.95 * d
+    angle = s.draw(-0.45, -0.15)
     top = (0, d / 2 - 0.005, 0.018)
     s.box((w, 0.006, lid), top, tilt=angle, swings=True)
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     inner = (0, top[1] - 0.0035 * cos - 0.01 * sin, top[2] - 0.0035 * sin + 0.01 * cos)
     s.box((0.93 * w, 0.001, 0.9 * lid), inner, SCREEN, tilt=angle, swings=True)
     s.hinge((0, d / 2, 0.02), (1, 0, 0), 0.0, 1.5 - angle)
@@ -45,7 +50,9 @@ def laptop(s: Sketch) -> None:
 def monitor(s: Sketch) -> None:
     """A screen on a stand."""
     s.use("black", "grey", "white")
-    w, h, z = s.draw(0.45, 0.62), s.draw(0.28, 0.36), s.draw(0.1, 0.15)
+    w = s.draw(0.45, 0.62)
+    h = s.draw(0.28, 0.36)
+    z = s.draw(0.1, 0.15)
     s.box((0.5 * w, 0.18, 0.015))
     s.box((0.06, 0.03, z + 0.05), (0, 0.03, 0))
     s.box((w, 0.03, h), (0, 0, z))
@@ -55,7 +62,8 @@ def monitor(s: Sketch) -> None:
 def keyboard(s: Sketch) -> None:
     """A flat base with rows of keys."""
     s.use("black", "white", "grey")
-    w, d = s.draw(0.36, 0.45), s.draw(0.12, 0.15)
+    w = s.draw(0.36, 0.45)
+    d = s.draw(0.12, 0.15)
     s.box((w, d, 0.018))
     keys = s.second("white", "black", "grey")
     for y in np.linspace(-0.36, 0.36, 4):
@@ -72,7 +80,9 @@ def phone(s: Sketch) -> None:
 def speaker(s: Sketch) -> None:
     """A case with two round membranes."""
     s.use("black", "white", WOODEN, "red", "blue")
-    w, d, h = s.draw(0.12, 0.17), s.draw(0.12, 0.17), s.draw(0.2, 0.3)
+    w = s.draw(0.12, 0.17)
+    d = s.draw(0.12, 0.17)
+    h = s.draw(0.2, 0.3)
     s.box((w, d, h))
     for z, r in ((0.3 * h, 0.38 * w), (0.75 * h, 0.22 * w)):
         s.rod((0, -d / 2 + 0.001, z), (0, -d / 2 - 0.006, z), r, (0.25, 0.25, 0.27))
@@ -81,7 +91,9 @@ def speaker(s: Sketch) -> None:
 def box(s: Sketch) -> None:
     """A carton with a lid that swings."""
     s.use(*BRIGHT, "brown", WOODEN)
-    w, d, h = s.draw(0.16, 0.34), s.draw(0.14, 0.26), s.draw(0.1, 0.24)
+    w = s.draw(0.16, 0.34)
+    d = s.draw(0.14, 0.26)
+    h = s.draw(0.1, 0.24)
     s.box((w, d, h))
     s.box((w + 0.01, d + 0.01, 0.02), (0, 0, h), s.second(*FABRIC), swings=True)
     s.hinge((0, d / 2, h), (1, 0, 0), -1.9)
@@ -91,7 +103,8 @@ def basket(s: Sketch) -> None:
     """A round vessel of wicker, open above."""
     s.use("brown", "white", "grey", WOODEN, texture="wicker")
     s.texture = "wicker"
-    r, h = s.draw(0.14, 0.2), s.draw(0.2, 0.32)
+    r = s.draw(0.14, 0.2)
+    h = s.draw(0.2, 0.32)
     s.revolve(hollow([(0.8 * r, 0), (r, h)], 0.012, 0.015))
 
 
@@ -114,7 +127,8 @@ def car(s: Sketch) -> None:
     """A toy car with four wheels."""
     s.name = "toy car"
     s.use(*BRIGHT)
-    w, d = s.draw(0.14, 0.2), s.draw(0.07, 0.09)
+    w = s.draw(0.14, 0.2)
+    d = s.draw(0.07, 0.09)
     s.box((w, d, 0.03), (0, 0, 0.015))
     s.box((0.5 * w, 0.9 * d, 0.028), (-0.05 * w, 0, 0.045), SCREEN)
     s.box((0.46 * w, 0.92 * d, 0.006), (-0.05 * w, 0, 0.07))
@@ -126,7 +140,8 @@ def car(s: Sketch) -> None:
 def candle(s: Sketch) -> None:
     """A candle on a foot."""
     s.use(*BRIGHT)
-    r, h = s.draw(0.015, 0.035), s.draw(0.08, 0.18)
+    r = s.draw(0.015, 0.035)
+    h = s.draw(0.08, 0.18)
     s.post(1.8 * r, 0.012, colour=STEEL)
     s.post(r, h, (0, 0, 0.012))
     s.post(0.002, 0.012, (0, 0, 0.012 + h), DARK)
@@ -159,7 +174,8 @@ def alarm_clock(s: Sketch) -> None:
 def picture(s: Sketch) -> None:
     """A frame with three fields of colour."""
     s.use("black", "white", WOODEN, "brown")
-    w, h = s.draw(0.35, 0.7), s.draw(0.3, 0.55)
+    w = s.draw(0.35, 0.7)
+    h = s.draw(0.3, 0.55)
     s.box((w, 0.03, h))
     for number, x in enumerate(np.linspace(-0.29, 0.29, 3) * (w - 0.06)):
         field = 0.9 * (h - 0.06) * (0.7 + 0.15 * number)
@@ -169,7 +185,8 @@ def picture(s: Sketch) -> None:
 def mirror(s: Sketch) -> None:
     """A pale pane in a frame."""
     s.use(WOODEN, "black", "white", "grey", "yellow")
-    w, h = s.draw(0.3, 0.5), s.draw(0.4, 0.7)
+    w = s.draw(0.3, 0.5)
+    h = s.draw(0.4, 0.7)
     s.box((w, 0.025, h))
     s.box((w - 0.06, 0.004, h - 0.06), (0, -0.014, 0.03), (0.78, 0.85, 0.9))
 
@@ -196,10 +213,12 @@ def small_plant(s: Sketch) -> None:
 def _plant(s: Sketch, size: float) -> None:
     """Adds a pot and leaves as ellipsoids along stalks."""
     s.use(*FABRIC, texture="glaze")
-    r, h = size * s.draw(0.13, 0.18), size * s.draw(0.2, 0.32)
+    r = size * s.draw(0.13, 0.18)
+    h = size * s.draw(0.2, 0.32)
     s.revolve([(0, 0), (0.75 * r, 0), (r, h), (0, h)])
     for angle in np.arange(7) * 2.4 + s.draw(0, 6):
-        reach, high = size * s.draw(0.1, 0.24), h + size * s.draw(0.15, 0.6)
+        reach = size * s.draw(0.1, 0.24)
+        high = h + size * s.draw(0.15, 0.6)
         tip = (reach * np.cos(angle), reach * np.sin(angle), high)
         s.rod((0, 0, 0.9 * h), tip, 0.008 * size, LEAVES)
         leaf = (size * s.draw(0.18, 0.28), size * 0.1, size * 0.05)

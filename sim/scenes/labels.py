@@ -102,7 +102,8 @@ def _seen(
 ) -> SeenObject:
     pixels = int(mask.sum())
     whole = renderer.alone(view.widened(), number + 1)
-    top, left = view.height // 2, view.width // 2
+    top = view.height // 2
+    left = view.width // 2
     inside = int(whole[top : top + view.height, left : left + view.width].sum())
     box = box_of(placed, view)
     label = LabelledObject(

@@ -16,7 +16,7 @@ from stringline.sim.scenes.rooms import Room
 from stringline.sim.scenes.viewpoints import Optics, looking
 
 HALVES_M = (1.5, 2.2)
-DISTANCES_M = (0.7, 1.1)
+DISTANCES_M = (0.55, 0.95)
 ELEVATIONS_RAD = (0.3, 0.9)
 ACROSS_RAD = 0.7  # Largest angle of a view from the normal of a motion along a line.
 MOST_OBJECTS = 25
@@ -72,9 +72,9 @@ class MotionClips:
         motion = stage_motion(pair, room)
         model = self._model(room, motion, rng)
         view = _view(motion, settings.optics, rng)
-        forward, backward = LABELS[pair]
+        labels = LABELS[pair]
         if pair == "pass" and _moves_left(motion, view):
-            forward, backward = backward, forward
+            labels = labels[::-1]
         identity = f"{pair}-{settings.seed}-{number:06d}"
         rgb, depth = self._frames(model, motion, view, rng)
         clip = LabelledClip(
@@ -82,8 +82,8 @@ class MotionClips:
             depth=depth,
             intrinsics=view.intrinsics,
             T_world_camera=np.repeat(view.T_world_camera[None], settings.frames, axis=0),
-            label=forward,
-            reverse_label=backward,
+            label=labels[0],
+            reverse_label=labels[1],
             room=identity,
             source=identity,
         )
@@ -107,7 +107,8 @@ class MotionClips:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns colours (F, H, W, 3) and sensed depth (F, H, W)."""
         self._renderer.open(model)
-        colours, depths = [], []
+        colours = []
+        depths = []
         for value in np.linspace(*motion.ends, self.settings.frames):
             for index, mover in enumerate(motion.movers):
                 position, rotation = mover.pose(float(value))
@@ -149,7 +150,8 @@ def _view(motion: Choreography, optics: Optics, rng: np.random.Generator) -> Vie
         side = np.pi / 2 * (1 if rng.uniform() < 0.5 else -1)
         lane = np.arctan2(motion.lane[1], motion.lane[0])
         angle = lane + side + rng.uniform(-ACROSS_RAD, ACROSS_RAD)
-    elevation, distance = rng.uniform(*ELEVATIONS_RAD), rng.uniform(*DISTANCES_M)
+    elevation = rng.uniform(*ELEVATIONS_RAD)
+    distance = rng.uniform(*DISTANCES_M)
     level = distance * np.cos(elevation)
     target = motion.target + rng.normal(0, 0.03, 3)
     away = np.array([level * np.cos(angle), level * np.sin(angle), distance * np.sin(elevation)])

@@ -122,7 +122,8 @@ def _turn(room: Room, surface: Surface) -> Choreography:
     number = room.set_on(asset, surface, spot)
     assert number is not None, f"{asset.identity} does not fit on a table"
     placed = room.placed[number]
-    start, turn = room.rng.uniform(-np.pi, np.pi), room.rng.uniform(*TURNS_RAD)
+    start = room.rng.uniform(-np.pi, np.pi)
+    turn = room.rng.uniform(*TURNS_RAD)
     middle = (asset.low + asset.high) / 2 * (1, 1, 0)
     axis = placed.position + turned(placed.yaw) @ middle
 
@@ -137,7 +138,8 @@ def _open(room: Room, surface: Surface) -> Choreography:
     """Swings a lid from closed to open."""
     asset = _drawn(room, HINGED)
     number = _set(room, surface, asset, room.rng.normal(0, 0.3))
-    placed, hinge = room.placed[number], asset.hinge
+    placed = room.placed[number]
+    hinge = asset.hinge
     assert hinge is not None
     fixed = tuple(solid for solid in asset.solids if not solid.swings)
     lid = tuple(solid for solid in asset.solids if solid.swings)
@@ -157,7 +159,8 @@ def _approach(room: Room, surface: Surface) -> Choreography:
     """Moves two things towards each other along the middle of a table."""
     pair = [_drawn(room, CARRIED) for _ in range(2)]
     wide = max(float(np.hypot(*asset.size[:2])) for asset in pair)
-    far, near = LANE_M / 2, wide / 2 + 0.01
+    far = LANE_M / 2
+    near = wide / 2 + 0.01
     _reserve(surface, wide)
     movers = tuple(
         _slider(room, surface, asset, (side * far, side * near))
@@ -200,7 +203,8 @@ def _along(room: Room, surface: Surface) -> Vectors:
 
 def _middle(room: Room, surface: Surface) -> Vectors:
     """Returns the middle (3,) of a top in the frame of the room."""
-    owner, top = room.placed[surface.owner], surface.top
+    owner = room.placed[surface.owner]
+    top = surface.top
     return np.asarray(owner.position + turned(owner.yaw) @ (top.x, top.y, top.z))
 
 

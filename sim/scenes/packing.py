@@ -31,7 +31,8 @@ class Rectangle:
 
     def axes(self) -> Vectors:
         """Returns the axes (2, 2), one per row."""
-        cos, sin = np.cos(self.yaw), np.sin(self.yaw)
+        cos = np.cos(self.yaw)
+        sin = np.sin(self.yaw)
         return np.array([(cos, sin), (-sin, cos)])
 
     def corners(self, margin: float = 0.0) -> Vectors:
@@ -46,9 +47,11 @@ def overlap(a: Rectangle, b: Rectangle, margin: float = 0.0) -> bool:
     reach = np.hypot(a.half_x, a.half_y) + np.hypot(b.half_x, b.half_y) + margin
     if (a.x - b.x) ** 2 + (a.y - b.y) ** 2 > reach**2:
         return False
-    first, second = a.corners(margin), b.corners()
+    first = a.corners(margin)
+    second = b.corners()
     for axis in (*a.axes(), *b.axes()):
-        p, q = first @ axis, second @ axis
+        p = first @ axis
+        q = second @ axis
         if p.max() <= q.min() + _TOUCH_M or q.max() <= p.min() + _TOUCH_M:
             return False
     return True

@@ -134,7 +134,8 @@ class RoomBuilder:
     def _material(self, name: str) -> str:
         if name not in self._textures:
             self._textures.add(name)
-            family, seed = TEXTURES[name], int(self._rng.integers(SEEDS))
+            family = TEXTURES[name]
+            seed = int(self._rng.integers(SEEDS))
             self._texture(name, _pixels(family, SIDE, seed), faces=6)
             self._named_material(name, family)
         return name
@@ -208,7 +209,8 @@ class RoomBuilder:
         head.specular = [0.0] * 3
         count = int(rng.integers(1, 4))
         for _ in range(count):
-            azimuth, elevation = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(25, 85))
+            azimuth = rng.uniform(0, 2 * np.pi)
+            elevation = np.radians(rng.uniform(25, 85))
             level = np.cos(elevation)
             tint = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0, 0.2), 1.0)
             strength = rng.uniform(0.3, 0.7) / np.sqrt(count)

@@ -93,7 +93,8 @@ class RoomRenderer:
     def colours(self, view: View) -> NDArray[np.uint8]:
         """Returns colours (H, W, 3), each the mean of 2 x 2 samples."""
         self._look(view)
-        height, width = view.height, view.width
+        height = view.height
+        width = view.width
         fine = mujoco.MjrRect(0, 0, 2 * width, 2 * height)
         mujoco.mjr_render(fine, self._scene, self._context)
         samples = np.empty((2 * height, 2 * width, 3), np.uint8)
@@ -147,7 +148,8 @@ class RoomRenderer:
             room.model, room.data, self._option, None, self._camera, kinds, self._scene
         )
         (fx, _, cx), (_, fy, cy) = view.intrinsics[:2]
-        left, right = -cx / fx * NEAR_M, (view.width - cx) / fx * NEAR_M
+        left = -cx / fx * NEAR_M
+        right = (view.width - cx) / fx * NEAR_M
         for camera in self._scene.camera:
             camera.pos = view.T_world_camera[:3, 3]
             camera.forward = view.T_world_camera[:3, 2]

@@ -42,7 +42,8 @@ class PlacedAsset:
 
     def rectangle(self) -> Rectangle:
         """Returns the outline of its box from above."""
-        centre, half = self.centre(), self.asset.size / 2
+        centre = self.centre()
+        half = self.asset.size / 2
         return Rectangle(centre[0], centre[1], half[0], half[1], self.yaw)
 
 
@@ -135,7 +136,8 @@ class Room:
         asset = self.choose(name, self.rng)
         other = self.placed[anchor]
         at = other.yaw + direction
-        middle, toward = other.centre(), np.array([np.cos(at), np.sin(at)])
+        middle = other.centre()
+        toward = np.array([np.cos(at), np.sin(at)])
         # Its front -y points to the other at a yaw of at - pi / 2.
         yaw = at - np.pi / 2 if face else other.yaw
         yaw += float(self.rng.normal(0, 0.08))

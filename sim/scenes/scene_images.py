@@ -136,7 +136,8 @@ class Tally:
 
     def __str__(self) -> str:
         """Returns the counts as a sentence."""
-        images, objects = max(self.images, 1), max(self.objects, 1)
+        images = max(self.images, 1)
+        objects = max(self.objects, 1)
         return (
             f"{self.images} images show {self.objects / images:.1f} objects each, of which "
             f"{self.shown / images:.1f} have {SHOWN_SHARE:.1%} of the pixels or more; "

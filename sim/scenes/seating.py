@@ -9,7 +9,9 @@ from stringline.sim.scenes.palette import FABRIC, WOODEN
 def chair(s: Sketch) -> None:
     """Four legs, a seat, and a back of boards or of one panel."""
     colour = s.use(WOODEN, WOODEN, *FABRIC)
-    w, d, h = s.draw(0.4, 0.48), s.draw(0.4, 0.48), s.draw(0.42, 0.48)
+    w = s.draw(0.4, 0.48)
+    d = s.draw(0.4, 0.48)
+    h = s.draw(0.42, 0.48)
     back = s.draw(0.36, 0.52)
     s.legs(w, d, h, s.draw(0.015, 0.025), colour)
     s.box((w, d, 0.04), (0, 0, h))
@@ -50,7 +52,8 @@ def stool(s: Sketch) -> None:
     r = s.draw(0.15, 0.2)
     count = 3 if s.chance(0.4) else 4
     for angle in np.arange(count) * 2 * np.pi / count + 0.4:
-        x, y = np.cos(angle), np.sin(angle)
+        x = np.cos(angle)
+        y = np.sin(angle)
         s.rod((r * x, r * y, 0.01), (0.6 * r * x, 0.6 * r * y, h), 0.016, s.second())
     s.post(r, 0.04, (0, 0, h), colour)
     s.top((1.3 * r, 1.3 * r), h + 0.04)
@@ -58,8 +61,11 @@ def stool(s: Sketch) -> None:
 
 def _upholstered(s: Sketch, width: float, seats: int) -> None:
     """Adds base, seat cushions, back and arms."""
-    depth, h, arm = s.draw(0.75, 0.92), s.draw(0.36, 0.44), s.draw(0.12, 0.2)
-    back, thick = s.draw(0.36, 0.48), s.draw(0.14, 0.2)
+    depth = s.draw(0.75, 0.92)
+    h = s.draw(0.36, 0.44)
+    arm = s.draw(0.12, 0.2)
+    back = s.draw(0.36, 0.48)
+    thick = s.draw(0.14, 0.2)
     s.legs(width - 0.08, depth - 0.08, 0.1, 0.02, s.second())
     s.box((width, depth, h - 0.24), (0, 0, 0.1))
     inner = width - 2 * arm
@@ -88,7 +94,9 @@ def sofa(s: Sketch) -> None:
 def bench(s: Sketch) -> None:
     """A long board on two trestles."""
     s.use(WOODEN, WOODEN, "white", "black", "green")
-    w, d, h = s.draw(0.9, 1.3), s.draw(0.3, 0.38), s.draw(0.42, 0.46)
+    w = s.draw(0.9, 1.3)
+    d = s.draw(0.3, 0.38)
+    h = s.draw(0.42, 0.46)
     s.box((w, d, 0.04), (0, 0, h))
     for x in (-1, 1):
         s.box((0.04, d - 0.06, h), (x * (w / 2 - 0.12), 0, 0))
@@ -98,7 +106,8 @@ def bench(s: Sketch) -> None:
 def ottoman(s: Sketch) -> None:
     """An upholstered block or drum without a back."""
     s.use(texture="cloth")
-    w, h = s.draw(0.42, 0.6), s.draw(0.34, 0.44)
+    w = s.draw(0.42, 0.6)
+    h = s.draw(0.34, 0.44)
     if s.chance(0.5):
         s.post(w / 2, h)
     else:
@@ -108,7 +117,8 @@ def ottoman(s: Sketch) -> None:
 
 def bed(s: Sketch) -> None:
     """A frame with mattress, blanket, pillows and headboard."""
-    w, d = s.draw(0.95, 1.4), s.draw(1.9, 2.0)
+    w = s.draw(0.95, 1.4)
+    d = s.draw(1.9, 2.0)
     wood = s.second(WOODEN, WOODEN, "white", "black")
     s.box((w, d, 0.2), (0, 0, 0.12), wood)
     s.legs(w, d, 0.12, 0.03, wood)
@@ -132,7 +142,8 @@ def cushion(s: Sketch) -> None:
 def rug(s: Sketch) -> None:
     """A thin rectangle with a border."""
     s.use(texture="cloth")
-    w, d = s.draw(1.5, 2.2), s.draw(1.1, 1.6)
+    w = s.draw(1.5, 2.2)
+    d = s.draw(1.1, 1.6)
     s.box((w, d, 0.008), colour=s.second(*FABRIC))
     s.box((w - 0.16, d - 0.16, 0.01))
     s.top((w, d), 0.01)

@@ -87,8 +87,10 @@ def revolved(profile: Vectors) -> Mesh:
     after = (ring + 1) % SIDES
     faces = []
     for low in range(len(profile) - 1):
-        a, b = low * SIDES + ring, low * SIDES + after
-        c, d = b + SIDES, a + SIDES
+        a = low * SIDES + ring
+        b = low * SIDES + after
+        c = b + SIDES
+        d = a + SIDES
         if profile[low, 0] > 0:
             faces.append(np.stack([a, b, c], axis=1))
         if profile[low + 1, 0] > 0:
@@ -98,7 +100,8 @@ def revolved(profile: Vectors) -> Mesh:
 
 def turned(yaw: float) -> Vectors:
     """Returns the rotation (3, 3) by an angle about z, rad."""
-    cos, sin = np.cos(yaw), np.sin(yaw)
+    cos = np.cos(yaw)
+    sin = np.sin(yaw)
     return np.array([[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]])
 
 

@@ -29,7 +29,8 @@ def _handle(s: Sketch, r: float, low: float, high: float, colour: Colour | None 
 def cup(s: Sketch) -> None:
     """A vessel that widens, with a handle, on a saucer."""
     s.use(*FABRIC, texture="glaze")
-    r, h = s.draw(0.034, 0.046), s.draw(0.055, 0.075)
+    r = s.draw(0.034, 0.046)
+    h = s.draw(0.055, 0.075)
     s.revolve([(0, 0), (0.045, 0), (1.7 * r, 0.014), (0, 0.008)])
     s.revolve(hollow([(0.6 * r, 0), (0.9 * r, 0.5 * h), (r, h)], 0.003, 0.008), (0, 0, 0.008))
     _handle(s, 0.9 * r, 0.4 * h, 0.8 * h)
@@ -38,7 +39,8 @@ def cup(s: Sketch) -> None:
 def mug(s: Sketch) -> None:
     """A straight vessel with a handle."""
     s.use(*FABRIC, texture="glaze")
-    r, h = s.draw(0.036, 0.046), s.draw(0.085, 0.115)
+    r = s.draw(0.036, 0.046)
+    h = s.draw(0.085, 0.115)
     s.revolve(hollow([(r, 0), (r * s.draw(0.94, 1.05), h)], 0.004, 0.008))
     _handle(s, 0.97 * r, 0.25 * h, 0.75 * h)
 
@@ -46,14 +48,16 @@ def mug(s: Sketch) -> None:
 def bowl(s: Sketch) -> None:
     """A round vessel that is wider than high."""
     s.use(*FABRIC, WOODEN, texture="glaze")
-    r, h = s.draw(0.06, 0.12), s.draw(0.045, 0.085)
+    r = s.draw(0.06, 0.12)
+    h = s.draw(0.045, 0.085)
     s.revolve(hollow([(0.45 * r, 0), (0.8 * r, 0.4 * h), (r, h)], 0.005, 0.01))
 
 
 def plate(s: Sketch) -> None:
     """A flat round dish."""
     s.use(*FABRIC, texture="glaze")
-    r, h = s.draw(0.09, 0.135), s.draw(0.014, 0.024)
+    r = s.draw(0.09, 0.135)
+    h = s.draw(0.014, 0.024)
     s.revolve(hollow([(0.65 * r, 0), (r, h)], 0.006, 0.007))
 
 
@@ -73,7 +77,8 @@ def glass(s: Sketch) -> None:
 def bottle(s: Sketch) -> None:
     """A body, shoulders and a neck with a cap."""
     s.use("green", "brown", "blue", "white", "red", "black", "yellow")
-    r, h = s.draw(0.03, 0.042), s.draw(0.2, 0.3)
+    r = s.draw(0.03, 0.042)
+    h = s.draw(0.2, 0.3)
     neck = s.draw(0.011, 0.016)
     body = [(0, 0), (r, 0), (r, 0.6 * h), (neck, 0.78 * h), (neck, h), (0, h)]
     s.revolve(body)
@@ -85,7 +90,8 @@ def bottle(s: Sketch) -> None:
 def jar(s: Sketch) -> None:
     """A wide vessel with a lid."""
     s.use(*FABRIC, texture="glaze")
-    r, h = s.draw(0.04, 0.06), s.draw(0.09, 0.15)
+    r = s.draw(0.04, 0.06)
+    h = s.draw(0.09, 0.15)
     s.revolve([(0, 0), (0.9 * r, 0), (r, 0.1 * h), (r, 0.85 * h), (0.75 * r, h), (0, h)])
     s.post(0.8 * r, 0.02, (0, 0, h), s.second(*FABRIC))
 
@@ -93,7 +99,8 @@ def jar(s: Sketch) -> None:
 def can(s: Sketch) -> None:
     """A tin with rims."""
     s.use(*BRIGHT)
-    r, h = s.draw(0.03, 0.042), s.draw(0.08, 0.125)
+    r = s.draw(0.03, 0.042)
+    h = s.draw(0.08, 0.125)
     s.post(r, h - 0.01, (0, 0, 0.005))
     for z in (0, h - 0.005):
         s.post(0.95 * r, 0.005, (0, 0, z), STEEL)
@@ -102,7 +109,8 @@ def can(s: Sketch) -> None:
 def vase(s: Sketch) -> None:
     """A vessel of varied outline, sometimes with twigs."""
     s.use(*FABRIC, texture="glaze")
-    h, r = s.draw(0.16, 0.32), s.draw(0.045, 0.08)
+    h = s.draw(0.16, 0.32)
+    r = s.draw(0.045, 0.08)
     outline = [(0.6 * r, 0.0), (r, h * s.draw(0.3, 0.55)), (0.4 * r, 0.82 * h), (0.55 * r, h)]
     s.revolve(hollow(outline, 0.006, 0.02))
     if s.chance(0.5):
@@ -115,7 +123,8 @@ def vase(s: Sketch) -> None:
 def teapot(s: Sketch) -> None:
     """A belly with spout, handle and lid."""
     colour = s.use(*FABRIC, texture="glaze")
-    w, h = s.draw(0.13, 0.17), s.draw(0.1, 0.13)
+    w = s.draw(0.13, 0.17)
+    h = s.draw(0.1, 0.13)
     s.blob((w, w, h))
     s.post(0.28 * w, 0.01, (0, 0, 0))
     s.post(0.25 * w, 0.012, (0, 0, h - 0.006), s.second(*FABRIC))
@@ -127,7 +136,8 @@ def teapot(s: Sketch) -> None:
 def pan(s: Sketch) -> None:
     """A flat vessel with a long handle."""
     s.use("black", "grey", "red", "blue")
-    r, h = s.draw(0.1, 0.14), s.draw(0.04, 0.06)
+    r = s.draw(0.1, 0.14)
+    h = s.draw(0.04, 0.06)
     s.revolve(hollow([(0.88 * r, 0), (r, h)], 0.005, 0.008))
     s.rod((0.96 * r, 0, 0.8 * h), (r + s.draw(0.14, 0.2), 0, 0.95 * h), 0.01, DARK)
 
@@ -135,7 +145,8 @@ def pan(s: Sketch) -> None:
 def pot(s: Sketch) -> None:
     """A high vessel with two handles and a lid."""
     s.use("grey", "red", "blue", "black", "white", "orange")
-    r, h = s.draw(0.09, 0.12), s.draw(0.1, 0.16)
+    r = s.draw(0.09, 0.12)
+    h = s.draw(0.1, 0.16)
     s.post(r, h)
     s.post(1.03 * r, 0.012, (0, 0, h), STEEL)
     s.blob((0.035, 0.035, 0.03), (0, 0, h + 0.01), DARK)
@@ -146,7 +157,9 @@ def pot(s: Sketch) -> None:
 def tray(s: Sketch) -> None:
     """A flat rectangle with a rim."""
     s.use(WOODEN, WOODEN, *FABRIC)
-    w, d, rim = s.draw(0.38, 0.5), s.draw(0.28, 0.36), s.draw(0.02, 0.035)
+    w = s.draw(0.38, 0.5)
+    d = s.draw(0.28, 0.36)
+    rim = s.draw(0.02, 0.035)
     s.box((w, d, 0.01))
     for x in (-1, 1):
         s.box((0.01, d, rim), (x * (w / 2 - 0.005), 0, 0))
@@ -173,7 +186,8 @@ def orange(s: Sketch) -> None:
 def pear(s: Sketch) -> None:
     """A fruit with a neck and a stalk."""
     s.use("green", "yellow", texture="skin")
-    w, h = s.draw(0.06, 0.075), s.draw(0.08, 0.1)
+    w = s.draw(0.06, 0.075)
+    h = s.draw(0.08, 0.1)
     s.blob((w, w, 0.95 * w))
     s.revolve([(0, 0.6 * w), (0.48 * w, 0.6 * w), (0.22 * w, h), (0, h)])
     s.rod((0, 0, h - 0.005), (0.003, 0, h + 0.015), 0.002, (0.3, 0.2, 0.1))
@@ -182,7 +196,8 @@ def pear(s: Sketch) -> None:
 def banana(s: Sketch) -> None:
     """A bent fruit of five pieces, lying."""
     s.use("yellow", "green", texture="skin")
-    radius, r = s.draw(0.09, 0.12), s.draw(0.014, 0.018)
+    radius = s.draw(0.09, 0.12)
+    r = s.draw(0.014, 0.018)
     angles = np.linspace(-0.75, 0.75, 6)
     points = [(radius * np.sin(a), radius * (1 - np.cos(a)), r) for a in angles]
     for a, b in pairwise(points):

@@ -79,12 +79,14 @@ def looking(eye: Vectors, target: Vectors) -> Vectors:
 
 def draw_view(kind: str, room: Room, optics: Optics, rng: np.random.Generator) -> View:
     """Returns the view, of some drawn ones, that shows the most objects, or the first with many."""
-    best, most = None, -1
+    best = None
+    most = -1
     for _ in range(CANDIDATES):
         view = _candidate(kind, room, optics, rng)
         count = _shown(view, room.placed) if _is_free(view, room.placed) else 0
         if count > most:
-            best, most = view, count
+            best = view
+            most = count
         if count >= ENOUGH:
             break
     assert best is not None

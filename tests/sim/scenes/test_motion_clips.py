@@ -57,14 +57,15 @@ def test_motions_are_what_their_labels_say(pair: str) -> None:
         low, high = motion.ends
         assert 0 <= low < high <= 1
         poses = [[mover.pose(value) for mover in motion.movers] for value in (low, high)]
-        (place, turn), (end, end_turn) = poses[0][0], poses[1][0]
+        (place, turn) = poses[0][0]
+        (end, end_turn) = poses[1][0]
         if pair == "lift":
             assert end[2] - place[2] > 0.1
             np.testing.assert_allclose(end[:2], place[:2])
         if pair == "turn":
             half = motion.movers[0].pose((low + high) / 2)[1]
             # Left is counterclockwise from above.
-            assert np.cross((turn @ (1, 0, 0))[:2], (half @ (1, 0, 0))[:2]) > 0
+            assert np.cross(turn @ (1, 0, 0), half @ (1, 0, 0))[2] > 0
         if pair == "approach":
             apart = [np.linalg.norm(first[0] - second[0]) for first, second in poses]
             assert apart[1] < apart[0] - 0.05
