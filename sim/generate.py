@@ -16,7 +16,10 @@ from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.images.image_store import ImageWriter
+from stringline.sim.scenes.catalogue import load_assets
+from stringline.sim.scenes.furniture_choice import CACHE, FurnitureChoice
 from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
+from stringline.sim.scenes.rooms import ChooseAsset, seeded_asset
 from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
 from stringline.sim.scenes.scene_workers import draw_rooms
 from stringline.sim.scenes.viewpoints import Optics
@@ -27,7 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 def generate_images(
-    settings: SceneSettings, path: str | Path, images: int, *, workers: int = 0
+    settings: SceneSettings,
+    path: str | Path,
+    images: int,
+    *,
+    workers: int = 0,
+    choose: ChooseAsset = seeded_asset,
 ) -> Tally:
     """Writes a new store of labelled images of rooms.
 
@@ -36,6 +44,7 @@ def generate_images(
         path: The store; it must not exist.
         images: Number of images.
         workers: Number of processes; 0 takes one per processor.
+        choose: Draws an asset of a class, by default a parametric one.
 
     Returns:
         Counts of objects, and of the partly hidden ones.
@@ -50,7 +59,7 @@ def generate_images(
         ImageWriter(path) as writer,
         tqdm(total=images, unit="image", desc="rooms") as progress,
     ):
-        for drawn in draw_rooms(partial(SceneImages, settings), rooms, workers):
+        for drawn in draw_rooms(partial(SceneImages, settings, choose), rooms, workers):
             kept = drawn[: images - tally.images]
             for image in kept:
                 writer.add(image)
@@ -121,6 +130,19 @@ def main() -> None:
     run("scenes", _generate, stopped="Stopped; nothing was stored.")
 
 
+def _choice(config: DictConfig) -> ChooseAsset:
+    """Returns the choice of assets; reads catalogues here first, which fills the cache."""
+    named = [config.furniture] if isinstance(config.furniture, str) else config.furniture
+    if not named:
+        return seeded_asset
+    for path in named:
+        found = load_assets(path, CACHE.expanduser())
+        logger.info("%s: %d pieces, %d refused.", path, len(found.assets), len(found.refused))
+        for name, reason in found.refused:
+            logger.info("Refused: %s: %s", name, reason)
+    return FurnitureChoice(tuple(str(path) for path in named), config.furniture_share)
+
+
 def _generate(config: DictConfig) -> None:
     if config.kind not in KINDS:
         raise unknown_name("kind", config.kind, KINDS)
@@ -130,7 +152,11 @@ def _generate(config: DictConfig) -> None:
         generate_clips(motions, str(config.output), config.count, workers=config.workers)
         return
     tally = generate_images(
-        settings_of(config), str(config.output), config.count, workers=config.workers
+        settings_of(config),
+        str(config.output),
+        config.count,
+        workers=config.workers,
+        choose=_choice(config),
     )
     logger.info("%s: %s", config.output, tally)
 

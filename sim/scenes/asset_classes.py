@@ -114,13 +114,13 @@ def size_word(asset: Asset) -> str:
     name = asset.identity.rpartition("-")[0].replace("_", " ")
     if name not in CLASSES:
         return ""
-    ratio = float(np.linalg.norm(asset.size)) / _usual_length(name, asset.name)
+    ratio = float(np.linalg.norm(asset.size)) / usual_length(name, asset.name)
     return "small" if ratio < SMALLER else "large" if ratio > LARGER else ""
 
 
 @lru_cache(maxsize=256)
-def _usual_length(name: str, called: str) -> float:
-    """Returns the median diagonal of the boxes of variants of a class with one name, metres."""
+def usual_length(name: str, called: str = "") -> float:
+    """Returns the median diagonal of the boxes of a class, of those with one name if given."""
     variants = (make_asset(name, number) for number in range(4 * REFERENCES))
-    same = [np.linalg.norm(asset.size) for asset in variants if asset.name == called]
+    same = [np.linalg.norm(asset.size) for asset in variants if called in ("", asset.name)]
     return float(np.median(same[:REFERENCES]))

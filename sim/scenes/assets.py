@@ -20,7 +20,7 @@ from stringline.sim.scenes.solids import (
     turned,
 )
 
-Stand = Literal["floor", "top", "wall"]
+Stand = Literal["floor", "top", "wall", "opening"]
 SCALES = (0.8, 1.25)  # Of sizes within a class.
 DARK: Colour = (0.12, 0.12, 0.13)
 STEEL: Colour = (0.6, 0.61, 0.63)
@@ -73,7 +73,7 @@ class Asset:
         name: Its name, such as "floor lamp".
         noun: The head noun of the name, such as "lamp".
         colour: Name of its main colour; "" where unknown.
-        stand: Where it stands.
+        stand: Where it stands; doors and windows are openings, which rooms do not have.
         solids: Its solids in its frame.
         low: (3,) lowest corner of the tight box, in its frame, metres.
         high: (3,) highest corner.
