@@ -24,7 +24,8 @@ from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
 from stringline.sim.scenes.scene_workers import draw_rooms
 from stringline.sim.scenes.viewpoints import Optics
 
-IMAGES, MOTIONS = KINDS = ("images", "motions")
+MOTIONS = "motions"
+KINDS = ("images", MOTIONS)
 
 logger = logging.getLogger(__name__)
 

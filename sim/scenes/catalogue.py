@@ -20,7 +20,7 @@ from stringline.sim.scenes.assets import Asset, Stand, Top, tight
 from stringline.sim.scenes.solids import Mesh, Solid, Vectors
 
 INDEX = "PluginFurnitureCatalog.properties"
-MOST_FACES = 15_000
+MOST_FACES = 150_000
 MOST_PIXELS = 128  # Rows and columns of textures; larger ones are thinned out.
 HANGING_M = 0.5  # Elevation from which on a piece hangs on a wall.
 FOLDER_FILES = (".glb", ".obj")

@@ -15,6 +15,7 @@ from stringline.sim.scenes.catalogue import load_assets
 from stringline.sim.scenes.rooms import seeded_asset
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "stringline" / "furniture"
+MOST_FACES = 15_000  # Of pieces in rooms; others would take longer than all the rest of an image.
 LENGTHS = (0.6, 1.6)  # Of a piece against the usual one of the class that it replaces.
 SHARES = Range(least=0, most=1)
 
@@ -44,7 +45,7 @@ class FurnitureChoice:
             asset
             for path in self.paths
             for asset in load_assets(path, CACHE.expanduser()).assets
-            if asset.stand != "opening"
+            if asset.stand != "opening" and _faces(asset) <= MOST_FACES
         ]
         by_noun = defaultdict(list)
         for asset in found:
@@ -57,6 +58,10 @@ class FurnitureChoice:
         if pieces and rng.uniform() < self.share:
             return pieces[int(rng.integers(len(pieces)))]
         return seeded_asset(name, rng)
+
+
+def _faces(asset: Asset) -> int:
+    return sum(len(one.mesh.faces) for one in asset.solids if one.mesh is not None)
 
 
 def _similar(name: str, assets: list[Asset]) -> list[Asset]:
