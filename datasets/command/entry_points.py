@@ -29,6 +29,7 @@ COMMANDS = {
     "incident": "stringline.real_robot.incident",
     "perceive": "stringline.encoders.perceive",
     "replay": "stringline.sim.replay",
+    "scenes": "stringline.sim.generate",
     "serve": "stringline.policies.serve",
     "teleop": "stringline.sim.teleoperate",
     "train": "stringline.sim.train",
@@ -91,6 +92,7 @@ experiment = partial(start, "experiment")
 incident = partial(start, "incident")
 perceive = partial(start, "perceive")
 replay = partial(start, "replay")
+scenes = partial(start, "scenes")
 serve = partial(start, "serve")
 teleoperate = partial(start, "teleop")
 train = partial(start, "train")

@@ -1,0 +1,166 @@
+"""The command `stringline-scenes`: labelled images and clips of procedural rooms.
+
+A room depends on the settings and its number alone, so the store holds the same bytes for any
+number of processes. Neither this process nor the others import torch.
+"""
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from stringline.datasets.cameras.image_size import checked_image_size
+from stringline.datasets.command.application import run
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.images.image_store import ImageWriter
+from stringline.sim.scenes.catalogue import load_assets
+from stringline.sim.scenes.furniture_choice import CACHE, FurnitureChoice
+from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
+from stringline.sim.scenes.rooms import ChooseAsset, seeded_asset
+from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
+from stringline.sim.scenes.scene_workers import draw_rooms
+from stringline.sim.scenes.viewpoints import Optics
+
+MOTIONS = "motions"
+KINDS = ("images", MOTIONS)
+
+logger = logging.getLogger(__name__)
+
+
+def generate_images(
+    settings: SceneSettings,
+    path: str | Path,
+    images: int,
+    *,
+    workers: int = 0,
+    choose: ChooseAsset = seeded_asset,
+) -> Tally:
+    """Writes a new store of labelled images of rooms.
+
+    Args:
+        settings: What rooms and cameras are drawn from.
+        path: The store; it must not exist.
+        images: Number of images.
+        workers: Number of processes; 0 takes one per processor.
+        choose: Draws an asset of a class, by default a parametric one.
+
+    Returns:
+        Counts of objects, and of the partly hidden ones.
+
+    Raises:
+        ValueError: An argument is wrong, or not enough objects fit in a room.
+    """
+    COUNT.check(images=images)
+    tally = Tally()
+    rooms = -(-images // settings.images_per_room)
+    with (
+        ImageWriter(path) as writer,
+        tqdm(total=images, unit="image", desc="rooms") as progress,
+    ):
+        for drawn in draw_rooms(partial(SceneImages, settings, choose), rooms, workers):
+            kept = drawn[: images - tally.images]
+            for image in kept:
+                writer.add(image)
+            tally.add(kept)
+            progress.update(len(kept))
+    return tally
+
+
+def generate_clips(
+    settings: MotionSettings, path: str | Path, clips: int, *, workers: int = 0
+) -> None:
+    """Writes a new store of labelled clips of motions, each followed by its reversal.
+
+    Args:
+        settings: What motions and cameras are drawn from.
+        path: The store; it must not exist.
+        clips: Number of clips; with an odd number the last one lacks its reversal.
+        workers: Number of processes; 0 takes one per processor.
+
+    Raises:
+        ValueError: An argument is wrong.
+    """
+    COUNT.check(images=clips)
+    left = clips
+    with ImageWriter(path) as writer, tqdm(total=clips, unit="clip", desc="motions") as progress:
+        for drawn in draw_rooms(partial(MotionClips, settings), -(-clips // 2), workers):
+            for clip in drawn[:left]:
+                writer.add_clip(clip)
+                progress.update()
+            left -= len(drawn)
+
+
+def settings_of(config: DictConfig) -> SceneSettings:
+    """Returns the settings of a configuration of `stringline-scenes`."""
+    rooms = [config.rooms] if isinstance(config.rooms, str) else config.rooms
+    return SceneSettings(
+        kinds=tuple(rooms),
+        seed=config.seed,
+        objects=pair("objects", config.objects),
+        images_per_room=config.images_per_room,
+        captions=config.captions,
+        optics=_optics(config),
+    )
+
+
+def _optics(config: DictConfig) -> Optics:
+    return Optics(
+        size=checked_image_size(config.image_size),
+        fovy_deg=pair("fovy_deg", config.fovy_deg),
+        aspect=pair("aspect", config.aspect),
+    )
+
+
+def pair(name: str, value: Any) -> tuple[Any, Any]:
+    """Returns the two ends of a range, given as one number or two.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    ends = [value] * 2 if isinstance(value, int | float) else list(value)
+    if len(ends) != 2:
+        raise ValueError(f"{name} is {ends}; allowed: a number, or the least and the largest.")
+    return ends[0], ends[1]
+
+
+def main() -> None:
+    """The command `stringline-scenes`."""
+    run("scenes", _generate, stopped="Stopped; nothing was stored.")
+
+
+def _choice(config: DictConfig) -> ChooseAsset:
+    """Returns the choice of assets; reads catalogues here first, which fills the cache."""
+    named = [config.furniture] if isinstance(config.furniture, str) else config.furniture
+    if not named:
+        return seeded_asset
+    for path in named:
+        found = load_assets(path, CACHE.expanduser())
+        logger.info("%s: %d pieces, %d refused.", path, len(found.assets), len(found.refused))
+        for name, reason in found.refused:
+            logger.info("Refused: %s: %s", name, reason)
+    return FurnitureChoice(tuple(str(path) for path in named), config.furniture_share)
+
+
+def _generate(config: DictConfig) -> None:
+    if config.kind not in KINDS:
+        raise unknown_name("kind", config.kind, KINDS)
+    if config.kind == MOTIONS:
+        named = [config.motions] if isinstance(config.motions, str) else config.motions
+        motions = MotionSettings(tuple(named), config.seed, config.clip_frames, _optics(config))
+        generate_clips(motions, str(config.output), config.count, workers=config.workers)
+        return
+    tally = generate_images(
+        settings_of(config),
+        str(config.output),
+        config.count,
+        workers=config.workers,
+        choose=_choice(config),
+    )
+    logger.info("%s: %s", config.output, tally)
+
+
+if __name__ == "__main__":
+    main()

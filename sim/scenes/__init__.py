@@ -1,0 +1,1 @@
+"""Procedural rooms with labels: assets, placement, images, captions and clips of motions."""

@@ -1,0 +1,50 @@
+"""The command `stringline-scenes`: the same bytes for any number of processes."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from stringline.datasets.images.image_store import ImageStore
+from stringline.sim.generate import generate_images, pair
+from stringline.sim.scenes.scene_images import SceneSettings
+from stringline.sim.scenes.viewpoints import Optics
+
+SMALL = SceneSettings(optics=Optics(size=(32, 40)), images_per_room=2)
+
+
+def digest(folder: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    tally = generate_images(SMALL, tmp_path / "one", 7, workers=1)
+    generate_images(SMALL, tmp_path / "two", 7, workers=2)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    store = ImageStore(tmp_path / "one")
+    assert len(store) == tally.images == 7
+    assert store[0].rgb.shape == (32, 40, 3)
+    assert store[0].room == store[1].room != store[2].room
+    assert store[0].captions
+    assert "of the objects are partly hidden" in str(tally)
+
+
+def test_wrong_settings_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="There is no kind of rooms 'tabels'. Did you mean 'tabl"):
+        SceneSettings(kinds=("tabels",))
+    with pytest.raises(ValueError, match="kinds is \\[\\]; allowed: any of living_room"):
+        SceneSettings(kinds=())
+    with pytest.raises(ValueError, match="image_size is 4; allowed: whole numbers 16 to 1024."):
+        SceneSettings(optics=Optics(size=(4, 4)))
+    with pytest.raises(ValueError, match="fovy_deg is \\[70, 45\\]; allowed: the least number"):
+        SceneSettings(optics=Optics(fovy_deg=(70, 45)))
+    with pytest.raises(ValueError, match="images is 0; allowed: whole numbers 1 and above."):
+        generate_images(SMALL, tmp_path / "none", 0)
+    with pytest.raises(ValueError, match="workers is -1; allowed: whole numbers 0 and above."):
+        generate_images(SMALL, tmp_path / "none", 1, workers=-1)
+    with pytest.raises(ValueError, match="objects is \\[1, 2, 3\\]; allowed: a number, or the"):
+        pair("objects", [1, 2, 3])
+    assert not (tmp_path / "none").exists()
