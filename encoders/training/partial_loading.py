@@ -66,11 +66,8 @@ def load_partial_weights(
         raise ValueError(f"exclude is {exclude!r}; allowed: a list of parts, or {MISMATCHED!r}.")
     chosen = _inside(offered, include) if include else set(offered)
     chosen -= _inside(offered, named)
-    mismatched = {
-        name: why
-        for name in offered
-        if name in chosen and (why := _mismatch(name, offered, wanted))
-    }
+    reasons = {name: _mismatch(name, offered, wanted) for name in offered if name in chosen}
+    mismatched = {name: why for name, why in reasons.items() if why}
     units = {_unit(name, offered) for name in mismatched}
     if mismatched and exclude != MISMATCHED:
         raise ValueError(
