@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -98,6 +99,11 @@ def _descriptions(path: Path) -> list[dict[str, Any]]:
         for entry in entries:
             for name in ("unified", "name", "category", "subcategory"):
                 entry[name] = str(entry[name] or entry["short_name"])
+        # Two emoji are named "man in tuxedo"; only their short names differ.
+        counts = Counter(entry["name"] for entry in entries)
+        for entry in entries:
+            if counts[entry["name"]] > 1:
+                entry["name"] = str(entry["short_name"]).replace("_", " ")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ForeignDataError(f"{file} does not describe emoji: {error!r}.") from error
     return entries  # type: ignore[no-any-return]

@@ -161,6 +161,10 @@ class ImageStore:
     """A store that `ImageWriter` has written; its arrays are read-only views of the files.
 
     It can be sent to other processes, which open the files themselves.
+
+    Attributes:
+        path: Path of the store.
+        kind: `images` or `clips`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -170,11 +174,10 @@ class ImageStore:
             ValueError: There is no such store, it is damaged, or its version is newer.
         """
         self.path = Path(path)
-        file = self.path / "zarr.json"
-        if not file.is_file():
+        if not is_image_store(self.path):
             raise ValueError(f"There is no store of images at {self.path}.")
         where = f"The store of images {self.path}"
-        attributes, _ = read_group(file.read_bytes(), where, IMAGES_KEY)
+        attributes, _ = read_group((self.path / "zarr.json").read_bytes(), where, IMAGES_KEY)
         self.kind: str = attributes["kind"]
         self._shapes: list[str] = attributes["shapes"]
         self._entries = {

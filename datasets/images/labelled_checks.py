@@ -61,7 +61,8 @@ def _check_type(kind: str, got: object, wanted: type) -> None:
 def _check_colours(rgb: Array, axes: int) -> tuple[int, int]:
     """Checks colours (..., H, W, 3) and returns height and width."""
     shape = np.shape(rgb)
-    if len(shape) != axes or shape[-1] != 3 or 0 in shape or rgb.dtype != np.uint8:
+    whole = len(shape) == axes and shape[-1] == 3 and 0 not in shape
+    if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or not whole:
         wanted = "(H, W, 3)" if axes == 3 else "(F, H, W, 3)"
         raise ValueError(f"rgb is {_described(rgb)}; allowed: uint8 {wanted}, not empty.")
     return shape[-3], shape[-2]
