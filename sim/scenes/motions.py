@@ -80,7 +80,7 @@ def stage_motion(pair: str, room: Room) -> Choreography:
 
 
 def _drawn(room: Room, names: Sequence[str]) -> Asset:
-    return make_asset(names[room.rng.integers(len(names))], int(room.rng.integers(VARIANTS)))
+    return make_asset(names[int(room.rng.integers(len(names)))], int(room.rng.integers(VARIANTS)))
 
 
 def _ends(room: Room) -> tuple[float, float]:
