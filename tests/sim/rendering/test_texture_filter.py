@@ -8,7 +8,6 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.rendering.rendering import Renderer
 from stringline.sim.tasks.task_registry import make_task
 
-
 LINEAR_MIPMAP_NEAREST = 0x2701  # Of OpenGL.
 
 
