@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dm_control import mjcf
-from tests.sim.props.test_mesh_files import BOTTOM, SIZE, TOP, write_box, write_texture
+from tests.sim.mesh_boxes import BOTTOM, SIZE, TOP, write_box, write_texture
 
 from stringline.sim.props.mesh_files import load_mesh
 from stringline.sim.props.mesh_object import MeshObject
