@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection as AnyCollection
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -122,15 +122,7 @@ def open_recipe_world(recipe: Recipe) -> World:
     """Builds the world of a recipe, and checks its options."""
     for side in checked_image_size(recipe.image_size):
         COUNT.check(image_size=side)
-    world = open_world(
-        recipe.task,
-        cameras=recipe.cameras,
-        image_size=recipe.image_size,
-        control_hz=recipe.control_hz,
-        frame_hz=recipe.frame_hz,
-        time_limit_s=recipe.time_limit_s,
-        robot_model=recipe.robot_model,
-    )
+    world = open_world(recipe.task, **recipe.world())
     try:
         check_looks_of_demonstrations(recipe.options)
         world.check_options(recipe.options)
@@ -169,7 +161,7 @@ class Attempt:
             options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            known = {"recipe": asdict(recipe), "stages": list(task.stages)}
+            known = {"recipe": recipe.described(), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -285,6 +277,7 @@ def recipe_of(config: DictConfig) -> Recipe:
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,
+        segments=config.segments,
     )
 
 

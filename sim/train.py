@@ -19,7 +19,8 @@ from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.loading.mixture import Source
+from stringline.datasets.loading.mixture import MixedWindows, Source
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.hardware import check_hardware
@@ -77,7 +78,7 @@ def train_policy(
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
-    windows = data.windows_for(policy, data.training)
+    windows = data.windows_for(policy, data.training, segments=settings.reads_segments)
     record = _record(trainer, data, len(windows)) | settings.record()
     if is_main_process():
         _warn(TrainingRecord.of(str(directory), record), settings.evaluate, data.changes)
@@ -89,6 +90,8 @@ def train_policy(
     )
     if is_main_process():
         report_placed_tokens(policy, windows)
+        if settings.reads_segments:
+            _report_segments(windows)
     batches = training_batches(windows, trainer, settings)
     # Settings that cannot be run have failed before, so the directory is not created for them.
     fingerprint = _fingerprint(model, data, trainer) | settings.fingerprint()
@@ -102,6 +105,17 @@ def train_policy(
     with exclusive(directory) if is_main_process() else nullcontext():
         return trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
+        )
+
+
+def _report_segments(windows: Windows | MixedWindows) -> None:
+    """Warns of cameras in whose images the augmentation finds no segments."""
+    names = [camera.name for camera in windows.contract.cameras]
+    if blind := [name for name in names if name not in windows.segmented]:
+        logger.warning(
+            "The augmentation draws no textures in the images of %s: not all episodes have "
+            "segments of them. stringline-collect segments=true stores segments.",
+            ", ".join(blind),
         )
 
 

@@ -58,9 +58,11 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Augmentation": {
         "datasets.augmentation.augment": ("Augmentation",),
+        "datasets.augmentation.colour_sensor_augmentation": ("ColourSensor",),
         "datasets.augmentation.crop_augmentation": ("CropAndResize",),
         "datasets.augmentation.depth_augmentation": ("StereoDepth",),
         "datasets.augmentation.light_augmentation": ("LightAugmentation",),
+        "datasets.augmentation.texture_augmentation": ("TextureOverlay",),
     },
     "Foreign formats": {
         "datasets.formats.act_hdf5": ("ActHdf5Reader",),

@@ -1,8 +1,10 @@
 # Written by docs/write_api.py.
 from stringline.datasets.augmentation.augment import Augmentation as Augmentation
+from stringline.datasets.augmentation.colour_sensor_augmentation import ColourSensor as ColourSensor
 from stringline.datasets.augmentation.crop_augmentation import CropAndResize as CropAndResize
 from stringline.datasets.augmentation.depth_augmentation import StereoDepth as StereoDepth
 from stringline.datasets.augmentation.light_augmentation import LightAugmentation as LightAugmentation
+from stringline.datasets.augmentation.texture_augmentation import TextureOverlay as TextureOverlay
 from stringline.datasets.contract.contract import Camera as Camera
 from stringline.datasets.contract.contract import Contract as Contract
 from stringline.datasets.embodiments.aloha import ALOHA as ALOHA

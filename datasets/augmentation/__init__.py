@@ -1,1 +1,1 @@
-"""Augmentation of training batches: crops, light and depth noise."""
+"""Augmentation of training batches: crops, light, textures, errors of cameras."""

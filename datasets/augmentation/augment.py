@@ -25,16 +25,28 @@ class CameraBatch:
         depth: (B, H, W) counts of `depth_unit_m`, 0 = no return; None without depth.
         depth_unit_m: Metres per count.
         intrinsics: (B, 3, 3) pixels; pixel (0, 0) has its centre at (0.5, 0.5). None if unknown.
+        segments: (B, H, W) uint8, see `segmentation/<camera>` in the contract. None if unknown.
     """
 
     rgb: Tensor
     depth: Tensor | None = None
     depth_unit_m: float = 0.001
     intrinsics: Tensor | None = None
+    segments: Tensor | None = None
+
+
+KEYS = {"rgb": "rgb", "depth": "depth", "intrinsics": "intrinsics", "segments": "segmentation"}
+"""The kind of key of the contract by attribute of `CameraBatch`."""
 
 
 class Transform(nn.Module, ABC):
-    """A random change of images, drawn independently for each example."""
+    """A random change of images, drawn independently for each example.
+
+    Attributes:
+        reads_segments: Whether segments of the images are needed, as far as they are known.
+    """
+
+    reads_segments = False
 
     @abstractmethod
     def forward(
@@ -56,6 +68,11 @@ class Augmentation(nn.Module):
         super().__init__()
         self.transforms = nn.ModuleList(transforms)
 
+    @property
+    def reads_segments(self) -> bool:
+        """Whether a transform needs `segmentation/<camera>` in the batch."""
+        return any(bool(transform.reads_segments) for transform in self.transforms)
+
     def forward(
         self, batch: Batch, cameras: Sequence[Camera], generator: torch.Generator
     ) -> dict[str, Tensor]:
@@ -73,14 +90,18 @@ class Augmentation(nn.Module):
             views = transform(views, generator)
         changed = dict(batch)
         for name, view in views.items():
-            for kind in ("rgb", "depth", "intrinsics"):
-                if (value := getattr(view, kind)) is not None:
+            for attribute, kind in KEYS.items():
+                if (value := getattr(view, attribute)) is not None:
                     changed[f"{kind}/{name}"] = value
         return changed
 
 
 def _view(batch: Batch, camera: Camera) -> CameraBatch:
-    read = {kind: batch.get(f"{kind}/{camera.name}") for kind in ("depth", "intrinsics")}
+    read = {
+        attribute: batch.get(f"{kind}/{camera.name}")
+        for attribute, kind in KEYS.items()
+        if attribute != "rgb"
+    }
     return CameraBatch(rgb=batch[f"rgb/{camera.name}"], depth_unit_m=camera.depth_unit_m, **read)
 
 

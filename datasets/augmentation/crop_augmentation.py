@@ -13,10 +13,10 @@ from stringline.datasets.augmentation.augment import CameraBatch, Transform, che
 class CropAndResize(Transform):
     """Enlarges a random window with the aspect ratio of the image to the size of the image.
 
-    Corners of windows are not on whole pixels. Colours are interpolated linearly. Depth is that of
-    the nearest pixel, so that no points appear between two surfaces; a point is off by at most half
-    an old pixel across the ray. `T_base_camera` stays. Windows are independent for each camera and
-    example.
+    Corners of windows are not on whole pixels. Colours are interpolated linearly. Depth and segment
+    are those of the nearest pixel, so that no points appear between two surfaces; a point is off by
+    at most half an old pixel across the ray. `T_base_camera` stays. Windows are independent for
+    each camera and example.
     """
 
     def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
@@ -49,9 +49,13 @@ def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraB
     # (B, W) and (B, H), pixels.
     columns = left[:, None] + scale[:, None] * (torch.arange(width, device=left.device) + 0.5)
     rows = top[:, None] + scale[:, None] * (torch.arange(height, device=top.device) + 0.5)
-    depth = None if view.depth is None else _nearest(view.depth, rows, columns)
+    depth, segments = (
+        None if images is None else _nearest(images, rows, columns)
+        for images in (view.depth, view.segments)
+    )
     intrinsics = None if view.intrinsics is None else _cropped(view.intrinsics, scale, left, top)
-    return replace(view, rgb=_linear(view.rgb, rows, columns), depth=depth, intrinsics=intrinsics)
+    rgb = _linear(view.rgb, rows, columns)
+    return replace(view, rgb=rgb, depth=depth, intrinsics=intrinsics, segments=segments)
 
 
 def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -68,7 +72,7 @@ def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _nearest(depth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Samples depth (B, H, W) of any type at rows (B, H) and columns (B, W)."""
+    """Samples depth or segments (B, H, W) of any type at rows (B, H) and columns (B, W)."""
     batch, height, width = depth.shape
     down = rows.floor().long().clamp(0, height - 1)[:, :, None]
     across = columns.floor().long().clamp(0, width - 1)[:, None, :]

@@ -44,11 +44,7 @@ def resample_depth(
     no points appear between two surfaces.
     """
     if how == "nearest":
-        rows, columns = (
-            _nearest(new, old) for new, old in ((height, depth.shape[1]), (width, depth.shape[2]))
-        )
-        chosen: NDArray[np.uint16] = np.ascontiguousarray(depth[:, rows[:, None], columns])
-        return chosen
+        return resample_nearest(depth, height, width)
 
     def smaller(part: Array) -> Array:
         share = _area_mean((part > 0).astype(np.float32), height, width)
@@ -103,6 +99,13 @@ def _shares(new: int, old: int) -> Floats:
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
     shares: Floats = (np.maximum(overlap, 0) * (new / old)).astype(np.float32)
     return shares
+
+
+def resample_nearest(images: Array, height: int, width: int) -> Array:
+    """Resizes depth or segments (F, H, W) of any type by the pixels at the new centres."""
+    sizes = ((height, images.shape[1]), (width, images.shape[2]))
+    rows, columns = (_nearest(new, old) for new, old in sizes)
+    return np.ascontiguousarray(images[:, rows[:, None], columns])
 
 
 def _nearest(new: int, old: int) -> NDArray[np.int64]:

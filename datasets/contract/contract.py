@@ -17,12 +17,16 @@ has time as the leading axis:
     T_base_gripper/<arm>  (4, 4) float32   (T, 4, 4)         gripper (TCP) to base
     action                -                (T, A) float32    see `ActionDimension`
     time                  () float64       (T,)              s, one monotonic clock
+    segmentation/<camera>  (H, W) uint8    (F, H, W)         optional; numbers of segments
     reward, stage, sim/state  -            (T, ...)          optional
     series/<name>         -                (T, ...) float    optional; no input of policies
     instruction           (L,) uint8       an attribute      text in UTF-8; optional
 
 Further series of a recording, such as forces or the state of the environment, are `series/<name>`,
 finite numbers of float32 or float64 in the units of the recording.
+
+A segmentation has 0 where an image shows the room or nothing, 1 on the table, and from 2 on arms
+and objects, with the same numbers in all images of an episode.
 
 The camera frame is x right, y down, z forward; depth is along its z axis. Pixel (0, 0) is the
 upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b to a. This module
@@ -43,6 +47,9 @@ EpisodeArrays = Mapping[str, Array]
 
 SERIES = "series/"
 """Beginning of the keys of further series, which no policy reads."""
+
+FIRST_FOREGROUND_SEGMENT = 2
+"""The segments below are background: 0 the room or nothing, 1 the table."""
 
 ActionKind = Literal["joint", "gripper", "position", "rotation"]
 ActionMode = Literal["absolute", "relative"]

@@ -117,6 +117,9 @@ def _check_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> N
             and arrays[entry.key].ndim == 2
         )
         _check_series(arrays, entry, () if fixed else (frames,))
+    size = (camera.height, camera.width)
+    segments = _Expected(f"segmentation/{camera.name}", size, "uint8", required=False)
+    _check_series(arrays, segments, (frames,))
     key = f"frame/{camera.name}"
     _check_series(arrays, _Expected(key, (), "int32"), (steps,))
     if arrays[key].min() < 0 or arrays[key].max() >= frames:

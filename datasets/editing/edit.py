@@ -20,7 +20,7 @@ from stringline.datasets.store.episode_writer import EpisodeWriter, write_episod
 from stringline.datasets.store.store import EpisodeStore, episode_name
 from stringline.datasets.store.transactions import transaction
 
-_OF_CAMERA = ("rgb", "depth", "time", "T_base_camera", "intrinsics")
+_OF_CAMERA = ("rgb", "depth", "segmentation", "time", "T_base_camera", "intrinsics")
 
 
 def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:

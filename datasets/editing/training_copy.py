@@ -14,6 +14,7 @@ from stringline.datasets.cameras.resampling import (
     resample_colour,
     resample_depth,
     resample_intrinsics,
+    resample_nearest,
 )
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
@@ -24,8 +25,8 @@ from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import write_episode
 from stringline.datasets.store.store import EpisodeStore
 
-_IMAGES = ("rgb", "depth")
-_OF_CAMERA = ("rgb", "depth", "frame", "time", "intrinsics", "T_base_camera")
+_IMAGES = ("rgb", "depth", "segmentation")
+_OF_CAMERA = ("rgb", "depth", "segmentation", "frame", "time", "intrinsics", "T_base_camera")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Resolution:
             return resample_colour(arrays[key], self.height, self.width)
         if kind == "depth" and self.depth != "none":
             return resample_depth(arrays[key], self.height, self.width, self.depth)
+        if kind == "segmentation":
+            return resample_nearest(arrays[key], self.height, self.width)
         if kind == "intrinsics":
             return resample_intrinsics(
                 arrays[key], (camera.height, camera.width), (self.height, self.width)

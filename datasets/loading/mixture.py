@@ -79,6 +79,7 @@ class MixedWindows:
         contract: See `mixed_contract`, restricted to the chosen slots.
         names: Names of the episodes of all stores, concatenated.
         tasks: Their tasks.
+        segmented: Names of the slots whose segments the windows contain.
         source: (N,) index of the store of each window.
     """
 
@@ -94,6 +95,7 @@ class MixedWindows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
+        segments: bool = False,
     ) -> None:
         """Reads all arrays except images; see `Windows` for the other arguments.
 
@@ -107,24 +109,23 @@ class MixedWindows:
             past: Offsets of the history in steps.
             past_images: Whether the history contains images.
             gripper_commands: Whether openings in actions are replaced by commands.
+            segments: Whether windows contain segments, of each slot that all stores have filled
+                with a camera with segments; see `segmented`.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
         chosen = [None] * len(stores) if names is None else names
-        contracts = [
-            _contract(store, episodes) for store, episodes in zip(stores, chosen, strict=True)
-        ]
+        contracts = [_contract(*each) for each in zip(stores, chosen, strict=True)]
         mixed = mixed_contract(sources, contracts)
         slots = [camera.name for camera in mixed.cameras] if cameras is None else list(cameras)
         self.contract = mixed.with_cameras(*(mixed.camera(slot) for slot in slots))
         self.chunk = chunk
         # The slot of each camera, by store.
-        self._cameras = [
-            _filled(source, contract, slots)
-            for source, contract in zip(sources, contracts, strict=True)
-        ]
+        self._cameras = [_filled(*each, slots) for each in zip(sources, contracts, strict=True)]
         plain = partial(Windows, chunk=chunk, every_step=every_step, past=past)
-        windows = partial(plain, past_images=past_images, gripper_commands=gripper_commands)
+        windows = partial(
+            plain, past_images=past_images, gripper_commands=gripper_commands, segments=segments
+        )
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)
@@ -152,6 +153,8 @@ class MixedWindows:
             for number in range(len(self._parts))
         ]
         self._keys = [key for key in samples[0] if all(key in sample for sample in samples)]
+        slots = [camera.name for camera in self.contract.cameras]
+        self.segmented = tuple(slot for slot in slots if f"segmentation/{slot}" in self._keys)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -238,7 +241,7 @@ def _renamed(key: str, slot_of: Mapping[str, str]) -> str:
     """Returns a key of the contract with the slot in place of the name of the camera."""
     prefix = "past/" if key.startswith("past/") else ""
     kind, _, name = key.removeprefix(prefix).partition("/")
-    if kind in ("rgb", "depth", "intrinsics", "T_base_camera", "time") and name in slot_of:
+    if kind in ("rgb", "depth", "segmentation", *_MATRICES, "time") and name in slot_of:
         return f"{prefix}{kind}/{slot_of[name]}"
     return key
 

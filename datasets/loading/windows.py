@@ -33,6 +33,7 @@ class Windows:
         names: Names of the episodes.
         tasks: Their tasks.
         past: Offsets of the history in steps, the largest first.
+        segmented: Names of the cameras whose segments the windows contain.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Windows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
+        segments: bool = False,
         open_files: int = 4096,
     ) -> None:
         """Reads all arrays except images.
@@ -60,6 +62,8 @@ class Windows:
             past_images: Whether the further observations contain images and geometry.
             gripper_commands: Whether openings in actions are replaced by the commands that they
                 follow, 0 (close) and 1 (open), for policies with open and close commands.
+            segments: Whether windows contain the segments of the images, of each camera for which
+                every episode has them.
             open_files: Largest number of image arrays that stay mapped; the others are read.
 
         Raises:
@@ -75,6 +79,7 @@ class Windows:
         self.contract = _common_contract(episodes, cameras)
         _check_past(past, episodes, store)
         self.chunk = chunk
+        self.segmented = _segmented(episodes, self.contract) if segments else ()
         self._maps = MmapCache(episodes, open_files)
         self.tasks = tuple(episode.attributes.task for episode in episodes)
         starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
@@ -116,7 +121,8 @@ class Windows:
             indices: (B,) numbers of windows.
 
         Returns:
-            The observation keys of the contract with a leading axis B, `action` (B, chunk, A)
+            The observation keys of the contract with a leading axis B, the segments of the cameras
+            `segmented`, `action` (B, chunk, A)
             float32, where the last action is repeated after the end of the episode, `action_mask`
             (B, chunk) bool, False after the end, `step` and `episode` (B,), and
             `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
@@ -132,7 +138,9 @@ class Windows:
             raise IndexError(f"There are windows 0 to {len(self) - 1}; got {chosen}.")
         batch = {key: array[chosen] for key, array in self._small.items()}
         frames = {name: frames[chosen] for name, frames in self._frames.items()}
-        batch |= self._seen(self.contract.cameras, self.episode[chosen], frames)
+        batch |= self._seen(
+            self.contract.cameras, self.episode[chosen], frames, segmented=self.segmented
+        )
         ahead = self._first[chosen, None] + np.arange(self.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
@@ -156,7 +164,14 @@ class Windows:
         }
         return shaped | {"past_mask": known}
 
-    def _seen(self, cameras: Sequence[Camera], episode: Array, frames: Batch) -> Batch:
+    def _seen(
+        self,
+        cameras: Sequence[Camera],
+        episode: Array,
+        frames: Batch,
+        *,
+        segmented: Sequence[str] = (),
+    ) -> Batch:
         """Returns the images (B, H, W, ...) of frames (B,) of each camera in episodes (B,)."""
         seen: Batch = {}
         for camera in cameras:
@@ -164,6 +179,8 @@ class Windows:
             seen[f"rgb/{camera.name}"] = np.empty((*size, 3), np.uint8)
             if camera.depth is not None:
                 seen[f"depth/{camera.name}"] = np.empty(size, np.uint16)
+            if camera.name in segmented:
+                seen[f"segmentation/{camera.name}"] = np.empty(size, np.uint8)
         for key, images in seen.items():
             chosen = frames[key.partition("/")[2]].tolist()
             for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
@@ -180,6 +197,14 @@ def training_names(store: EpisodeStore, names: Sequence[str] | None) -> tuple[st
             "stringline-collect."
         )
     return chosen
+
+
+def _segmented(episodes: Sequence[StoredEpisode], contract: Contract) -> tuple[str, ...]:
+    """Returns the names of the cameras for which every episode has segments."""
+    names = [camera.name for camera in contract.cameras]
+    return tuple(
+        name for name in names if all(f"segmentation/{name}" in each.arrays for each in episodes)
+    )
 
 
 def _check_past(

@@ -33,6 +33,7 @@ class Recipe:
         keep_failures: Whether failed episodes are stored, too.
         options: Options of the task, such as `table_height`.
         robot_model: Meshes of the arms.
+        segments: Whether the segments of images are stored.
         versions: Versions of task, physics and packages, see `world_versions`.
     """
 
@@ -49,6 +50,17 @@ class Recipe:
     options: dict[str, Any] = field(default_factory=dict)
     robot_model: RobotModel = PRIMITIVES
     versions: dict[str, Any] = field(default_factory=dict)
+    segments: bool = False
+
+    def described(self) -> dict[str, Any]:
+        """Returns all settings; `segments` only if true, as in stores from before this setting."""
+        plain = asdict(self)
+        return plain if plain.pop("segments") is False else {**plain, "segments": True}
+
+    def world(self) -> dict[str, Any]:
+        """Returns the arguments of `open_world` besides the task."""
+        names = ("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model")
+        return {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
 
 
 @dataclass(frozen=True)
@@ -218,10 +230,10 @@ class Collection:
 def _settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a plain recipe, with each version as one of them."""
     settings = {name: value for name, value in plain.items() if name != "versions"}
-    return settings | dict(plain.get("versions", {}))
+    return {"segments": False, **settings, **plain.get("versions", {})}
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """Returns the recipe as JSON restores it."""
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(recipe)))
+    plain: dict[str, Any] = json.loads(json.dumps(recipe.described()))
     return plain

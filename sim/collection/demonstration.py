@@ -36,6 +36,7 @@ class Recording:
         lost_grasp: Arm, time and duration of the opening of a gripper, see `LostGrasp`; None if
             there was none.
         drawn: What the episode has drawn by option, see `HasDraws`.
+        segments: Names of the segments by number; empty without segmentations.
     """
 
     arrays: Mapping[str, Array]
@@ -44,11 +45,13 @@ class Recording:
     error: str = ""
     lost_grasp: Mapping[str, Any] | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
+    segments: tuple[str, ...] = ()
 
     def extra(self) -> dict[str, Any]:
-        """Returns what is stored beside the recipe: a lost grasp, and what was drawn, if any."""
+        """Returns what is stored beside the recipe: lost grasp, draws and segments, if any."""
         lost = {} if self.lost_grasp is None else {"lost_grasp": dict(self.lost_grasp)}
-        return lost | ({"drawn": dict(self.drawn)} if self.drawn else {})
+        drawn = {"drawn": dict(self.drawn)} if self.drawn else {}
+        return lost | drawn | ({"segments": list(self.segments)} if self.segments else {})
 
 
 @dataclass
@@ -120,8 +123,15 @@ def record_episode(
         success = result.success
         if problem or result.expired:
             break
-    drawn: Mapping[str, Any] = dict(env.drawn) if isinstance(env, HasDraws) else {}
-    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe(), drawn)
+    facts = _drawn(env, rows)
+    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe(), *facts)
+
+
+def _drawn(env: World, rows: _Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Returns what the episode has drawn, and the names of the recorded segments."""
+    drawn = dict(env.drawn) if isinstance(env, HasDraws) else {}
+    recorded = any(key.startswith("segmentation/") for key in rows.frames)
+    return drawn, env.segments if recorded and isinstance(env, TaskEnvironment) else ()
 
 
 def check_disturbances(env: World, lost_grasps: float) -> None:

@@ -16,6 +16,7 @@ def make_environment(
     frame_hz: float = 12.5,
     time_limit_s: float = 15.0,
     robot_model: RobotModel = PRIMITIVES,
+    segmentation: bool = False,
 ) -> TaskEnvironment:
     """Builds the environment of a task by name; for the arguments see `TaskEnvironment`.
 
@@ -32,4 +33,5 @@ def make_environment(
         frame_hz=frame_hz,
         time_limit_s=time_limit_s,
         robot_model=robot_model,
+        segmentation=segmentation,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.rendering.opengl_context import FORKED, GraphicsContext, forked, open_graphics
 from stringline.sim.rendering.scenery import Scenery
+from stringline.sim.rendering.texture_filter import use_nearest_mipmap
 
 Rgb = NDArray[np.uint8]
 Depth = NDArray[np.uint16]
@@ -198,6 +199,7 @@ class Renderer:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
         self._textures = self._scenery.version
+        self._filter_textures()
         self._scene = mujoco.MjvScene(self._model, maxgeom=self._model.ngeom + 100)
         for flag in (*_UNUSED, _SHADOW):
             self._scene.flags[flag] = 0
@@ -211,6 +213,11 @@ class Renderer:
             for number in scenery.textures:
                 mujoco.mjr_uploadTexture(self._model, self._context, number)
             self._textures = scenery.version
+            self._filter_textures()
+
+    def _filter_textures(self) -> None:
+        if self._scenery.textures and not self._pretty:
+            use_nearest_mipmap(self._model, self._context, self._scenery.textures)
 
     def _look_through(self, camera: int) -> None:
         assert self._graphics is not None, "call update first"

@@ -1,7 +1,6 @@
 """Recording of a person's takes into an episode store, each of which is kept or discarded."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,7 @@ class TakeRecorder:
         return writer is not None
 
     def _attributes(self, seed: int, drawn: Mapping[str, Any] | None = None) -> EpisodeAttributes:
-        extra: dict[str, Any] = {"recipe": asdict(self._recipe), "stages": list(self._stages)}
+        extra: dict[str, Any] = {"recipe": self._recipe.described(), "stages": list(self._stages)}
         if drawn:
             extra["drawn"] = dict(drawn)
         return EpisodeAttributes(

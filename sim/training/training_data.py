@@ -100,9 +100,11 @@ class TrainingData:
         return add_action_statistics(found, model, self.contract, episodes)
 
     def windows_for(
-        self, policy: ChunkPolicy, names: Sequence[Sequence[str]]
+        self, policy: ChunkPolicy, names: Sequence[Sequence[str]], *, segments: bool = False
     ) -> Windows | MixedWindows:
         """Returns windows of the named episodes of each store with the inputs of a policy.
+
+        With `segments` they have the segments of images as well, as far as these are stored.
 
         Raises:
             ValueError: The data lack an input of the policy, such as a camera.
@@ -117,6 +119,7 @@ class TrainingData:
             "past": () if history is None else history.steps(policy.contract.control_hz),
             "past_images": history is not None and history.images,
             "gripper_commands": policy.action_space.reads_commands,
+            "segments": segments,
         }
         if not self._mixed:
             return Windows(self._stores[0], names=names[0], **inputs)

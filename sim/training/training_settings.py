@@ -67,6 +67,12 @@ class TrainingSettings:
             )
         return built if built.transforms else None
 
+    @property
+    def reads_segments(self) -> bool:
+        """Whether the augmentation needs the segments of images."""
+        augmentation = self.build_augmentation()
+        return augmentation is not None and augmentation.reads_segments
+
     def record(self) -> dict[str, Any]:
         """Returns the entries of a checkpoint that these settings decide."""
         entries = {

@@ -24,13 +24,17 @@ def is_third_party(task: str) -> bool:
     return task in TASK_MODELS or task.startswith(aloha_sim.PREFIX)
 
 
-def open_third_party(task: str, **settings: Any) -> ThirdPartyEnvironment:
+def open_third_party(
+    task: str, *, segmentation: bool = False, **settings: Any
+) -> ThirdPartyEnvironment:
     """Builds a third-party environment; for the settings see `ThirdPartyEnvironment`.
 
     Raises:
         ValueError: The package is not installed or has another version, the task is unknown, or a
             setting is out of range.
     """
+    if segmentation:
+        raise ValueError(f"segments=true; the images of the third-party task {task} have none.")
     adapter = GymAloha(task) if task in TASK_MODELS else AlohaSim(task)
     try:
         return ThirdPartyEnvironment(adapter, **settings)

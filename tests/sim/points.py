@@ -44,6 +44,8 @@ AUGMENTATION: dict[str, Any] = {
     "transforms": [
         {"_target_": "stringline.CropAndResize", "scale": [0.5, 0.9]},
         {"_target_": "stringline.StereoDepth"},
+        {"_target_": "stringline.TextureOverlay", "background": 0.8},
+        {"_target_": "stringline.ColourSensor"},
     ],
 }
 
@@ -55,14 +57,17 @@ def fill(store: EpisodeStore, seeds: range) -> None:
         brightness = int(np.random.default_rng(seed).integers(0, 256))
         image = np.zeros((steps, 32, 32, 3), np.uint8)
         image[:, 8:24, 8:24] = brightness
+        segments = np.ones((steps, 32, 32), np.uint8)
+        segments[:, 8:24, 8:24] = 2
         eye = np.tile(np.eye(4, dtype=np.float32), (steps, 1, 1))
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "time": np.arange(steps) / 10.0,
             "joints/position": np.zeros((steps, 1), np.float32),
             "T_base_gripper/post": eye,
             "action": np.full((steps, 1), brightness / 128 - 1, np.float32),
             "rgb/overhead": image,
             "depth/overhead": np.full((steps, 32, 32), 500, np.uint16),
+            "segmentation/overhead": segments,
             "time/overhead": np.arange(steps) / 10.0,
             "frame/overhead": np.arange(steps, dtype=np.int32),
             "intrinsics/overhead": np.array([[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32),

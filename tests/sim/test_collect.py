@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
+from stringline.datasets.contract.contract import FIRST_FOREGROUND_SEGMENT
 from stringline.datasets.contract.validation import check_episode
+from stringline.datasets.editing.edit import part_of
+from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
@@ -98,6 +102,44 @@ def test_a_store_of_other_versions_is_not_continued(
             collect(recipe, tmp_path, 2, cluster=here)
     physics_digest.cache_clear()
     assert "\n" not in str(error.value)
+
+
+def test_segments_are_stored_on_demand(tmp_path: Path) -> None:
+    """They are those of the world, numbered as named; all else is stored as without them."""
+    with closing(InProcess()) as here:
+        for folder, recipe in (("plain", BRIEF), ("both", replace(BRIEF, segments=True))):
+            collect(recipe, tmp_path / folder, 1, cluster=here)
+        with pytest.raises(ValueError, match=r"was collected with segments=True \(now False\)"):
+            collect(BRIEF, tmp_path / "both", 2, cluster=here)
+    (plain,), (both,) = (
+        EpisodeStore.open(tmp_path / folder).episodes() for folder in ("plain", "both")
+    )
+    added = {f"segmentation/{camera}" for camera in BRIEF.cameras or ()}
+    assert set(both.arrays) - set(plain.arrays) == added
+    assert all(np.array_equal(plain.arrays[key], both.arrays[key]) for key in plain.arrays)
+    extra = dict(both.attributes.extra)
+    names = extra.pop("segments")
+    assert "segments" not in plain.attributes.extra["recipe"], "stores stay as before the option"
+    assert extra.pop("recipe") == {**plain.attributes.extra["recipe"], "segments": True}
+    assert names[:FIRST_FOREGROUND_SEGMENT] == ["nothing", "table"]
+    assert names[FIRST_FOREGROUND_SEGMENT] == "left"
+    seen = both.arrays["segmentation/overhead"]
+    assert seen.dtype == np.uint8
+    assert seen.shape == both.arrays["depth/overhead"].shape
+    assert {1, names.index("banana")} <= set(np.unique(seen).tolist())
+    whole = Windows(EpisodeStore.open(tmp_path / "both"), segments=True)
+    assert whole.segmented == BRIEF.cameras
+    assert np.array_equal(whole[2]["segmentation/overhead"], seen[2])
+    assert not Windows(EpisodeStore.open(tmp_path / "both")).segmented
+    half = cache(EpisodeStore.open(tmp_path / "both"), tmp_path / "half", Resolution(8, 8))
+    small = half.episodes()[0].arrays["segmentation/overhead"]
+    assert np.array_equal(small, seen[:, 1::2, 1::2])
+    part = part_of(both, 10, 40)
+    check_episode(part, both.attributes.contract)
+    first = both.arrays["frame/overhead"][10]
+    assert np.array_equal(part["segmentation/overhead"][0], seen[first])
+    with pytest.raises(ValueError, match=r"segments=true; the images of .*gym_aloha.* have none"):
+        open_recipe_world(Recipe("gym_aloha_transfer_cube", segments=True))
 
 
 def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:

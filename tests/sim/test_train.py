@@ -145,6 +145,32 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
         losses("no", {"_target_": "stringline.ColourOnly"})
 
 
+def test_textures_need_segments(
+    store: EpisodeStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Textures change the losses where segments are stored; without any, a warning says so."""
+    blind = EpisodeStore.create(tmp_path / "blind")
+    for episode in store.episodes():
+        arrays = {key: value for key, value in episode.arrays.items() if "segment" not in key}
+        blind.write(arrays, episode.attributes)
+    textures = {
+        "_target_": "stringline.Augmentation",
+        "transforms": [{"_target_": "stringline.TextureOverlay", "background": 1.0}],
+    }
+
+    def losses(data: EpisodeStore, name: str, chosen: dict[str, Any] | None) -> list[float]:
+        trainer = Trainer(steps=3, batch_size=4, probe_every=100, precision="no", warmup_steps=1)
+        settings = TrainingSettings(augmentation=chosen)
+        history = train_policy(MODEL, data, trainer, tmp_path / name, settings)
+        return [loss for _, loss in history.losses()]
+
+    plain = losses(store, "plain", None)
+    assert losses(store, "textured", textures) != plain
+    assert "segments" not in caplog.text
+    assert losses(blind, "without", textures) == plain
+    assert "no textures in the images of overhead: not all episodes have segments" in caplog.text
+
+
 def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(
     store: EpisodeStore, tmp_path: Path
 ) -> None:
