@@ -18,6 +18,7 @@ from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers
+from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -75,13 +76,17 @@ class ActHdf5Reader:
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for number, file in enumerate(files):
-            yield Reference(file.name, last_number(file.stem, number), partial(self._read, file))
+            yield Reference(
+                file.name, last_number(file.stem, number), partial(self._read, path, file)
+            )
 
-    def _read(self, path: Path) -> ForeignEpisode:
+    def _read(self, root: Path, path: Path) -> ForeignEpisode:
+        inside(root, path)
         with hdf5.opened(path) as file:
             state = self._series(file, "observations/qpos")
             action = self._series(file, "action")
-            speed = self._series(file, "observations/qvel") if "observations/qvel" in file else None
+            measured = hdf5.item_at(file, "observations/qvel") is not None
+            speed = self._series(file, "observations/qvel") if measured else None
             frames = {
                 f"{IMAGES}/{name}": len(hdf5.dataset(file, f"{IMAGES}/{name}"))
                 for name in self._chosen(file)
@@ -95,7 +100,7 @@ class ActHdf5Reader:
             }
             if "base_action" in file:
                 _log.warning("%s: base_action (the wheels) is left out.", path.name)
-            simulated = bool(file.attrs.get("sim", False))
+            simulated = bool(hdf5.attribute(file, "sim"))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract(list(cameras.values()), self._hz)
         time = np.arange(steps) / self._hz

@@ -13,6 +13,7 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.files.checksums import crc32
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reader, Reference
+from stringline.datasets.formats.guard import GuardedReader
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
@@ -54,9 +55,8 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
     imported = []
     present = 0
     refused = {}
-    for reference in tqdm(
-        list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True
-    ):
+    references = list(GuardedReader(reader).episodes(path))
+    for reference in tqdm(references, desc="importing", unit="episode", dynamic_ncols=True):
         try:
             episode = reference.read()
             origin = (

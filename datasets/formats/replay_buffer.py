@@ -5,13 +5,12 @@ images as JPEG XL.
 """
 
 import itertools
-import re
+import logging
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,17 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats.checks import image
 from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
-from stringline.datasets.formats.image_codecs import UNIT_M, counts
-from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.image_codecs import UNIT_M, check_pixels, counts
+from stringline.datasets.formats.zarr_arrays import (
+    NotNumbersError,
+    ZarrArray,
+    ZarrFiles,
+    open_array,
+)
 
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
 ENDS = "meta/episode_ends"
+_log = logging.getLogger(__name__)
 
 
 class ReplayBuffer:
@@ -31,18 +36,12 @@ class ReplayBuffer:
 
     def __init__(self, path: Path) -> None:
         """Opens a buffer and reads the ends of its episodes."""
-        zarr = optional_library("zarr")
-        _register_image_codecs()
-        self.path = path
-        self._members: set[str] | None = None
         try:
-            store: Any = path
-            if path.is_file():
-                with zipfile.ZipFile(path) as archive:
-                    self._members = set(archive.namelist())
-                store = optional_library("zarr.storage").ZipStore(path, mode="r")
-            self._group = zarr.open_group(store, mode="r", zarr_format=2)
-            ends = np.asarray(self._group[ENDS][:])
+            self._files = ZarrFiles(path)
+            if self._files.json(".zgroup") is None:
+                raise KeyError(".zgroup")
+            array = open_array(self._files, ENDS)
+            ends = array.rows(0, array.shape[0])
         except zipfile.BadZipFile as error:
             raise ValueError(
                 f"{path} is not a complete zip file ({error}). Is it truncated?"
@@ -56,31 +55,25 @@ class ReplayBuffer:
                 f"{path}: {ENDS} must be increasing integers; got {ends.dtype} {ends[:4]}..."
             )
         self.bounds = list(itertools.pairwise([0, *ends.tolist()]))
-        self.shapes = {key: self.array(key).shape for key in self._keys()}
+        opened = {key: self._open(key) for key in self._files.groups("data")}
+        self._arrays = {key: array for key, array in opened.items() if array is not None}
+        self.shapes = {key: array.shape for key, array in self._arrays.items()}
 
-    def array(self, key: str) -> Any:
+    def array(self, key: str) -> ZarrArray:
         """Returns the series `data/<key>`."""
-        if key not in self._keys():
-            raise unknown_name("series", key, self._keys())
-        try:
-            return self._group[f"data/{key}"]
-        except (TypeError, *UNREADABLE) as error:  # TypeError: unknown setting of a codec.
-            hint = (
-                ' Images of UMI need: pip install "stringline[formats]"'
-                if "codec not available" in str(error)
-                else ""
-            )
-            raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
+        if key not in self._arrays:
+            raise unknown_name("series", key, self._arrays)
+        return self._arrays[key]
 
-    def _keys(self) -> list[str]:
-        """Returns the names of the series without opening them, since a codec may be missing."""
-        if self._members is None:
-            return sorted(folder.parent.name for folder in self.path.glob("data/*/.zarray"))
-        return sorted(
-            name.split("/")[1]
-            for name in self._members
-            if re.fullmatch(r"data/[^/]+/\.zarray", name)
-        )
+    def _open(self, key: str) -> ZarrArray | None:
+        """Opens a series; None for one that has no numbers, such as strings."""
+        try:
+            return open_array(self._files, f"data/{key}")
+        except NotNumbersError as error:
+            _log.warning("data/%s is left out: %s.", key, error)
+            return None
+        except (KeyError, *UNREADABLE) as error:
+            raise ValueError(f"data/{key} cannot be opened: {str(error).rstrip('.')}.") from error
 
     def offered(self) -> str:
         """Returns the series with their shapes, in words."""
@@ -96,46 +89,28 @@ class ReplayBuffer:
             )
         self._check_present(array, key, (start, stop, origin))
         try:
-            return np.asarray(array[start:stop])
+            return array.rows(start, stop)
         except UNREADABLE as error:
             frames = f"frames {start - origin} to {stop - origin - 1}"
             raise ForeignDataError(f"data/{key} cannot be read in {frames}: {error}.") from error
 
     def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
         """Yields rows of a series and reads them chunk by chunk."""
-        chunk = int(self.array(key).chunks[0])
+        chunk = self.array(key).chunks[0]
         ends = [*range(start - start % chunk + chunk, stop, chunk), stop]
         for first, last in itertools.pairwise([start, *ends]):
             yield from self.rows(key, first, last, origin=start)
 
-    def _check_present(self, array: Any, key: str, wanted: tuple[int, int, int]) -> None:
-        """Checks that all chunks exist: zarr would return zeros for missing ones."""
+    def _check_present(self, array: ZarrArray, key: str, wanted: tuple[int, int, int]) -> None:
+        """Checks that all chunks exist: zarr means zeros, or a fill value, by missing ones."""
         start, stop, origin = wanted
-        along = [
-            range(-(-length // chunk))
-            for length, chunk in zip(array.shape[1:], array.chunks[1:], strict=True)
-        ]
-        rows = int(array.chunks[0])
-        for place in itertools.product(range(start // rows, -(-stop // rows)), *along):
-            name = f"data/{key}/{array.metadata.dimension_separator.join(map(str, place))}"
-            if self._members is None:
-                present = (self.path / name).exists()
-            else:
-                present = name in self._members
-            if not present:
-                frame = max(place[0] * rows, start) - origin
+        for place in array.places(start, stop):
+            name = array.member(place)
+            if not self._files.exists(name):
+                frame = max(place[0] * array.chunks[0], start) - origin
                 raise ForeignDataError(
                     f"data/{key} lacks the chunk of frame {frame} ({name}). Is the copy incomplete?"
                 )
-
-
-def _register_image_codecs() -> None:
-    """Registers the image codecs with zarr if they are installed."""
-    try:
-        codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
-    except ValueError:
-        return
-    codecs.register_codecs(("imagecodecs_jpegxl", "imagecodecs_jpeg2k"), verbose=False)
 
 
 COLOURS = 3
@@ -171,8 +146,9 @@ def replay_cameras(
 
 def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> ReplayCamera:
     height, width = buffer.shapes[key][1:3]
+    check_pixels(f"data/{key}", width, height)
     depth = f"{key}_depth" if f"{key}_depth" in buffer.shapes else None
-    unit = None if depth is None else buffer.array(depth).attrs.get(UNIT_ATTRIBUTE)
+    unit = None if depth is None else buffer.array(depth).attributes.get(UNIT_ATTRIBUTE)
     camera = Camera(
         name, height, width, source if depth else None, float(unit or UNIT_M), has_geometry=False
     )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.files.limits import MOST_METADATA_BYTES
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions
 from stringline.datasets.formats.dimensions import (
@@ -91,7 +92,10 @@ class RobomimicReader:
             )
             environment = _environment(file)
             masks = {
-                name: {bytes(entry).decode() for entry in file["mask"][name][:]}
+                name: {
+                    bytes(entry).decode(errors="replace")
+                    for entry in hdf5.rows(hdf5.dataset(file, f"mask/{name}"), f"mask/{name}")
+                }
                 for name in hdf5.members(file, "mask")
             }
         controller = self._controller or controller_of(environment)
@@ -150,7 +154,7 @@ class RobomimicReader:
     ) -> tuple[dict[str, Array], dict[str, Camera], Array | None]:
         """Returns the numbers of an episode by key, its cameras, and its rewards or None."""
         with hdf5.opened(path) as file:
-            demo = file[f"data/{name}"]
+            demo = hdf5.item_at(file, f"data/{name}")
             lengths = {
                 key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))
             }
@@ -161,7 +165,8 @@ class RobomimicReader:
                 if not key.endswith(("_image", "_depth"))
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
-            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
+            rewarded = hdf5.item_at(demo, "rewards") is not None
+            rewards = hdf5.rows(hdf5.dataset(demo, "rewards"), "rewards") if rewarded else None
         return series, cameras, rewards
 
     def _read_keys(self, demo: Any) -> list[str]:
@@ -184,10 +189,12 @@ class RobomimicReader:
 
     @staticmethod
     def _camera(demo: Any, old: str, new: str) -> Camera:
-        shape = demo[f"obs/{old}_image"].shape
+        shape = hdf5.dataset(demo, f"obs/{old}_image").shape
         if len(shape) != 4 or shape[3] != 3:
             raise ForeignDataError(f"obs/{old}_image has shape {shape}; allowed: (T, H, W, 3).")
-        depth: DepthSource | None = "simulated" if f"{old}_depth" in demo["obs"] else None
+        depth: DepthSource | None = (
+            "simulated" if f"{old}_depth" in hdf5.members(demo, "obs") else None
+        )
         return Camera(new, shape[1], shape[2], depth, has_geometry=False)
 
     def _meaning(
@@ -253,13 +260,21 @@ def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
         yield np.abs(fingers[:, :1] - fingers[:, 1:2]) if fingers.shape[1] == 2 else fingers[:, :1]
 
 
-def _environment(file: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(file["data"].attrs["env_args"])
-    except KeyError:
+def _environment(file: Any) -> Mapping[str, Any]:
+    text = hdf5.attribute(hdf5.item_at(file, "data"), "env_args")
+    if text is None:
         return {}
-    except json.JSONDecodeError as error:
+    if not isinstance(text, str | bytes) or len(text) > MOST_METADATA_BYTES:
+        raise ValueError(
+            f"data.attrs['env_args'] is a {type(text).__name__}; allowed: JSON with at most "
+            f"{MOST_METADATA_BYTES} bytes."
+        )
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"data.attrs['env_args'] is not JSON: {error}.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("env_kwargs", {}), dict):
+        raise ValueError("data.attrs['env_args'] is not a description of an environment.")
     return found
 
 

@@ -1,0 +1,69 @@
+"""Readers whose errors are `ForeignDataError`, whatever the libraries raise on damaged files."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from stringline.datasets.command.user_errors import raised_here
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reader,
+    Reference,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class GuardedReader:
+    """A reader that raises `ForeignDataError` in place of any error of a library.
+
+    Damaged files make libraries raise errors of all types. `begin` is called with each episode that
+    is going to be read.
+    """
+
+    def __init__(self, reader: Reader, begin: Callable[[Reference], object] | None = None) -> None:
+        self._reader = reader
+        self._begin = begin
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists the episodes of a data set."""
+        with _explained():
+            for reference in self._reader.episodes(path):
+                yield replace(reference, read=partial(self._read, reference))
+
+    def _read(self, reference: Reference) -> ForeignEpisode:
+        if self._begin is not None:
+            self._begin(reference)
+        with _explained():
+            episode = reference.read()
+        images = {key: partial(_frames, frames) for key, frames in episode.images.items()}
+        return replace(episode, images=images)
+
+
+def _frames(frames: Frames) -> Iterator[Array]:
+    with _explained():
+        yield from frames()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Replaces errors of libraries; those of options and of this package's checks remain."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ForeignDataError(
+            "It needs more memory than an import may use (memory_gib); a small file that decodes "
+            "to that much is damaged or hostile."
+        ) from error
+    except Exception as error:
+        if isinstance(error, ValueError) and raised_here(error):
+            raise
+        _log.debug("An error of a library:", exc_info=True)
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ForeignDataError(f"It cannot be read ({type(error).__name__}: {reason}).") from error
