@@ -26,7 +26,7 @@ from stringline.datasets.files.atomic import check_space, explained_full_disk, s
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.remote_files import explained, file_system
 from stringline.datasets.store.episode_pool import for_each_episode
-from stringline.datasets.store.episode_writer import write_episode
+from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,11 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
             remote.get(name, file)
         else:
             file = remote.local / f"{name}{SUFFIX}"
+            if file.is_symlink():
+                raise ValueError(f"The archived episode {name} is a symbolic link ({file}).")
         with open_packed(file) as packed:
             attributes, entries = packed_attributes(packed, name)
             size = sum(entry.nbytes for entry in entries.values())
-            write_episode(root, name, attributes, unpack(packed, name, entries), size)
+            with EpisodeWriter(root, name, attributes, expected_bytes=size) as writer:
+                unpack(packed, name, entries, writer)
+                writer.commit()

@@ -35,7 +35,3 @@ written, which cost no bytes, exceed it."""
 
 MOST_DICTIONARY_BYTES = 64 * 2**20
 """The dictionary of an LZMA decoder: the largest of the presets of xz is 64 MiB."""
-
-IMPORT_GIB = 1.0
-"""Memory of an import beyond that of the libraries: a chunk is decoded, converted and copied, which
-needs three times `MOST_CHUNK_BYTES`."""

@@ -16,11 +16,11 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import MOST_DICTIONARY_BYTES
+from stringline.datasets.files.zstd_header import zstd_size
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
 Decoder = Callable[[bytes, Array], None]
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def decoder_of(codec: Any) -> Decoder:
@@ -63,25 +63,13 @@ def _lz4(data: bytes, into: Array) -> None:
 
 
 def _zstd(data: bytes, into: Array) -> None:
-    _check_length(_zstd_size(data), into)
+    _check_length(zstd_size(data), into)
     _numcodecs("Zstd", data, into)
 
 
 def _numcodecs(name: str, data: bytes, into: Array) -> None:
     codec = getattr(optional_library("numcodecs"), name)()
     codec.decode(data, out=into.reshape(-1).view(np.uint8))
-
-
-def _zstd_size(data: bytes) -> int:
-    """Returns the decoded size in the header of a frame (RFC 8878, 3.1.1.1)."""
-    if data[:4] != _ZSTD_MAGIC or len(data) < 5:
-        raise ForeignDataError("a chunk is not a frame of zstd")
-    flag, single, dictionary = data[4] >> 6, data[4] >> 5 & 1, data[4] & 3
-    width = (1 if single else 0, 2, 4, 8)[flag]
-    start = 5 + (not single) + (0, 1, 2, 4)[dictionary]
-    if not width:
-        raise ForeignDataError("the header of a chunk does not contain its decoded size")
-    return int.from_bytes(data[start : start + width], "little") + (256 if width == 2 else 0)
 
 
 def _zlib(data: bytes, into: Array, *, window: int) -> None:

@@ -1,7 +1,7 @@
 """Readers whose errors are `ForeignDataError`, whatever the libraries raise on damaged files."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,13 +23,11 @@ _log = logging.getLogger(__name__)
 class GuardedReader:
     """A reader that raises `ForeignDataError` in place of any error of a library.
 
-    Damaged files make libraries raise errors of all types. `begin` is called with each episode that
-    is going to be read.
+    Damaged files make libraries raise errors of all types.
     """
 
-    def __init__(self, reader: Reader, begin: Callable[[Reference], object] | None = None) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._begin = begin
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists the episodes of a data set."""
@@ -37,9 +35,8 @@ class GuardedReader:
             for reference in self._reader.episodes(path):
                 yield replace(reference, read=partial(self._read, reference))
 
-    def _read(self, reference: Reference) -> ForeignEpisode:
-        if self._begin is not None:
-            self._begin(reference)
+    @staticmethod
+    def _read(reference: Reference) -> ForeignEpisode:
         with _explained():
             episode = reference.read()
         images = {key: partial(_frames, frames) for key, frames in episode.images.items()}
@@ -58,8 +55,8 @@ def _explained() -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ForeignDataError(
-            "It needs more memory than an import may use (memory_gib); a small file that decodes "
-            "to that much is damaged or hostile."
+            "It needs more memory than an import may use; allow more for a data set that you "
+            "trust, memory_gib=NUMBER."
         ) from error
     except Exception as error:
         if isinstance(error, ValueError) and raised_here(error):
