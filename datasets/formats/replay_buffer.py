@@ -6,7 +6,9 @@ images as JPEG XL.
 
 import itertools
 import logging
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +28,15 @@ from stringline.datasets.formats.zarr_arrays import (
     open_array,
 )
 
-UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
+UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 ENDS = "meta/episode_ends"
 _log = logging.getLogger(__name__)
 
@@ -92,7 +102,8 @@ class ReplayBuffer:
             return array.rows(start, stop)
         except UNREADABLE as error:
             frames = f"frames {start - origin} to {stop - origin - 1}"
-            raise ForeignDataError(f"data/{key} cannot be read in {frames}: {error}.") from error
+            reason = str(error).rstrip(".")
+            raise ForeignDataError(f"data/{key} cannot be read in {frames}: {reason}.") from error
 
     def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
         """Yields rows of a series and reads them chunk by chunk."""

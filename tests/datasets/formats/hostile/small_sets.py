@@ -38,7 +38,8 @@ def image(frame: int, _: int = 0) -> NDArray[np.uint8]:
 
 
 def joints(steps: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.full((steps, 14), 0.01 * (seed % 50), np.float32)
+    # Not zero: zarr leaves chunks of zeros out.
+    return np.full((steps, 14), 0.01 + 0.01 * (seed % 50), np.float32)
 
 
 def act(folder: Path, images: Any = None) -> Path:
@@ -91,8 +92,8 @@ def umi(folder: Path, codecs: Any = None) -> Path:
     steps = sum(LENGTHS)
     hand = {
         "camera0_rgb": np.stack([image(frame) for frame in range(steps)]),
-        "robot0_eef_pos": np.linspace(0, 1, 3 * steps).reshape(-1, 3).astype(np.float32),
-        "robot0_eef_rot_axis_angle": np.zeros((steps, 3), np.float32),
+        "robot0_eef_pos": np.linspace(0.1, 1, 3 * steps).reshape(-1, 3).astype(np.float32),
+        "robot0_eef_rot_axis_angle": np.full((steps, 3), 0.1, np.float32),
         "robot0_gripper_width": np.full((steps, 1), 0.04, np.float32),
     }
     return replay_buffer(folder / "cup.zarr.zip", hand, codecs)
