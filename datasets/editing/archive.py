@@ -150,8 +150,6 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
             remote.get(name, file)
         else:
             file = remote.local / f"{name}{SUFFIX}"
-            if file.is_symlink():
-                raise ValueError(f"The archived episode {name} is a symbolic link ({file}).")
         with open_packed(file) as packed:
             attributes, entries = packed_attributes(packed, name)
             size = sum(entry.nbytes for entry in entries.values())

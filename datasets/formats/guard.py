@@ -1,6 +1,7 @@
 """Readers whose errors are `ForeignDataError`, whatever the libraries raise on damaged files."""
 
 import logging
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
 )
 
+_LONGEST = 500  # Characters of a message, in one line.
 _log = logging.getLogger(__name__)
 
 
@@ -59,8 +61,11 @@ def _explained() -> Iterator[None]:
             "trust, memory_gib=NUMBER."
         ) from error
     except Exception as error:
-        if isinstance(error, ValueError) and raised_here(error):
+        ours = isinstance(error, ValueError) and raised_here(error)
+        if ours and "\n" not in str(error):
             raise
         _log.debug("An error of a library:", exc_info=True)
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise ForeignDataError(f"It cannot be read ({type(error).__name__}: {reason}).") from error
+        text = textwrap.shorten(str(error), _LONGEST).rstrip(".")
+        raise ForeignDataError(
+            f"{text}." if ours else f"It cannot be read ({type(error).__name__}: {text})."
+        ) from error

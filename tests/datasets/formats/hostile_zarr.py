@@ -14,8 +14,8 @@ from typing import Any
 import imagecodecs
 import numpy as np
 from imagecodecs.numcodecs import Jpegxl
-from tests.datasets.formats.hostile.corpus import canary_of, case, secret_of
-from tests.datasets.formats.hostile.small_sets import diffusion_policy, umi
+from tests.datasets.formats.hostile_corpus import canary_of, case, secret_of
+from tests.datasets.formats.small_sets import diffusion_policy, umi
 
 ZEROS = bytes(64 * 2**20)
 BUFFER = "diffusion_policy"

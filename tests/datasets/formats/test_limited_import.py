@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.datasets.formats.hostile.small_sets import OPENINGS, act
+from tests.datasets.formats.small_sets import OPENINGS, act
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
@@ -75,7 +75,7 @@ WAITING = """
 import sys
 from functools import partial
 from pathlib import Path
-from tests.datasets.formats.hostile.test_limited_import import Bad
+from tests.datasets.formats.test_limited_import import Bad
 from stringline.datasets.formats.limited_import import import_limited
 from stringline.datasets.store.store import EpisodeStore
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.datasets.formats.hostile.corpus import CASES
-from tests.datasets.formats.hostile.runs import FILES, Run, run_all
-from tests.datasets.formats.hostile.small_sets import EPISODES, READERS, WRITERS
+from tests.datasets.formats.hostile_corpus import CASES
+from tests.datasets.formats.hostile_runs import FILES, Run, run_all
+from tests.datasets.formats.small_sets import EPISODES, READERS, WRITERS
 
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.store.store import EpisodeStore

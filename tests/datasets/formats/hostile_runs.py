@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.datasets.formats.hostile import hdf5_cases, lerobot_cases, zarr_cases
-from tests.datasets.formats.hostile.corpus import CASES, SECRET, canary_of, secret_of
-from tests.datasets.formats.hostile.small_sets import READERS
+from tests.datasets.formats import hostile_hdf5, hostile_lerobot, hostile_zarr
+from tests.datasets.formats.hostile_corpus import CASES, SECRET, canary_of, secret_of
+from tests.datasets.formats.small_sets import READERS
 
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.limited_import import limit_memory
 from stringline.datasets.store.store import EpisodeStore
 
-FILES = (hdf5_cases, lerobot_cases, zarr_cases)
+FILES = (hostile_hdf5, hostile_lerobot, hostile_zarr)
 HANGS_S = 60
 
 

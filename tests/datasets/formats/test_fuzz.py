@@ -1,9 +1,9 @@
 """Changed bytes of valid data sets: an import ends with one-line errors, or is right."""
 
 import multiprocessing
-import random
 import shutil
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.datasets.formats.hostile.runs import hangs
-from tests.datasets.formats.hostile.small_sets import READERS, WRITERS
+from tests.datasets.formats.hostile_runs import hangs
+from tests.datasets.formats.small_sets import READERS, WRITERS
 
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.limited_import import import_limited, limit_memory
 from stringline.datasets.store.store import EpisodeStore
 
 pytestmark = pytest.mark.stress
-EXAMPLES = 25
+EXAMPLES = 120
 HANGS_S = 60
 # What damages a length, a flag or a type.
 BYTES = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
@@ -136,7 +136,7 @@ def test_changed_bytes_are_answered_in_one_line(
     )
     @given(st.lists(changes(), min_size=1, max_size=3))
     def check(made: list[Change]) -> None:
-        folder = tmp_path / f"{random.getrandbits(64)}"
+        folder = tmp_path / uuid.uuid4().hex
         (shutil.copytree if whole.is_dir() else _copy)(whole, folder / whole.name)
         for change in made:
             change.apply(folder / whole.name)

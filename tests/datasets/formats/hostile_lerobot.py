@@ -10,10 +10,10 @@ import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.datasets.formats.hostile.corpus import case, secret_of
-from tests.datasets.formats.hostile.hdf5_cases import png_of
-from tests.datasets.formats.hostile.small_sets import lerobot
+from tests.datasets.formats.hostile_corpus import case, secret_of
+from tests.datasets.formats.hostile_hdf5 import png_of
 from tests.datasets.formats.lerobot_recordings import CAMERA
+from tests.datasets.formats.small_sets import lerobot
 
 from stringline.datasets.formats.video import write_video
 

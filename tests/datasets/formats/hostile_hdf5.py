@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 from PIL import Image
-from tests.datasets.formats.hostile.corpus import case, secret_of
-from tests.datasets.formats.hostile.small_sets import SIZE, STEPS, act, robomimic
+from tests.datasets.formats.hostile_corpus import case, secret_of
+from tests.datasets.formats.small_sets import SIZE, STEPS, act, robomimic
 
 ACT = "act_hdf5"
 TOP = "observations/images/top"
