@@ -128,7 +128,9 @@ def keys(group: Any) -> list[str]:
 
 def members(group: Any, key: str) -> list[str]:
     """Returns the names in the group `key` below a group; empty if the group does not exist."""
-    names = list(item_at(group, key) or ())
+    item = item_at(group, key)
+    # A data set would list its values.
+    names = list(item) if isinstance(item, optional_library("h5py").Group) else []
     for name in names:
         if not isinstance(name, str):
             raise ForeignDataError(f"{key} is damaged: it has the name {name!r}.")

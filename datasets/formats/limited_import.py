@@ -166,8 +166,10 @@ def limit_memory(gib: float) -> None:
     RLIMIT_DATA counts what is written to, of which stacks of threads use few pages. RLIMIT_AS would
     count mapped files and reservations, too, of which libraries make many gigabytes.
     """
-    status = Path("/proc/self/status").read_text()
-    found = re.search(r"VmData:\s+(\d+) kB", status)
+    status = Path("/proc/self/status")
+    if not status.exists():  # Other systems than Linux do not enforce such a limit.
+        return
+    found = re.search(r"VmData:\s+(\d+) kB", status.read_text())
     assert found is not None
     stacks = 2 * (os.cpu_count() or 1) * _STACK_BYTES
     most = int(found[1]) * 1024 + round(gib * 2**30) + stacks

@@ -176,6 +176,12 @@ def _(file: h5py.File, folder: Path) -> None:
     replaced(file, "action", h5py.Empty("f4"))
 
 
+@second("values in place of cameras", "It does not fit the previous episodes. There is no camera")
+def _(file: h5py.File, folder: Path) -> None:
+    del file["observations/images"]
+    file.create_dataset("observations/images", (10**6, 100), np.uint8, chunks=(1, 100))
+
+
 @case("hdf5, a pipe", ACT, "is neither a file nor a folder; it is not read.", 2)
 def _(folder: Path) -> Path:
     root = act(folder)
