@@ -22,7 +22,7 @@ from stringline.datasets.formats.limited_import import import_limited, limit_mem
 from stringline.datasets.store.store import EpisodeStore
 
 pytestmark = pytest.mark.stress
-EXAMPLES = 120
+EXAMPLES = 100
 HANGS_S = 60
 # What damages a length, a flag or a type.
 BYTES = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
