@@ -18,6 +18,7 @@ from stringline.datasets.store.group_metadata import (
     DamagedError,
     checksummed_group,
     read_group,
+    read_metadata,
 )
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
@@ -215,8 +216,10 @@ def read_episode(path: Path) -> StoredEpisode:
 
 def _read(path: Path) -> tuple[dict[str, Any], int]:
     where = f"Episode {path.name}"
+    if path.is_symlink() or (path / "zarr.json").is_symlink():
+        raise DamagedError(f"{where} is a symbolic link, or its zarr.json is; episodes have none.")
     try:
-        data = (path / "zarr.json").read_bytes()
+        data = read_metadata(path / "zarr.json")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedError(f"{where} is damaged: its zarr.json is missing.") from error
     return read_group(data, where, EPISODE_KEY)

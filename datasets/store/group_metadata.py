@@ -10,8 +10,10 @@ of the group and needs no checksum.
 import json
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from stringline.datasets.files.limits import MOST_METADATA_BYTES
 from stringline.datasets.store.zarr_layout import group_metadata
 
 FORMAT_VERSION = 2
@@ -50,6 +52,15 @@ def check_version(where: str, version: object) -> int:
             "Update Stringline."
         )
     return version
+
+
+def read_metadata(path: Path) -> bytes:
+    """Reads a `zarr.json`; a larger one than `MOST_METADATA_BYTES` raises `DamagedError`."""
+    with path.open("rb") as file:
+        data = file.read(MOST_METADATA_BYTES + 1)
+    if len(data) > MOST_METADATA_BYTES:
+        raise DamagedError(f"{path} has more than the allowed {MOST_METADATA_BYTES} bytes.")
+    return data
 
 
 def read_group(data: bytes, where: str, key: str) -> tuple[dict[str, Any], int]:

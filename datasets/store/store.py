@@ -28,6 +28,7 @@ from stringline.datasets.store.group_metadata import (
     DamagedError,
     checksummed_group,
     read_group,
+    read_metadata,
 )
 from stringline.datasets.store.transactions import hidden_by_edits
 
@@ -52,7 +53,7 @@ class EpisodeStore:
         """
         self.path = path
         try:
-            data = (path / "zarr.json").read_bytes()
+            data = read_metadata(path / "zarr.json")
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ValueError(
                 f"There is no episode store at {path}. Record one with stringline-collect."

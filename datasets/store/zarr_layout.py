@@ -7,13 +7,16 @@ the contract has both `time` and `time/<camera>`; so the key `time/overhead` is 
 """
 
 import json
+import math
 import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 
 DTYPES = (
@@ -32,6 +35,11 @@ DTYPES = (
 )
 
 
+# A store that comes from elsewhere may claim anything; the products of these fit into 64 bits.
+_MOST_AXES = 8
+_SIZES = Range(least=0, most=2**48, whole=True)
+
+
 class ArrayEntry(NamedTuple):
     """Shape, type (one of `DTYPES`, stored with the low byte first) and checksum of an array."""
 
@@ -44,7 +52,11 @@ class ArrayEntry(NamedTuple):
         """Builds an entry from the result of `_asdict`; raises KeyError or TypeError."""
         if plain["dtype"] not in DTYPES:
             raise TypeError(f"unknown type {plain['dtype']!r}")
-        return cls(tuple(plain["shape"]), plain["dtype"], plain["crc32"])
+        shape = tuple(plain["shape"])
+        sizes = (*shape, plain["crc32"], math.prod(max(1, size) for size in shape))
+        if len(shape) > _MOST_AXES or any(size not in _SIZES for size in sizes):
+            raise TypeError(f"impossible shape {plain['shape']} or checksum {plain['crc32']!r}")
+        return cls(shape, plain["dtype"], plain["crc32"])
 
     @property
     def nbytes(self) -> int:
@@ -131,12 +143,24 @@ def little_endian(array: Array) -> Array:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
+def check_no_links(episode: Path, path: Path) -> None:
+    """Checks that no part of the path below an episode is a symbolic link, out of the store."""
+    part = f"{episode}"
+    for name in path.relative_to(episode).parts:
+        part = f"{part}/{name}"
+        if os.path.islink(part):
+            raise ValueError(
+                f"Episode {episode.name}: {part} is a symbolic link; episodes have none."
+            )
+
+
 def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
     """Maps a chunk file into memory as a read-only array; checks its size."""
     dtype = np.dtype(entry.dtype).newbyteorder("<")
     if not entry.nbytes:
         return np.empty(entry.shape, dtype)
     path = chunk_file(episode, key, len(entry.shape))
+    check_no_links(episode, path)
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
