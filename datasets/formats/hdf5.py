@@ -101,7 +101,7 @@ def _check_storage(key: str, data: Any) -> None:
 def _check_size(key: str, data: Any) -> None:
     """Checks that the file can contain what the data set claims to have."""
     if data.shape is None:
-        raise ForeignDataError(f"{key} is empty.")
+        raise ForeignDataError(f"{key} is empty or a single value; allowed: one row per step.")
     size = prod(data.shape) * data.dtype.itemsize
     row = prod(data.shape[1:]) * data.dtype.itemsize
     chunk = prod(data.chunks or ()) * data.dtype.itemsize

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from stringline.datasets.command.user_errors import raised_here
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.files.checksums import crc32
@@ -149,9 +148,9 @@ def _survey(
 
 
 def _wrong_option(error: ForeignDataError) -> ForeignDataError | None:
-    """Returns the error if a check of this package that does not blame the data raised it."""
+    """Returns the error if it comes from one that does not blame the data."""
     cause = error.__cause__
-    return error if type(cause) is ValueError and raised_here(cause) else None
+    return error if type(cause) is ValueError else None
 
 
 @contextmanager
