@@ -51,7 +51,7 @@ def explain(
         return OUT_OF_MEMORY.format(reason=str(cause).partition("\n")[0] or type(cause).__name__)
     if isinstance(cause, OSError) and cause.errno is not None:
         return _explain_system(cause)
-    if isinstance(cause, (ValueError, RuntimeError, OSError)) and _raised_here(cause):
+    if isinstance(cause, (ValueError, RuntimeError, OSError)) and raised_here(cause):
         return str(cause)
     return _explain_import(cause) if isinstance(cause, ImportError) else None
 
@@ -76,7 +76,7 @@ def _missing_target(error: InstantiationException) -> str | None:
 
 def _explain_import(error: ImportError) -> str | None:
     """Returns the message for a missing package; None for an import that fails otherwise."""
-    if _raised_here(error):
+    if raised_here(error):
         return str(error)
     missing = missing_package(error)
     return None if missing is None else f"This needs {missing}"
@@ -129,7 +129,7 @@ def _explain_system(error: OSError) -> str:
     return f"{error.strerror}{at}."
 
 
-def _raised_here(error: BaseException) -> bool:
+def raised_here(error: BaseException) -> bool:
     """Returns whether a `raise` of this package made the error, here or in a worker process."""
     if "RemoteTraceback" in type(error.__cause__).__name__:
         trace = [line.strip() for line in str(error.__cause__).splitlines()]

@@ -27,10 +27,11 @@ from stringline.datasets.formats.recorded_videos import (
     recorded_videos,
     video_cameras,
 )
-from stringline.datasets.formats.replay_buffer import (
+from stringline.datasets.formats.replay_buffer import ReplayBuffer
+from stringline.datasets.formats.replay_cameras import (
     UNIT_ATTRIBUTE,
-    ReplayBuffer,
     ReplayCamera,
+    other_series,
     replay_cameras,
     replay_images,
 )
@@ -134,7 +135,7 @@ class DiffusionPolicyReader:
             **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
         }
         used = [key for key in (self._state, self._action) if key]
-        further, left_out = buffer.others(used, cameras, bounds)
+        further, left_out = other_series(buffer, used, cameras, bounds)
         return ForeignEpisode(
             contract,
             arrays | camera_times(contract, time) | further,

@@ -1,6 +1,7 @@
 """Further numeric series of foreign episodes, and the names of what an import leaves out."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,7 @@ def _unfit(key: str, described: Any) -> str:
         return "not a series"
     if len(shape) > 2 and min(shape[1:3]) >= LEAST_SIDE:
         return IMAGES
-    count = int(np.prod(shape[1:], dtype=np.int64))
-    return f"more than {MOST_NUMBERS} numbers per step" if count > MOST_NUMBERS else ""
+    return f"more than {MOST_NUMBERS} numbers per step" if prod(shape[1:]) > MOST_NUMBERS else ""
 
 
 def _floats(values: Array) -> Array:
