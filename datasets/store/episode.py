@@ -119,12 +119,10 @@ class MappedArrays(Mapping[str, Array]):
         except ValueError:
             if self._path.is_dir():
                 raise
-            kept = (
-                each.path for each in removed_episodes(self._path) if each.entries == self._entries
-            )
-            if (path := next(kept, None)) is None:
-                raise
-            return map_array(path, key, entry)
+            for kept in removed_episodes(self._path):
+                if kept.entries == self._entries:
+                    return map_array(kept.path, key, entry)
+            raise
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries  # `Mapping` would read the array.

@@ -17,6 +17,7 @@ from tests.datasets.formats.small_sets import SIZE, STEPS, act, robomimic
 ACT = "act_hdf5"
 TOP = "observations/images/top"
 QPOS = "observations/qpos"
+ONE_VALUE = "action is empty or a single value; allowed: one row per step."
 Edit = Callable[[h5py.File, Path], object]
 
 
@@ -166,17 +167,17 @@ def _(file: h5py.File, folder: Path) -> None:
     replaced(file, "action", np.zeros((STEPS, 14), [("a", "<f8")]))
 
 
-@second("a single number as action", "action is a single value; allowed: a series.")
+@second("a single number as action", ONE_VALUE)
 def _(file: h5py.File, folder: Path) -> None:
     replaced(file, "action", 3.0)
 
 
-@second("no number as action", "action is empty.")
+@second("no number as action", ONE_VALUE)
 def _(file: h5py.File, folder: Path) -> None:
     replaced(file, "action", h5py.Empty("f4"))
 
 
-@second("values in place of cameras", "It does not fit the previous episodes. There is no camera")
+@second("values in place of cameras", "It does not fit the other episodes. There is no camera")
 def _(file: h5py.File, folder: Path) -> None:
     del file["observations/images"]
     file.create_dataset("observations/images", (10**6, 100), np.uint8, chunks=(1, 100))
