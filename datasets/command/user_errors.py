@@ -1,8 +1,8 @@
 """User errors and their one-line messages: what was got, and what is allowed."""
 
+import dis
 import errno
 import re
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from stringline.datasets.command.missing_package import missing_package
 from stringline.datasets.contract.argument_checks import unknown_name, unknown_public_name
 
 _PACKAGE = f"{Path(stringline.__file__).parent}"
+_RAISE = dis.opmap["RAISE_VARARGS"]
 _CONFIGURATION_ERRORS = (
     MissingConfigException,
     OverrideParseException,
@@ -139,5 +140,11 @@ def raised_here(error: BaseException) -> bool:
             and f'"{_PACKAGE}' in trace[places[-1]]
             and trace[places[-1] + 1].startswith("raise ")
         )
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return last.filename.startswith(_PACKAGE) and (last.line or "").startswith("raise ")
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    # Not the line of the source, which may have been edited since this process imported it.
+    code = last.tb_frame.f_code
+    return code.co_filename.startswith(_PACKAGE) and code.co_code[last.tb_lasti] == _RAISE
