@@ -13,6 +13,7 @@ from stringline.datasets.store.zarr_layout import array_name
 MOST_NUMBERS = 1024
 LEAST_SIDE = 16
 IMAGES = "images that no camera uses"
+NOT_CHOSEN = "no option chooses it"
 
 
 class Described(NamedTuple):

@@ -1,6 +1,7 @@
 """Valid small data sets of each format, which the hostile ones are made from."""
 
 import json
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+from tests.datasets.formats import mcap_recordings
 from tests.datasets.formats.lerobot_recordings import recorded
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
@@ -15,10 +17,14 @@ from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.libero import LiberoReader
+from stringline.datasets.formats.mcap import McapReader
+from stringline.datasets.formats.rlds import RldsReader
 from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.umi import UmiReader
-from stringline.datasets.formats.vector_layout import AlohaLayout
+from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
 
+PERCENT = {"closed": 0, "opened": 100}
 OPENINGS = AlohaLayout("opening", "opening")
 EPISODES = 3
 STEPS = 5
@@ -30,6 +36,20 @@ READERS: dict[str, Reader] = {
     "diffusion_policy": DiffusionPolicyReader(OPENINGS, control_hz=10),
     "umi": UmiReader(gripper_open_m=0.08, control_hz=60),
     "lerobot": LeRobotReader(OPENINGS),
+    "libero": LiberoReader(),
+    "mcap": McapReader(
+        NamedLayout({"gripper": PERCENT, "data.2": PERCENT}, angle_unit="rad"),
+        control_hz=20,
+        state={"/joint_states": None},
+        action={"/command": None},
+        cameras={"/front/image_raw": "front"},
+    ),
+    "rlds": RldsReader(
+        OPENINGS,
+        control_hz=20,
+        state=["observation/state"],
+        action=["action/joints", "action/gripper"],
+    ),
 }
 
 
@@ -103,10 +123,49 @@ def lerobot(folder: Path, images: str = "image", version: str = "v2.1") -> Path:
     return recorded(SimpleNamespace(image=image, joints=joints), folder / "set", version, images)
 
 
+def libero(folder: Path) -> Path:
+    path = robomimic(folder)
+    problem = json.dumps({"language_instruction": "lift the cube"})
+    with h5py.File(path, "r+") as file:
+        file["data"].attrs["problem_info"] = problem
+        file["data"].attrs["macros_image_convention"] = "opengl"
+        for demo in file["data"].values():
+            del demo["obs"]
+            demo["obs/ee_pos"] = np.zeros((STEPS, 3))
+            demo["obs/ee_ori"] = np.full((STEPS, 3), 0.1)
+            demo["obs/joint_states"] = np.full((STEPS, 7), 0.1)
+            demo["obs/gripper_states"] = np.full((STEPS, 2), 0.02)
+            demo["obs/agentview_rgb"] = np.stack([image(frame) for frame in range(STEPS)])
+    return path
+
+
+def mcap(folder: Path) -> Path:
+    root = folder / "bags"
+    root.mkdir()
+    for episode in range(EPISODES):
+        entries = mcap_recordings.ros2_entries(0.2 + 0.1 * episode)
+        mcap_recordings.write_ros2(root / f"take_{episode}.mcap", entries)
+    return root
+
+
+def rlds(folder: Path) -> Path:
+    """Writes the records of the two files of the fixture, and the first again, into one file."""
+    with zipfile.ZipFile(Path(__file__).parent / "fixtures" / "rlds.zip") as archive:
+        archive.extractall(folder)
+    train, val = sorted((folder / "small" / "1.0.0").glob("*.tfrecord-*"))
+    first, second = train.read_bytes(), val.read_bytes()
+    val.unlink()
+    train.write_bytes(first + second + first)
+    return folder / "small"
+
+
 WRITERS = {
     "act_hdf5": act,
     "robomimic": robomimic,
     "diffusion_policy": diffusion_policy,
     "umi": umi,
     "lerobot": lerobot,
+    "libero": libero,
+    "mcap": mcap,
+    "rlds": rlds,
 }
