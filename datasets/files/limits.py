@@ -23,6 +23,9 @@ MOST_PIXELS = 2**25
 MOST_STEPS = 2**20
 """Steps of an episode: 5.8 hours at 50 Hz."""
 
+MOST_NUMBERS = 1024
+"""Numbers of a vector per step."""
+
 MOST_TABLE_BYTES = 512 * 2**20
 """The columns that are read from a parquet file at once: LeRobot's files have 100 MB."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.act_cameras import DEPTHS, IMAGES, act_cameras, act_images
-from stringline.datasets.formats.checks import equal_lengths, numbers
+from stringline.datasets.formats.checks import equal_lengths, numbered, numbers
 from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
@@ -152,7 +152,7 @@ def _instruction(file: Any, left_out: dict[str, str]) -> str:
 
 
 def _columns(key: str, series: Array) -> list[str]:
-    return [f"{key}_{column}" for column in range(series.shape[1])]
+    return numbered(key, series.shape[1])
 
 
 def _by_numbers(path: Path) -> tuple[list[int], str]:

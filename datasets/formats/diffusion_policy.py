@@ -12,7 +12,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import numbers
+from stringline.datasets.formats.checks import numbered, numbers
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
@@ -157,7 +157,7 @@ def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
     shape = buffer.shapes[key]
     if len(shape) != 2:
         raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N, D).")
-    return [f"{key}_{column}" for column in range(shape[1])]
+    return numbered(key, shape[1])
 
 
 CHUNK_BYTES = 2 * 2**20

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stringline.datasets.contract.contract import SERIES, Array
+from stringline.datasets.files.limits import MOST_NUMBERS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.store.zarr_layout import array_name
 
-MOST_NUMBERS = 1024
 LEAST_SIDE = 16
 IMAGES = "images that no camera uses"
 NOT_CHOSEN = "no option chooses it"

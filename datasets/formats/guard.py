@@ -12,6 +12,11 @@ _LONGEST = 500  # Characters of a message, in one line.
 _log = logging.getLogger(__name__)
 
 
+def in_brief(error: Exception) -> str:
+    """Returns an error for a message; some repeat the data that they complain of."""
+    return textwrap.shorten(repr(error), _LONGEST)
+
+
 @contextmanager
 def blamed_on_data() -> Iterator[None]:
     """Turns any error of a reader into a `ForeignDataError` in one line, with its cause.

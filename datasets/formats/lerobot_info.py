@@ -11,6 +11,7 @@ from typing import Any
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE
 from stringline.datasets.formats.confinement import inside, read_inside
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.guard import in_brief
 
 SUPPORTED = "v2.0, v2.1 and v3.0"
 # As in {episode_index:06d}: widths of at most two digits.
@@ -26,7 +27,7 @@ def read_info(root: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{root} is not a LeRobotDataset: it has no meta/info.json.") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
+        raise ValueError(f"{root}/meta/info.json is damaged: {in_brief(error)}.") from error
     if not version.startswith(("v2.", "v3.")):
         raise ValueError(f"{root} is a LeRobotDataset {version}; allowed: {SUPPORTED}.")
     for problem in _problems(info):

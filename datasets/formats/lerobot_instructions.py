@@ -13,6 +13,7 @@ from stringline.datasets.files.limits import MOST_LINES_BYTES
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.confinement import inside, read_inside
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.guard import in_brief
 from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION
 
 TASK_INDEX = "task_index"
@@ -74,7 +75,7 @@ def _task_table(root: Path) -> dict[int, str]:
         raise
     except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
         raise ForeignDataError(
-            f"The table of tasks in {root / 'meta'} is damaged: {error!r}."
+            f"The table of tasks in {root / 'meta'} is damaged: {in_brief(error)}."
         ) from error
 
 

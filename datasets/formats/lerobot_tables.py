@@ -13,9 +13,11 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_METADATA_BYTES
 from stringline.datasets.formats import parquet
+from stringline.datasets.formats.checks import numbered
 from stringline.datasets.formats.confinement import check_size, inside, read_inside
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.guard import in_brief
 from stringline.datasets.formats.image_codecs import check_pixels
 from stringline.datasets.formats.lerobot_info import path_of
 from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
@@ -55,7 +57,7 @@ def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
             tasks = tuple(map(str, entry.get("tasks", ())))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ForeignDataError(
-                f"meta/episodes.jsonl is damaged in line {line}: {error!r}."
+                f"meta/episodes.jsonl is damaged in line {line}: {in_brief(error)}."
             ) from error
         place = {
             "episode_index": number,
@@ -232,7 +234,7 @@ def names_of(features: Features, key: str) -> list[str]:
     while isinstance(names, Mapping):  # As in {"motors": [...]}.
         names = next(iter(names.values()), None)
     if not isinstance(names, list) or len(names) != width:
-        return [f"{key}_{place}" for place in range(width)]
+        return numbered(key, width)
     return [str(name) for name in names]
 
 

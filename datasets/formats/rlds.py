@@ -13,7 +13,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
-from stringline.datasets.formats.checks import image, numbers
+from stringline.datasets.formats.checks import image, numbered, numbers
 from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.extra_series import IMAGES, NOT_CHOSEN
 from stringline.datasets.formats.foreign import (
@@ -230,9 +230,7 @@ class _Steps:
             found = self.rows(name, len(parts[0]) if parts else None)
             flat = found.reshape(len(found), -1)
             flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
-            own = (
-                [f"{name}_{place}" for place in range(flat.shape[1])] if found.ndim > 1 else [name]
-            )
+            own = numbered(name, flat.shape[1]) if found.ndim > 1 else [name]
             columns += own
             parts.append(numbers(name, flat, len(own), own))
         return columns, np.concatenate(parts, axis=1) if parts else np.empty((0, 0))

@@ -5,6 +5,7 @@ zarr itself would look up codecs and filters by the names in the files and run t
 """
 
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ class ZarrFiles:
     def exists(self, name: str) -> bool:
         """Returns whether there is a member."""
         if self._zip is None:
-            return (self.path / name).exists()
+            return os.path.exists(f"{self.path}/{name}")
         return name in self._zip.NameToInfo
 
     def groups(self, group: str) -> list[str]:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.datasets.formats import hostile_hdf5, hostile_lerobot, hostile_zarr
+from tests.datasets.formats import (
+    hostile_hdf5,
+    hostile_lerobot,
+    hostile_recordings,
+    hostile_zarr,
+)
 from tests.datasets.formats.hostile_corpus import CASES, SECRET, canary_of, secret_of
 from tests.datasets.formats.small_sets import READERS
 
@@ -16,7 +21,7 @@ from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.limited_import import limit_memory
 from stringline.datasets.store.store import EpisodeStore
 
-FILES = (hostile_hdf5, hostile_lerobot, hostile_zarr)
+FILES = (hostile_hdf5, hostile_lerobot, hostile_recordings, hostile_zarr)
 HANGS_S = 60
 
 

@@ -243,6 +243,32 @@ def _(folder: Path) -> Path:
     return root
 
 
+def unwritten(name: str, says: str, others: int, **changes: Any) -> None:
+    """Adds a buffer whose images have no stored chunk, which stands for the fill value."""
+
+    def build(folder: Path) -> Path:
+        root = diffusion_policy(folder)
+        for chunk in described(root, "data/img", fill_value=0, **changes).glob("*.0.0.0"):
+            chunk.unlink()
+        return root
+
+    case(f"zarr, {name}", BUFFER, f"data/img lacks {says} or more; allowed: 65536 ", others)(build)
+
+
+UNPADDED = {"shape": [17, 128, 128, 3], "chunks": [1, 1, 1, 1]}
+unwritten("65537 chunks of no bytes", "65537 chunks of 1 bytes", 0, **UNPADDED)
+# Those of 4 and 5 steps have at most 15 of these chunks, 3.75 GiB, and are black.
+PADDED = {"chunks": [1, 2**14, 2**14, 1]}
+unwritten("5 GiB in chunks of no bytes", "17 chunks of 268435456 bytes", 2, **PADDED)
+
+
+@case("zarr, states of 2**28 numbers", BUFFER, "state has 268435456 numbers per step")
+def _(folder: Path) -> Path:
+    root = diffusion_policy(folder)
+    described(root, "data/state", shape=[17, 2**28], chunks=[1, 2**26])
+    return root
+
+
 def _rewritten(path: Path, member: str, data: bytes, method: int) -> Path:
     """Replaces a member of a zip file."""
     target = path.with_name(f"new-{path.name}")
