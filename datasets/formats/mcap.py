@@ -132,13 +132,7 @@ class McapReader:
         vectors = [*self._state, *self._action]
         messages = _messages(recording, vectors, topics.images())
         line = self._resampling.timeline(messages, [*vectors, *topics.cameras])
-        numbers = {
-            topic: [
-                numbers_of(f"{topic} at message {n}", recording.topics[topic].kind, message.content)
-                for n, message in enumerate(messages[topic])
-            ]
-            for topic in vectors
-        }
+        numbers = {topic: _numbers(recording, messages[topic]) for topic in vectors}
         state = vector(self._state, numbers, line.latest)
         action = vector(self._action, numbers, line.latest)
         meaning = self._layout.meaning(state.names, action.names)
@@ -165,22 +159,27 @@ class McapReader:
             images,
             instruction=self._text(recording),
             extra={"start_ns": int(line.steps[0])},
-            left_out=self._left_out(recording, topics)
-            | left_numbers([self._state, self._action], numbers),
+            left_out=self._left_out(recording, topics, numbers),
         )
 
-    def _left_out(self, recording: McapRecording, topics: CameraTopics) -> dict[str, str]:
-        """Returns the topics that no option chooses, with the reason."""
+    def _left_out(
+        self,
+        recording: McapRecording,
+        topics: CameraTopics,
+        numbers: Mapping[str, Sequence[Mapping[str, float]]],
+    ) -> dict[str, str]:
+        """Returns the topics and numbers that no option chooses, with the reason."""
         lenses = [topics.calibration_topic(recording, topic) for topic in topics.cameras]
         used = {*self._state, *self._action, *topics.images(), *lenses, self._instruction}
         if self._base is not None:
             used |= {*recording.of_kinds(*TRANSFORM_KINDS)}
         images = recording.of_kinds(*IMAGE_KINDS)
-        return {
+        left_out = {
             topic: IMAGES if topic in images else NOT_CHOSEN
             for topic in recording.topics
             if topic not in used
         }
+        return left_out | left_numbers([self._state, self._action], numbers)
 
     def _gripper_poses(self, tree: TransformTree | None, steps: Times) -> dict[str, Array]:
         if tree is None or self._base is None:
@@ -225,6 +224,13 @@ def _messages(
             content = {key: value for key, value in content.items() if key != "data"}
         kept.append(Message(message.topic, message.logged_ns, content))
     return found
+
+
+def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict[str, float]]:
+    return [
+        numbers_of(f"{each.topic} at message {n}", recording.topics[each.topic].kind, each.content)
+        for n, each in enumerate(messages)
+    ]
 
 
 def _offered(recording: McapRecording) -> str:

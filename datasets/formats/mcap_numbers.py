@@ -94,7 +94,7 @@ def left_numbers(
     selections: Sequence[Selection], series: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> dict[str, str]:
     """Returns the numbers of the chosen topics that no selection names, with the reason."""
-    left_out = {}
+    left_out: dict[str, str] = {}
     for topic, rows in series.items():
         chosen = [selection[topic] for selection in selections if topic in selection]
         named = {name for names in chosen for name in names or rows[0]}

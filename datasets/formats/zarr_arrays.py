@@ -186,7 +186,8 @@ def open_array(files: ZarrFiles, name: str) -> ZarrArray:
     size = prod(chunks) * np.dtype(dtype).itemsize
     if size > MOST_CHUNK_BYTES:
         raise ForeignDataError(f"a chunk has {size} bytes; allowed: {MOST_CHUNK_BYTES}")
-    order, separator = plain.get("order", "C"), plain.get("dimension_separator", ".")
+    order = plain.get("order", "C")
+    separator = plain.get("dimension_separator", ".")
     for key, got, allowed in (
         ("order", order, "CF"),
         ("dimension_separator", separator, "./"),
