@@ -90,8 +90,20 @@ def _command(config_name: str, folder: Path | None, stopped: str) -> "_Command":
     where = folder or Path(stringline.__file__).parent / "configs"
     configuration = Configuration(where.absolute(), config_name, Path(sys.argv[0]).name)
     command = _Command(configuration, arguments, debug, stopped)
-    command.start_logging()
+    start_logging(command.log_level)
     return command
+
+
+def start_logging(level: int) -> None:
+    """Sends the log to standard error, a line per message; other libraries from WARNING on."""
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        datefmt="%H:%M:%S",
+        force=True,
+    )
+    for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
+        logging.getLogger(name).setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -112,16 +124,10 @@ class _Command:
             if not argument.startswith("-") and "=" in argument
         ]
 
-    def start_logging(self) -> None:
-        """Sends the log to standard error, a line per message; other libraries from WARNING on."""
-        logging.basicConfig(
-            level=logging.WARNING,
-            format="%(asctime)s %(levelname)-7s %(message)s",
-            datefmt="%H:%M:%S",
-            force=True,
-        )
-        for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
-            logging.getLogger(name).setLevel(logging.DEBUG if self.debug else logging.INFO)
+    @property
+    def log_level(self) -> int:
+        """The level of this package's log."""
+        return logging.DEBUG if self.debug else logging.INFO
 
     def execute(self, work: Callable[[], object]) -> None:
         """Calls `work` where classes are choices of groups; exits with a message if it fails."""
@@ -157,7 +163,7 @@ class _Command:
         def guarded_task(settings: DictConfig) -> None:
             # A job of a cluster runs in a new process, without a log so far.
             if logging.getLogger("stringline").level == logging.NOTSET:
-                self.start_logging()
+                start_logging(self.log_level)
             for key, value in plain.items():
                 OmegaConf.update(settings, key, value)
             self.guarded(lambda: configuration.check_optional_choices(values))

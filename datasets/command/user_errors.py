@@ -1,8 +1,8 @@
 """User errors and their one-line messages: what was got, and what is allowed."""
 
+import dis
 import errno
 import re
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from stringline.datasets.command.missing_package import missing_package
 from stringline.datasets.contract.argument_checks import unknown_name, unknown_public_name
 
 _PACKAGE = f"{Path(stringline.__file__).parent}"
+_RAISE = dis.opmap["RAISE_VARARGS"]
 _CONFIGURATION_ERRORS = (
     MissingConfigException,
     OverrideParseException,
@@ -51,7 +52,7 @@ def explain(
         return OUT_OF_MEMORY.format(reason=str(cause).partition("\n")[0] or type(cause).__name__)
     if isinstance(cause, OSError) and cause.errno is not None:
         return _explain_system(cause)
-    if isinstance(cause, (ValueError, RuntimeError, OSError)) and _raised_here(cause):
+    if isinstance(cause, (ValueError, RuntimeError, OSError)) and raised_here(cause):
         return str(cause)
     return _explain_import(cause) if isinstance(cause, ImportError) else None
 
@@ -76,7 +77,7 @@ def _missing_target(error: InstantiationException) -> str | None:
 
 def _explain_import(error: ImportError) -> str | None:
     """Returns the message for a missing package; None for an import that fails otherwise."""
-    if _raised_here(error):
+    if raised_here(error):
         return str(error)
     missing = missing_package(error)
     return None if missing is None else f"This needs {missing}"
@@ -129,7 +130,7 @@ def _explain_system(error: OSError) -> str:
     return f"{error.strerror}{at}."
 
 
-def _raised_here(error: BaseException) -> bool:
+def raised_here(error: BaseException) -> bool:
     """Returns whether a `raise` of this package made the error, here or in a worker process."""
     if "RemoteTraceback" in type(error.__cause__).__name__:
         trace = [line.strip() for line in str(error.__cause__).splitlines()]
@@ -139,5 +140,11 @@ def _raised_here(error: BaseException) -> bool:
             and f'"{_PACKAGE}' in trace[places[-1]]
             and trace[places[-1] + 1].startswith("raise ")
         )
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return last.filename.startswith(_PACKAGE) and (last.line or "").startswith("raise ")
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    # Not the line of the source, which may have been edited since this process imported it.
+    code = last.tb_frame.f_code
+    return code.co_filename.startswith(_PACKAGE) and code.co_code[last.tb_lasti] == _RAISE

@@ -26,7 +26,7 @@ from stringline.datasets.files.atomic import check_space, explained_full_disk, s
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.remote_files import explained, file_system
 from stringline.datasets.store.episode_pool import for_each_episode
-from stringline.datasets.store.episode_writer import write_episode
+from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
 logger = logging.getLogger(__name__)
@@ -153,4 +153,6 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
         with open_packed(file) as packed:
             attributes, entries = packed_attributes(packed, name)
             size = sum(entry.nbytes for entry in entries.values())
-            write_episode(root, name, attributes, unpack(packed, name, entries), size)
+            with EpisodeWriter(root, name, attributes, expected_bytes=size) as writer:
+                unpack(packed, name, entries, writer)
+                writer.commit()

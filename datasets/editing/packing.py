@@ -6,7 +6,9 @@ shuffle, and of differences between frames. The bytes depend on the episode only
 """
 
 import io
+import math
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -16,17 +18,22 @@ from numcodecs.zstd import Zstd
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.checksums import crc32
+from stringline.datasets.files.limits import MOST_CHUNK_BYTES, MOST_METADATA_BYTES
+from stringline.datasets.files.zip_members import read_member
+from stringline.datasets.files.zstd_header import zstd_size
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
     StoredEpisode,
     entries_of,
     episode_metadata,
 )
+from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.group_metadata import EPISODE_KEY, read_group
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name
 
 LEVEL = 9
 CHUNK_BYTES = 32 * 2**20
+_OVERHEAD_BYTES = 2**16  # Of zstd on random bytes.
 
 
 def pack(episode: StoredEpisode, file: IO[bytes]) -> None:
@@ -53,36 +60,53 @@ def packed_attributes(
 ) -> tuple[EpisodeAttributes, dict[str, ArrayEntry]]:
     """Returns the attributes of an archived episode and its arrays' entries."""
     plain, _ = read_group(
-        _read(packed, "zarr.json", name), f"The archived episode {name}", EPISODE_KEY
+        _read(packed, "zarr.json", name, MOST_METADATA_BYTES),
+        f"The archived episode {name}",
+        EPISODE_KEY,
     )
     return EpisodeAttributes.from_dict(plain), entries_of(plain, name)
 
 
 def unpack(
-    packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry]
-) -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of an archived episode by key."""
+    packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry], writer: EpisodeWriter
+) -> None:
+    """Writes the arrays of an archived episode, one chunk of each in memory at a time."""
     for key, entry in entries.items():
-        array = np.empty(entry.shape, np.dtype(entry.dtype).newbyteorder("<"))
-        rows = _rows_per_chunk(entry)
-        for number in range(_count(entry, rows)):
-            data = _read(packed, _chunk_name(key, entry, number), name)
-            try:
-                chunk = np.frombuffer(Zstd().decode(data), array.dtype).reshape(
-                    (rows, *entry.shape[1:]) if entry.shape else ()
-                )
-            except (RuntimeError, ValueError) as error:
-                raise ValueError(
-                    f"The archived episode {name}: {key} is damaged ({error})."
-                ) from error
-            if entry.shape:
-                part = array[number * rows : (number + 1) * rows]
-                part[...] = chunk[: len(part)]
+        checksum = 0
+        for part in _parts(packed, name, key, entry):
+            checksum = crc32(part, checksum)
+            if entry.shape and entry.nbytes:
+                writer.extend(key, part)
             else:
-                array[...] = chunk
-        if crc32(array) != entry.crc32:
+                writer.put(key, part)
+        if checksum != entry.crc32:
             raise ValueError(f"The archived episode {name}: {key} is damaged (checksum).")
-        yield key, array
+
+
+def _parts(packed: zipfile.ZipFile, name: str, key: str, entry: ArrayEntry) -> Iterator[Array]:
+    """Yields the chunks of an array without the rows that pad the last one."""
+    dtype = np.dtype(entry.dtype).newbyteorder("<")
+    if not entry.nbytes:
+        yield np.empty(entry.shape, dtype)
+        return
+    rows = _rows_per_chunk(entry)
+    shape = (rows, *entry.shape[1:]) if entry.shape else ()
+    size = math.prod(shape) * dtype.itemsize
+    if size > max(CHUNK_BYTES, MOST_CHUNK_BYTES):
+        raise ValueError(
+            f"The archived episode {name}: a row of {key} has {size} bytes; allowed: "
+            f"{MOST_CHUNK_BYTES}."
+        )
+    for number in range(_count(entry, rows)):
+        data = _read(packed, _chunk_name(key, entry, number), name, 2 * size + _OVERHEAD_BYTES)
+        chunk = np.empty(shape, dtype)
+        try:
+            if zstd_size(data) != size:
+                raise ValueError(f"a chunk has {zstd_size(data)} bytes instead of {size}")
+            Zstd().decode(data, out=chunk.reshape(-1).view(np.uint8))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"The archived episode {name}: {key} is damaged ({error}).") from error
+        yield chunk[: entry.shape[0] - number * rows] if entry.shape else chunk
 
 
 def packed_size(episode: StoredEpisode) -> int:
@@ -102,10 +126,10 @@ def open_packed(path: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def _read(packed: zipfile.ZipFile, member: str, name: str) -> bytes:
+def _read(packed: zipfile.ZipFile, member: str, name: str, most: int) -> bytes:
     try:
-        return packed.read(member)
-    except (KeyError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        return read_member(packed, member, most)
+    except (KeyError, ValueError, zipfile.BadZipFile, EOFError, RuntimeError, zlib.error) as error:
         raise ValueError(
             f"The archived episode {name}: {member} is missing or damaged ({error})."
         ) from error

@@ -5,6 +5,8 @@ from typing import Any
 
 import yaml
 
+from stringline.datasets.files.limits import MOST_YAML_BYTES
+
 # Nodes of a file whose aliases are replaced by what they stand for.
 MOST_NODES = 1_000_000
 DEEPEST = 100
@@ -17,7 +19,11 @@ def read_yaml(kind: str, path: Path) -> Any:
         ValueError: The file cannot be read, is not valid YAML, or expands to too much.
     """
     try:
-        return parse_yaml(path.read_text())
+        with path.open("rb") as file:
+            data = file.read(MOST_YAML_BYTES + 1)
+        if len(data) > MOST_YAML_BYTES:
+            raise ValueError(f"{kind} {path} has more than the allowed {MOST_YAML_BYTES} bytes.")
+        return parse_yaml(data.decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise ValueError(f"{kind} {path} cannot be read: {reason}.") from error

@@ -13,7 +13,7 @@ from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import image
 from stringline.datasets.formats.depth_series import DepthOptions, depth_counts, stored_unit
 from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
-from stringline.datasets.formats.image_codecs import UNIT_M, decoded
+from stringline.datasets.formats.image_codecs import UNIT_M, check_pixels, decoded
 
 IMAGES = "observations/images"
 DEPTHS = "observations/images_depth"
@@ -76,6 +76,7 @@ def _camera(file: Any, name: str, new: str, depth: str | None, options: DepthOpt
             f"{colour} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG."
         )
     height, width = first.shape[:2]
+    check_pixels(colour, width, height)
     if depth is None:
         return ActCamera(Camera(new, height, width, has_geometry=False), colour)
     key = f"{DEPTHS}/{depth}"

@@ -17,7 +17,8 @@ import numpy as np
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.act_cameras import DEPTHS, IMAGES, act_cameras, act_images
-from stringline.datasets.formats.checks import equal_lengths, numbers
+from stringline.datasets.formats.checks import equal_lengths, numbered, numbers
+from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
 from stringline.datasets.formats.foreign import (
@@ -79,13 +80,17 @@ class ActHdf5Reader:
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for number, file in enumerate(files):
-            yield Reference(file.name, last_number(file.stem, number), partial(self._read, file))
+            yield Reference(
+                file.name, last_number(file.stem, number), partial(self._read, path, file)
+            )
 
-    def _read(self, path: Path) -> ForeignEpisode:
+    def _read(self, root: Path, path: Path) -> ForeignEpisode:
+        inside(root, path)
         with hdf5.opened(path) as file:
             state = self._series(file, "observations/qpos")
             action = self._series(file, "action")
-            speed = self._series(file, "observations/qvel") if "observations/qvel" in file else None
+            measured = hdf5.item_at(file, "observations/qvel") is not None
+            speed = self._series(file, "observations/qvel") if measured else None
             cameras = act_cameras(file, self._cameras, self._depth)
             frames = {key: len(hdf5.dataset(file, key)) for entry in cameras for key in entry.keys}
             speeds = {} if speed is None else {"observations/qvel": len(speed)}
@@ -95,7 +100,7 @@ class ActHdf5Reader:
             used = [key for entry in cameras for key in entry.keys]
             extra, left_out = self._others(file, used, steps)
             instruction = _instruction(file, left_out)
-            simulated = bool(file.attrs.get("sim", False))
+            simulated = bool(hdf5.attribute(file, "sim"))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
         time = np.arange(steps) / self._hz
@@ -147,7 +152,7 @@ def _instruction(file: Any, left_out: dict[str, str]) -> str:
 
 
 def _columns(key: str, series: Array) -> list[str]:
-    return [f"{key}_{column}" for column in range(series.shape[1])]
+    return numbered(key, series.shape[1])
 
 
 def _by_numbers(path: Path) -> tuple[list[int], str]:

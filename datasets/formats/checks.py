@@ -6,10 +6,18 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.limits import MOST_NUMBERS
 from stringline.datasets.formats.foreign import ForeignDataError
 
 LARGEST_POSITION_M = 10.0
 LARGEST_ANGLE = 2.05 * np.pi
+
+
+def numbered(key: str, width: int) -> list[str]:
+    """Returns names for the numbers of a vector, whose name is `key`."""
+    if width > MOST_NUMBERS:
+        raise ForeignDataError(f"{key} has {width} numbers per step; allowed: {MOST_NUMBERS}.")
+    return [f"{key}_{place}" for place in range(width)]
 
 
 def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str] = ()) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import numbers
+from stringline.datasets.formats.checks import numbered, numbers
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
@@ -27,10 +27,11 @@ from stringline.datasets.formats.recorded_videos import (
     recorded_videos,
     video_cameras,
 )
-from stringline.datasets.formats.replay_buffer import (
+from stringline.datasets.formats.replay_buffer import ReplayBuffer
+from stringline.datasets.formats.replay_cameras import (
     UNIT_ATTRIBUTE,
-    ReplayBuffer,
     ReplayCamera,
+    other_series,
     replay_cameras,
     replay_images,
 )
@@ -134,7 +135,7 @@ class DiffusionPolicyReader:
             **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
         }
         used = [key for key in (self._state, self._action) if key]
-        further, left_out = buffer.others(used, cameras, bounds)
+        further, left_out = other_series(buffer, used, cameras, bounds)
         return ForeignEpisode(
             contract,
             arrays | camera_times(contract, time) | further,
@@ -156,7 +157,7 @@ def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
     shape = buffer.shapes[key]
     if len(shape) != 2:
         raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N, D).")
-    return [f"{key}_{column}" for column in range(shape[1])]
+    return numbered(key, shape[1])
 
 
 CHUNK_BYTES = 2 * 2**20

@@ -1,17 +1,19 @@
 """Further numeric series of foreign episodes, and the names of what an import leaves out."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stringline.datasets.contract.contract import SERIES, Array
+from stringline.datasets.files.limits import MOST_NUMBERS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.store.zarr_layout import array_name
 
-MOST_NUMBERS = 1024
 LEAST_SIDE = 16
 IMAGES = "images that no camera uses"
+NOT_CHOSEN = "no option chooses it"
 
 
 class Described(NamedTuple):
@@ -61,8 +63,7 @@ def _unfit(key: str, described: Any) -> str:
         return "not a series"
     if len(shape) > 2 and min(shape[1:3]) >= LEAST_SIDE:
         return IMAGES
-    count = int(np.prod(shape[1:], dtype=np.int64))
-    return f"more than {MOST_NUMBERS} numbers per step" if count > MOST_NUMBERS else ""
+    return f"more than {MOST_NUMBERS} numbers per step" if prod(shape[1:]) > MOST_NUMBERS else ""
 
 
 def _floats(values: Array) -> Array:

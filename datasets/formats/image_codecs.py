@@ -1,7 +1,10 @@
 """Image files (JPEG, PNG, TIFF), and foreign depth images along the optical axis."""
 
 import io
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -9,8 +12,34 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
+from stringline.datasets.files.limits import MOST_PIXELS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
+
+FORMATS = ("JPEG", "PNG", "TIFF")
+
+
+class _BombError(Exception):
+    """Pillow's own limit, above ours, was passed."""
+
+
+@contextmanager
+def _no_bombs(image: ModuleType) -> Iterator[None]:
+    """Raises `_BombError` where Pillow would print a warning about huge images, or raise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", image.DecompressionBombWarning)
+        try:
+            yield
+        except (image.DecompressionBombWarning, image.DecompressionBombError) as error:
+            raise _BombError(error) from error
+
+
+def check_pixels(name: str, width: int, height: int) -> None:
+    """Checks the size of an image before it is decoded; messages begin with `name`."""
+    if width * height > MOST_PIXELS:
+        raise ForeignDataError(
+            f"{name} has {width} x {height} pixels; allowed: {MOST_PIXELS} in all."
+        )
 
 
 def decoded(key: str, frame: int, data: bytes) -> Array:
@@ -20,15 +49,38 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
     """
     image = optional_library("PIL.Image", package="pillow")
     try:
-        with image.open(io.BytesIO(data)) as opened:
+        # Pillow would try all formats that it knows, and run Ghostscript for one of them.
+        with _no_bombs(image), image.open(io.BytesIO(data), formats=FORMATS) as opened:
+            check_pixels(f"{key} at frame {frame}", *opened.size)
             opened.load()
             if opened.mode.startswith("I"):
                 return np.asarray(opened).astype(np.uint16)
             if opened.mode == "F":
                 return np.asarray(opened)
             return np.asarray(opened.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except ForeignDataError:
+        raise
+    except (OSError, SyntaxError, ValueError, _BombError) as error:
         raise ForeignDataError(f"{key} at frame {frame} does not decode: {error}.") from error
+
+
+def decoded_picture(data: bytes, kind: str, shape: tuple[int, ...]) -> Array:
+    """Decodes an image of one format, named as in Pillow, with the pixels that its file contains.
+
+    `shape` is that of the image without axes of length 1, checked before it is decoded.
+    """
+    image = optional_library("PIL.Image", package="pillow")
+    try:
+        with _no_bombs(image), image.open(io.BytesIO(data), formats=(kind,)) as opened:
+            check_pixels("an image", *opened.size)
+            size = opened.height, opened.width, len(opened.getbands())
+            if tuple(length for length in size if length != 1) != shape:
+                raise ForeignDataError(f"an image has the shape {size}; allowed: {shape}")
+            return np.asarray(opened)
+    except ForeignDataError:
+        raise
+    except (OSError, SyntaxError, ValueError, _BombError) as error:
+        raise ForeignDataError(f"an image does not decode: {error}") from error
 
 
 def jpeg(image: Array, quality: int) -> bytes:

@@ -27,6 +27,7 @@ from stringline.datasets.formats.foreign import (
     Reader,
     Reference,
 )
+from stringline.datasets.formats.guard import blamed_on_data
 from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
@@ -129,13 +130,14 @@ def _survey(
     """
     found: list[_Readable] = []
     wrong_option: BaseException | None = None
-    for reference in _with_progress(list(reader.episodes(path)), "reading"):
+    with blamed_on_data():
+        references = list(reader.episodes(path))
+    for reference in _with_progress(references, "reading"):
         with _left_out(reference, refused):
             try:
                 episode = _read(reference, cameras, tell=not found)
             except ForeignDataError as error:
-                cause = error.__cause__
-                wrong_option = wrong_option or (cause if type(cause) is ValueError else None)
+                wrong_option = wrong_option or _wrong_option(error)
                 raise
             checksum = crc32(np.ascontiguousarray(episode.arrays["action"]))
             origin = (source, reference.file, reference.number, checksum)
@@ -143,6 +145,12 @@ def _survey(
     if wrong_option is not None and not found:
         raise ValueError(str(wrong_option)) from wrong_option
     return found
+
+
+def _wrong_option(error: ForeignDataError) -> ForeignDataError | None:
+    """Returns the error if it comes from one that does not blame the data."""
+    cause = error.__cause__
+    return error if type(cause) is ValueError else None
 
 
 @contextmanager
@@ -155,31 +163,11 @@ def _left_out(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
         _log.warning("Left out: %s: %s", reference, error)
 
 
-@contextmanager
-def _blamed_on_data() -> Iterator[None]:
-    """Turns any error of a reader into a `ForeignDataError`: libraries raise all kinds for damage.
-
-    Raises:
-        ForeignDataError: The block failed.
-    """
-    try:
-        yield
-    except (ForeignDataError, ImportError):
-        raise
-    except MemoryError as error:
-        raise ForeignDataError(f"It is too large for the memory: {error}.") from error
-    except ValueError as error:
-        raise ForeignDataError(str(error)) from error
-    except Exception as error:
-        _log.debug("The trace of the error:", exc_info=True)
-        raise ForeignDataError(f"{type(error).__name__}: {error}") from error
-
-
 def _read(
     reference: Reference, cameras: ImportedCameras | None, *, tell: bool = False
 ) -> ForeignEpisode:
     """Reads an episode, with the options for cameras; `tell` what these change."""
-    with _blamed_on_data():
+    with blamed_on_data():
         episode = reference.read()
         if cameras is None:
             return episode
@@ -190,7 +178,7 @@ def _read(
 
 
 def _frames(read: Frames) -> Iterator[Array]:
-    with _blamed_on_data():
+    with blamed_on_data():
         yield from read()
 
 

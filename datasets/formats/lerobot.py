@@ -25,6 +25,7 @@ from stringline.datasets.formats.image_codecs import (
     decoded,
     metres_of_codes,
 )
+from stringline.datasets.formats.lerobot_info import read_info
 from stringline.datasets.formats.lerobot_instructions import (
     TASK_INDEX,
     Instructions,
@@ -38,7 +39,6 @@ from stringline.datasets.formats.lerobot_tables import (
     cameras_of,
     locations,
     names_of,
-    read_info,
 )
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at

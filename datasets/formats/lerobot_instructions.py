@@ -9,8 +9,11 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.files.limits import MOST_LINES_BYTES
 from stringline.datasets.formats import parquet
+from stringline.datasets.formats.confinement import inside, read_inside
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.guard import in_brief
 from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION
 
 TASK_INDEX = "task_index"
@@ -60,16 +63,19 @@ def _task_table(root: Path) -> dict[int, str]:
     lines = root / "meta" / "tasks.jsonl"
     try:
         if lines.is_file():
-            entries = [json.loads(line) for line in lines.read_bytes().splitlines() if line.strip()]
+            text = read_inside(root, lines, MOST_LINES_BYTES)
+            entries = [json.loads(line) for line in text.splitlines() if line.strip()]
             return {int(entry[TASK_INDEX]): str(entry["task"]) for entry in entries}
-        path = root / "meta" / "tasks.parquet"
+        path = inside(root, root / "meta" / "tasks.parquet")
         # pandas writes the tasks as an index, which may have no name.
-        text = next(name for name in parquet.columns(path) if name != TASK_INDEX)
-        plain = parquet.table(path, [TASK_INDEX, text]).to_pydict()
-        return dict(zip(plain[TASK_INDEX], map(str, plain[text]), strict=True))
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        column = next(name for name in parquet.columns(path) if name != TASK_INDEX)
+        plain = parquet.table(path, [TASK_INDEX, column]).to_pydict()
+        return dict(zip(plain[TASK_INDEX], map(str, plain[column]), strict=True))
+    except ForeignDataError:
+        raise
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
         raise ForeignDataError(
-            f"The table of tasks in {root / 'meta'} is damaged: {error!r}."
+            f"The table of tasks in {root / 'meta'} is damaged: {in_brief(error)}."
         ) from error
 
 

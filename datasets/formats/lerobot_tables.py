@@ -11,12 +11,17 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_METADATA_BYTES
 from stringline.datasets.formats import parquet
+from stringline.datasets.formats.checks import numbered
+from stringline.datasets.formats.confinement import check_size, inside, read_inside
 from stringline.datasets.formats.depth_series import DepthOptions
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.guard import in_brief
+from stringline.datasets.formats.image_codecs import check_pixels
+from stringline.datasets.formats.lerobot_info import path_of
 from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
 
-SUPPORTED = "v2.0, v2.1 and v3.0"
 DEPTH_UNITS: Mapping[str, float] = {"m": 1.0, "mm": 0.001}  # `depth_unit` of LeRobot 0.6.
 
 
@@ -37,36 +42,6 @@ class Location:
     videos: Mapping[str, tuple[Path, float]]
 
 
-def read_info(root: Path) -> dict[str, Any]:
-    """Reads `meta/info.json`."""
-    try:
-        info: dict[str, Any] = json.loads((root / "meta" / "info.json").read_bytes())
-        version = str(info["codebase_version"])
-        _ = (info["features"], info["fps"], info["data_path"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"{root} is not a LeRobotDataset: it has no meta/info.json.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
-    if not version.startswith(("v2.", "v3.")):
-        raise ValueError(f"{root} is a LeRobotDataset {version}; allowed: {SUPPORTED}.")
-    _check_info(f"{root}/meta/info.json", info)
-    return info
-
-
-def _check_info(where: str, info: Mapping[str, Any]) -> None:
-    features = info["features"]
-    if not isinstance(features, Mapping) or not all(
-        isinstance(feature, Mapping) and {"dtype", "shape"} <= feature.keys()
-        for feature in features.values()
-    ):
-        raise ValueError(f"{where}: features must map names to mappings with dtype and shape.")
-    for key in ("data_path", "video_path"):
-        if Path(str(info.get(key) or "")).is_absolute():
-            raise ValueError(
-                f"{where}: {key} is {info[key]!r}; allowed: paths within the data set."
-            )
-
-
 def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:
     """Yields all episodes in order; raises `ForeignDataError` for a damaged list of episodes."""
     videos = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
@@ -74,31 +49,34 @@ def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:
 
 
 def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
-    for line, text in enumerate(_lines(root / "meta" / "episodes.jsonl"), 1):
+    for line, text in enumerate(_lines(root, root / "meta" / "episodes.jsonl"), 1):
         try:
             entry = json.loads(text)
             number = int(entry["episode_index"])
             length = int(entry["length"])
-            tasks = tuple(entry.get("tasks", ()))
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            tasks = tuple(map(str, entry.get("tasks", ())))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ForeignDataError(
-                f"meta/episodes.jsonl is damaged in line {line}: {error!r}."
+                f"meta/episodes.jsonl is damaged in line {line}: {in_brief(error)}."
             ) from error
         place = {
             "episode_index": number,
             "episode_chunk": number // int(info.get("chunks_size", 1000)),
         }
         files = {
-            key: (root / info["video_path"].format(video_key=key, **place), 0.0) for key in videos
+            key: (path_of(root, info, "video_path", video_key=key, **place), 0.0) for key in videos
         }
-        yield Location(number, length, tasks, root / info["data_path"].format(**place), files)
+        yield Location(number, length, tasks, path_of(root, info, "data_path", **place), files)
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(root: Path, path: Path) -> list[bytes]:
     try:
-        return [line for line in path.read_bytes().splitlines() if line.strip()]
+        lines = read_inside(root, path, MOST_LINES_BYTES).splitlines()
     except FileNotFoundError as error:
         raise ForeignDataError(f"There is no {path.name} in {path.parent}.") from error
+    for number, line in enumerate(lines, 1):
+        check_size(f"{path.name}, line {number},", len(line), MOST_METADATA_BYTES)
+    return [line for line in lines if line.strip()]
 
 
 def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
@@ -112,15 +90,16 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
         for field in ("chunk_index", "file_index", "from_timestamp")
     ]
     for file in files:
-        for row in parquet.table(file, columns).to_pylist():
+        for row in parquet.dictionaries(inside(root, file), columns):
+            place = {
+                "chunk_index": row["data/chunk_index"],
+                "file_index": row["data/file_index"],
+            }
             yield Location(
                 row["episode_index"],
                 row["length"],
                 tuple(row["tasks"] or ()),
-                root
-                / info["data_path"].format(
-                    chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]
-                ),
+                path_of(root, info, "data_path", **place),
                 {key: _video(root, info, key, row) for key in videos},
             )
 
@@ -131,9 +110,8 @@ def _video(
     chunk, file, start = (
         row[f"videos/{key}/{field}"] for field in ("chunk_index", "file_index", "from_timestamp")
     )
-    return root / info["video_path"].format(
-        video_key=key, chunk_index=chunk, file_index=file
-    ), float(start)
+    place = {"video_key": key, "chunk_index": chunk, "file_index": file}
+    return path_of(root, info, "video_path", **place), float(start)
 
 
 Features = Mapping[str, Mapping[str, Any]]
@@ -202,6 +180,7 @@ def image_features(features: Features) -> Iterator[ImageFeature]:
             )
         first = names[0] in ("channel", "channels") if names else shape[0] in (1, 3)
         height, width, channels = (*shape[1:], shape[0]) if first else shape
+        check_pixels(f"The feature {key!r}", width, height)
         info = feature.get("info") or feature.get("video_info") or {}
         is_depth = (
             bool(info.get("is_depth_map", info.get("video.is_depth_map", False))) or channels == 1
@@ -255,7 +234,7 @@ def names_of(features: Features, key: str) -> list[str]:
     while isinstance(names, Mapping):  # As in {"motors": [...]}.
         names = next(iter(names.values()), None)
     if not isinstance(names, list) or len(names) != width:
-        return [f"{key}_{place}" for place in range(width)]
+        return numbered(key, width)
     return [str(name) for name in names]
 
 

@@ -18,6 +18,7 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions
+from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -25,6 +26,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
     chosen_cameras,
 )
+from stringline.datasets.formats.image_codecs import check_pixels
 from stringline.datasets.formats.poses import pose_of_vectors
 from stringline.datasets.formats.robomimic import Known, LeftOut, RobomimicReader
 from stringline.datasets.formats.robosuite_controller import Controller
@@ -89,14 +91,14 @@ class LiberoReader(RobomimicReader):
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for file in files:
-            yield from super().episodes(file)
+            yield from super().episodes(inside(path, file))
 
     def _read(self, path: Path, name: str, controller: Controller, known: Known) -> ForeignEpisode:
         episode = super()._read(path, name, controller, known)
         with hdf5.opened(path) as file:
-            attributes = dict(file["data"].attrs)
-        problem = _plain(attributes, "problem_info")
-        task = Path(str(attributes.get("bddl_file_name", ""))).name
+            data = hdf5.item_at(file, "data")
+            problem = _plain(data, "problem_info")
+            task = Path(str(hdf5.attribute(data, "bddl_file_name") or "")).name
         return replace(
             episode,
             # Some files have the instruction as characters, some in quotes.
@@ -109,7 +111,7 @@ class LiberoReader(RobomimicReader):
     ) -> tuple[dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], LeftOut]]:
         """Returns the same as for robomimic, by its keys."""
         with hdf5.opened(path) as file:
-            demo = file[f"data/{name}"]
+            demo = hdf5.item_at(file, f"data/{name}")
             offered = [
                 key.removesuffix(_COLOURS)
                 for key in hdf5.members(demo, "obs")
@@ -121,7 +123,8 @@ class LiberoReader(RobomimicReader):
                 for old, new in _SERIES.items()
             }
             shapes = {old: hdf5.dataset(demo, f"obs/{old}{_COLOURS}").shape for old in chosen}
-            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
+            rewarded = hdf5.item_at(demo, "rewards") is not None
+            rewards = hdf5.rows(hdf5.dataset(demo, "rewards"), "rewards") if rewarded else None
             images = {f"obs/{old}{_COLOURS}" for old in chosen}
             steps = len(series["actions"])
             rest = hdf5.others(demo, {*_SERIES, *images, "rewards"}, steps)
@@ -136,10 +139,12 @@ class LiberoReader(RobomimicReader):
 
     def _images(self, path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
         with hdf5.opened(path) as file:
-            recorded = file["data"].attrs.get("macros_image_convention", _CONVENTIONS[0])
-        convention = self._convention or recorded
+            recorded = hdf5.attribute(hdf5.item_at(file, "data"), "macros_image_convention")
+        convention = self._convention or recorded or _CONVENTIONS[0]
         if convention not in _CONVENTIONS:
-            raise ForeignDataError(str(unknown_name("image convention", convention, _CONVENTIONS)))
+            raise ForeignDataError(
+                str(unknown_name("image convention", str(convention), _CONVENTIONS))
+            )
         return {
             f"rgb/{camera.name}": partial(
                 _frames, path, f"data/{name}/obs/{old}{_COLOURS}", camera, convention == "opengl"
@@ -151,6 +156,7 @@ class LiberoReader(RobomimicReader):
 def _camera(old: str, new: str, shape: tuple[int, ...]) -> Camera:
     if len(shape) != 4 or shape[3] != 3:
         raise ForeignDataError(f"obs/{old}{_COLOURS} has shape {shape}; allowed: (T, H, W, 3).")
+    check_pixels(f"obs/{old}{_COLOURS}", shape[2], shape[1])
     return Camera(new, shape[1], shape[2], has_geometry=False)
 
 
@@ -160,10 +166,11 @@ def _frames(path: Path, key: str, camera: Camera, upside_down: bool) -> Iterator
         yield found[::-1] if upside_down else found
 
 
-def _plain(attributes: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _plain(data: Any, key: str) -> dict[str, Any]:
     """Returns an attribute that contains JSON; empty without it."""
     try:
-        found = json.loads(attributes.get(key, "{}"))
-    except (json.JSONDecodeError, TypeError) as error:
+        text = hdf5.attribute(data, key)
+        found = {} if text is None else json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
         raise ForeignDataError(f"data.attrs[{key!r}] is not JSON: {error}.") from error
     return found if isinstance(found, dict) else {}

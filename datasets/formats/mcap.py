@@ -13,6 +13,8 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.confinement import inside
+from stringline.datasets.formats.extra_series import IMAGES, NOT_CHOSEN
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -23,10 +25,15 @@ from stringline.datasets.formats.foreign import (
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import CameraTopics
 from stringline.datasets.formats.mcap_images import IMAGE_KINDS
-from stringline.datasets.formats.mcap_numbers import Selection, numbers_of, vector
+from stringline.datasets.formats.mcap_numbers import (
+    Selection,
+    left_numbers,
+    numbers_of,
+    vector,
+)
 from stringline.datasets.formats.mcap_recording import McapRecording, Message
 from stringline.datasets.formats.mcap_times import Resampling, Times
-from stringline.datasets.formats.mcap_transforms import TransformTree
+from stringline.datasets.formats.mcap_transforms import TRANSFORM_KINDS, TransformTree
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 Clock = Literal["stamp", "log"]
@@ -112,26 +119,20 @@ class McapReader:
         if self._cameras is None or not self._action:
             raise ValueError(
                 "Set the topics, format.cameras={TOPIC: NAME, ...} or {} and "
-                f"format.action={{TOPIC: null}}. {_offered(McapRecording(files[0]))}"
+                f"format.action={{TOPIC: null}}. {_offered(McapRecording(inside(path, files[0])))}"
             )
         for number, file in enumerate(files):
             name = file.name if file == path else file.relative_to(path).as_posix()
-            read = partial(self._read, file, self._cameras)
+            read = partial(self._read, path, file, self._cameras)
             yield Reference(name, last_number(file.stem, number), read)
 
-    def _read(self, path: Path, topics: CameraTopics) -> ForeignEpisode:
-        recording = McapRecording(path)
+    def _read(self, root: Path, path: Path, topics: CameraTopics) -> ForeignEpisode:
+        recording = McapRecording(inside(root, path))
         topics.check(recording)
         vectors = [*self._state, *self._action]
         messages = _messages(recording, vectors, topics.images())
         line = self._resampling.timeline(messages, [*vectors, *topics.cameras])
-        numbers = {
-            topic: [
-                numbers_of(f"{topic} at message {n}", recording.topics[topic].kind, message.content)
-                for n, message in enumerate(messages[topic])
-            ]
-            for topic in vectors
-        }
+        numbers = {topic: _numbers(recording, messages[topic]) for topic in vectors}
         state = vector(self._state, numbers, line.latest)
         action = vector(self._action, numbers, line.latest)
         meaning = self._layout.meaning(state.names, action.names)
@@ -158,7 +159,27 @@ class McapReader:
             images,
             instruction=self._text(recording),
             extra={"start_ns": int(line.steps[0])},
+            left_out=self._left_out(recording, topics, numbers),
         )
+
+    def _left_out(
+        self,
+        recording: McapRecording,
+        topics: CameraTopics,
+        numbers: Mapping[str, Sequence[Mapping[str, float]]],
+    ) -> dict[str, str]:
+        """Returns the topics and numbers that no option chooses, with the reason."""
+        lenses = [topics.calibration_topic(recording, topic) for topic in topics.cameras]
+        used = {*self._state, *self._action, *topics.images(), *lenses, self._instruction}
+        if self._base is not None:
+            used |= {*recording.of_kinds(*TRANSFORM_KINDS)}
+        images = recording.of_kinds(*IMAGE_KINDS)
+        left_out = {
+            topic: IMAGES if topic in images else NOT_CHOSEN
+            for topic in recording.topics
+            if topic not in used
+        }
+        return left_out | left_numbers([self._state, self._action], numbers)
 
     def _gripper_poses(self, tree: TransformTree | None, steps: Times) -> dict[str, Array]:
         if tree is None or self._base is None:
@@ -203,6 +224,13 @@ def _messages(
             content = {key: value for key, value in content.items() if key != "data"}
         kept.append(Message(message.topic, message.logged_ns, content))
     return found
+
+
+def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict[str, float]]:
+    return [
+        numbers_of(f"{each.topic} at message {n}", recording.topics[each.topic].kind, each.content)
+        for n, each in enumerate(messages)
+    ]
 
 
 def _offered(recording: McapRecording) -> str:

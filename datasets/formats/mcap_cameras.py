@@ -92,14 +92,17 @@ class CameraTopics:
             )
         return found
 
+    def calibration_topic(self, recording: McapRecording, topic: str) -> str | None:
+        """Returns the topic of the calibration of images; None without one."""
+        if self.calibration is not None:
+            return self.calibration.get(topic)
+        beside = f"{topic.removesuffix('/compressed').rpartition('/')[0]}/camera_info"
+        return beside if beside in recording.of_kinds(*CALIBRATION_KINDS) else None
+
     def _lens(
         self, recording: McapRecording, topic: str, size: tuple[int, int]
     ) -> Calibration | None:
-        if self.calibration is not None:
-            info = self.calibration.get(topic)
-        else:
-            beside = f"{topic.removesuffix('/compressed').rpartition('/')[0]}/camera_info"
-            info = beside if beside in recording.of_kinds(*CALIBRATION_KINDS) else None
+        info = self.calibration_topic(recording, topic)
         if info is None:
             return None
         recording.check_topics([info])

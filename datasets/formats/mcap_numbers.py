@@ -9,6 +9,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.checks import numbers
+from stringline.datasets.formats.extra_series import NOT_CHOSEN
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.mcap_recording import Plain
 
@@ -87,6 +88,18 @@ def vector(
         ),
         np.concatenate([values for _, values in parts.values()], axis=1) if parts else np.empty(0),
     )
+
+
+def left_numbers(
+    selections: Sequence[Selection], series: Mapping[str, Sequence[Mapping[str, float]]]
+) -> dict[str, str]:
+    """Returns the numbers of the chosen topics that no selection names, with the reason."""
+    left_out: dict[str, str] = {}
+    for topic, rows in series.items():
+        chosen = [selection[topic] for selection in selections if topic in selection]
+        named = {name for names in chosen for name in names or rows[0]}
+        left_out |= {f"{topic} {name}": NOT_CHOSEN for name in rows[0] if name not in named}
+    return left_out
 
 
 def _number(topic: str, message: int, row: Mapping[str, float], name: str) -> float:

@@ -14,11 +14,10 @@ from typing import Any
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.mcap_chunks import EXTRA, LARGEST_RECORD_BYTES, check_chunks
 
-EXTRA = "mcap"
 Plain = Mapping[str, Any]
 
-_LARGEST_RECORD_BYTES = 2**30
 _ENCODINGS = (("cdr", "ros2msg"), ("protobuf", "protobuf"), ("json", "jsonschema"), ("json", ""))
 # Errors of the decoders for damaged messages; those of lz4 are RuntimeErrors.
 _DAMAGE = (ValueError, KeyError, IndexError, TypeError, EOFError, OSError, RuntimeError)
@@ -58,9 +57,11 @@ class McapRecording:
     """A recording; each iteration over its messages opens the file again."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the topics of a file."""
+        """Checks the sizes of the chunks of a file, and reads its topics."""
         self.path = path
         with self._opened() as reader:
+            with path.open("rb") as stream:
+                check_chunks(stream)
             self.topics = _topics(reader)
 
     def check_topics(self, names: Iterable[str]) -> None:
@@ -96,11 +97,14 @@ class McapRecording:
             struct.error,
             *_DAMAGE,
         )
+        decoders = _decoders()
         try:
             with self.path.open("rb") as stream:
                 yield library.SeekingReader(
-                    stream, True, _decoders(), record_size_limit=_LARGEST_RECORD_BYTES
+                    stream, True, decoders, record_size_limit=LARGEST_RECORD_BYTES
                 )
+        except ForeignDataError:
+            raise
         except failures as error:
             why = str(error) or type(error).__name__
             raise ForeignDataError(

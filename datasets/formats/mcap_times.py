@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.files.limits import MOST_STEPS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.mcap_recording import Message
 
@@ -117,6 +118,10 @@ class Resampling:
                 "overlap."
             )
         count = int((end - start) * self.control_hz / 1e9) + 1
+        if count > MOST_STEPS:
+            raise ForeignDataError(
+                f"{begins} and {ends} have {count} steps in common; allowed: {MOST_STEPS}."
+            )
         steps: Times = np.rint(np.arange(count) * (1e9 / self.control_hz)).astype(np.int64)
         return start + steps
 

@@ -8,15 +8,16 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.limits import MOST_TABLE_BYTES, MOST_TABLE_ROWS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
 
-def opened(path: Path) -> Any:
-    """Opens a file by its footer."""
+def opened(path: Path, columns: Sequence[str]) -> Any:
+    """Opens a file by its footer, and checks the sizes of the columns to read that stand there."""
     parquet = optional_library("pyarrow.parquet")
     try:
-        return parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path)
     except FileNotFoundError as error:
         raise ForeignDataError(f"There is no file {path.name} in {path.parent}.") from error
     except (OSError, ValueError) as error:
@@ -24,26 +25,55 @@ def opened(path: Path) -> Any:
             f"{path.name} cannot be read as parquet; it is truncated or was not finalised "
             f"({error})."
         ) from error
-
-
-def columns(path: Path) -> list[str]:
-    """Returns the names of the columns of a file."""
-    return list(opened(path).schema_arrow.names)
-
-
-def table(path: Path, columns: Sequence[str]) -> Any:
-    """Reads columns of a file."""
-    file = opened(path)
     offered = file.schema_arrow.names
     for column in columns:
         if column not in offered:
             raise ForeignDataError(f"{path.name}: {unknown_name('column', column, offered)}")
+    if file.metadata.num_rows > MOST_TABLE_ROWS:
+        raise ForeignDataError(
+            f"{path.name} has {file.metadata.num_rows} rows; allowed: {MOST_TABLE_ROWS}."
+        )
+    return file
+
+
+def _check_columns(file: Any, path: Path, columns: Sequence[str]) -> None:
+    """Checks the decoded size of columns that are read as a whole, 8 bytes for each value."""
+    groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    wanted = [chunk for chunk in chunks if _column_of(chunk.path_in_schema, columns)]
+    size = sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in wanted)
+    if size > MOST_TABLE_BYTES:
+        raise ForeignDataError(
+            f"{path.name}: {', '.join(columns)} have {size} bytes; allowed: {MOST_TABLE_BYTES}."
+        )
+
+
+def _column_of(path: str, columns: Sequence[str]) -> bool:
+    """Returns whether a leaf such as `action.list.element` belongs to one of the columns."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def columns(path: Path) -> list[str]:
+    """Returns the names of the columns of a file."""
+    return list(opened(path, []).schema_arrow.names)
+
+
+def table(path: Path, columns: Sequence[str]) -> Any:
+    """Reads columns of a file."""
+    file = opened(path, columns)
+    _check_columns(file, path, columns)
     try:
         return file.read(columns=list(columns))
     except (OSError, ValueError) as error:
         raise ForeignDataError(
             f"{path.name} is damaged in {', '.join(columns)}: {error}."
         ) from error
+
+
+def dictionaries(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file as dictionaries, with few of them in memory."""
+    for batch in table(path, columns).to_batches(max_chunksize=1024):
+        yield from batch.to_pylist()
 
 
 def numbers(key: str, column: Any) -> Array:
@@ -70,7 +100,7 @@ def numbers(key: str, column: Any) -> Array:
 
 def rows(path: Path, column: str, start: int, stop: int) -> Iterator[Any]:
     """Yields rows of a column as Python objects with few of them in memory."""
-    file = opened(path)
+    file = opened(path, [column])
     first = 0
     for group in range(file.num_row_groups):
         count = file.metadata.row_group(group).num_rows

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.formats.confinement import inside
 from stringline.datasets.formats.foreign import ForeignDataError, Frames, chosen_cameras
 from stringline.datasets.formats.video import frames_at, size_and_rate
 
@@ -18,13 +19,13 @@ FOLDER = "videos"
 
 def recorded_buffer(path: Path) -> Path:
     """Returns the replay buffer of a recording, given its folder or the buffer itself."""
-    return path / BUFFER if (path / BUFFER).is_dir() else path
+    return inside(path, path / BUFFER) if (path / BUFFER).is_dir() else path
 
 
 def recorded_videos(buffer: Path) -> Path | None:
     """Returns the folder of the videos beside a replay buffer, or None."""
     folder = buffer.resolve().parent / FOLDER
-    return folder if any(folder.glob("*/*.mp4")) else None
+    return folder if any(inside(folder.parent, folder).glob("*/*.mp4")) else None
 
 
 def video_cameras(
@@ -41,7 +42,8 @@ def video_cameras(
     Raises:
         ForeignDataError: The episode has no videos, or a file cannot be read.
     """
-    files = {path.stem: path for path in sorted((folder / str(number)).glob("*.mp4"))}
+    found_files = sorted((folder / str(number)).glob("*.mp4"))
+    files = {path.stem: inside(folder.parent, path) for path in found_files}
     if not files:
         raise ForeignDataError(f"There are no videos of it in {folder / str(number)}.")
     found: dict[str, tuple[Camera, Frames]] = {}

@@ -13,7 +13,9 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
-from stringline.datasets.formats.checks import image, numbers
+from stringline.datasets.formats.checks import image, numbered, numbers
+from stringline.datasets.formats.confinement import inside
+from stringline.datasets.formats.extra_series import IMAGES, NOT_CHOSEN
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -28,6 +30,7 @@ from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 REWARD = "reward"
+_ENDS = ("is_first", "is_last")  # Each episode of a store has them by its length.
 _OBSERVATION = "observation/"
 
 
@@ -99,7 +102,7 @@ class RldsReader:
         for split, file in layout.files:
             number = 0
             try:
-                for record in records(file):
+                for record in records(inside(layout.root, file)):
                     yield Reference(
                         file.name, record.number, partial(self._read, layout, split, record)
                     )
@@ -138,7 +141,27 @@ class RldsReader:
                     episode.images, self._depth[old], steps, camera, counts
                 )
         text = self._text(episode, layout)
-        return ForeignEpisode(contract, arrays, images, instruction=text, extra={"split": split})
+        return ForeignEpisode(
+            contract,
+            arrays,
+            images,
+            instruction=text,
+            extra={"split": split},
+            left_out=self._left_out(layout, episode),
+        )
+
+    def _left_out(self, layout: TfdsLayout, episode: "_Steps") -> dict[str, str]:
+        """Returns the features that the episode lacks, with the reason."""
+        cameras = self._chosen(layout)
+        depth = [self._depth[name] for name in cameras if name in self._depth]
+        instruction = self._instruction_feature(layout)
+        used = {*self._state, *self._action, *cameras, *depth, instruction, REWARD, *_ENDS}
+        left_out = {
+            name: IMAGES if feature.kind == "image" else NOT_CHOSEN
+            for name, feature in layout.features.items()
+            if name not in used
+        }
+        return left_out | dict.fromkeys(episode.others(), "not a feature of the steps")
 
     def _chosen(self, layout: TfdsLayout) -> Mapping[str, str]:
         """Returns the names of the cameras by feature; a default name lacks `observation/`."""
@@ -157,14 +180,17 @@ class RldsReader:
 
     def _text(self, episode: "_Steps", layout: TfdsLayout) -> str:
         """Returns the instructions of the steps without repetitions, joined."""
-        usual = [name for name in INSTRUCTIONS if name in layout.features]
-        name = self._instruction or next(iter(usual), None)
+        name = self._instruction_feature(layout)
         if name is None:
             return ""
         values = episode.values(name)
         if not isinstance(values, list):
             raise ForeignDataError(f"{name} has numbers; an instruction is text.")
         return "; ".join(dict.fromkeys(value.decode(errors="replace") for value in values))
+
+    def _instruction_feature(self, layout: TfdsLayout) -> str | None:
+        usual = [name for name in INSTRUCTIONS if name in layout.features]
+        return self._instruction or next(iter(usual), None)
 
 
 def _fail(message: str) -> ForeignEpisode:
@@ -185,6 +211,10 @@ class _Steps:
             raise ForeignDataError(f"The record lacks the feature {key}.")
         return self._values[key]
 
+    def others(self) -> list[str]:
+        """Returns the names of the features of the whole episode."""
+        return [key for key in self._values if not key.startswith(f"{STEPS}/")]
+
     def rows(self, name: str, steps: int | None = None) -> Array:
         """Returns the values (T, ...) of a tensor, of a known number of steps if it is given."""
         feature = self._layout.feature(name)
@@ -200,9 +230,7 @@ class _Steps:
             found = self.rows(name, len(parts[0]) if parts else None)
             flat = found.reshape(len(found), -1)
             flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
-            own = (
-                [f"{name}_{place}" for place in range(flat.shape[1])] if found.ndim > 1 else [name]
-            )
+            own = numbered(name, flat.shape[1]) if found.ndim > 1 else [name]
             columns += own
             parts.append(numbers(name, flat, len(own), own))
         return columns, np.concatenate(parts, axis=1) if parts else np.empty((0, 0))
@@ -212,7 +240,7 @@ class _Steps:
         values = self.values(name)
         if self._layout.feature(name).kind == "tensor":
             shown: Array = self.rows(name)[step]
-            return shown.astype(self._layout.feature(name).dtype)
+            return shown.astype(self._layout.feature(name).type_of_numbers(name))
         if not isinstance(values, list) or step >= len(values):
             raise ForeignDataError(f"{name} has {len(values)} images.")
         return decoded(name, step, values[step])

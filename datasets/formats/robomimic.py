@@ -7,7 +7,6 @@ w), fingers `obs/robot<i>_gripper_qpos`. Masks become attributes; `valid` holds 
 files contain the calibration of the cameras (`robosuite_cameras.py`).
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,7 @@ from stringline.datasets.formats.robosuite_controller import (
     controller_of,
     named_controller,
 )
+from stringline.datasets.formats.robosuite_environment import environment_of, robots_of
 from stringline.datasets.formats.vector_layout import Meaning
 from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION
 
@@ -98,19 +98,22 @@ class RobomimicReader:
             names = sorted(
                 hdf5.members(file, "data"), key=lambda name: (last_number(name, -1), name)
             )
-            environment = _environment(file)
+            environment = environment_of(file)
             masks = {
-                name: {bytes(entry).decode() for entry in file["mask"][name][:]}
+                name: {
+                    bytes(entry).decode(errors="replace")
+                    for entry in hdf5.rows(hdf5.dataset(file, f"mask/{name}"), f"mask/{name}")
+                }
                 for name in hdf5.members(file, "mask")
             }
-            report_cameras_in_hand(file["data"], names[:1])
+            report_cameras_in_hand(hdf5.item_at(file, "data"), names[:1])
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
             raise ValueError(
                 f"{path} does not contain the control rate; set it, format.control_hz=NUMBER."
             )
-        embodiment = _robots(environment)
+        embodiment = robots_of(environment)
         for place, name in enumerate(names):
             extra = {
                 "environment": environment.get("env_name", ""),
@@ -170,7 +173,7 @@ class RobomimicReader:
         The rest are the geometry of cameras and further series, and what is left out.
         """
         with hdf5.opened(path) as file:
-            demo = file[f"data/{name}"]
+            demo = hdf5.item_at(file, f"data/{name}")
             lengths = {
                 key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))
             }
@@ -182,7 +185,8 @@ class RobomimicReader:
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
             cameras, geometry = with_geometry(demo, cameras)
-            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
+            rewarded = hdf5.item_at(demo, "rewards") is not None
+            rewards = hdf5.rows(hdf5.dataset(demo, "rewards"), "rewards") if rewarded else None
             following = [key for key in hdf5.keys(demo) if key.startswith(f"{NEXT}/")]
             rest = hdf5.others(demo, {*lengths, "rewards", *following}, len(series["actions"]))
             if following:
@@ -217,10 +221,12 @@ class RobomimicReader:
 
     @staticmethod
     def _camera(demo: Any, old: str, new: str) -> Camera:
-        shape = demo[f"obs/{old}_image"].shape
+        shape = hdf5.dataset(demo, f"obs/{old}_image").shape
         if len(shape) != 4 or shape[3] != 3:
             raise ForeignDataError(f"obs/{old}_image has shape {shape}; allowed: (T, H, W, 3).")
-        depth: DepthSource | None = "simulated" if f"{old}_depth" in demo["obs"] else None
+        depth: DepthSource | None = (
+            "simulated" if f"{old}_depth" in hdf5.members(demo, "obs") else None
+        )
         return Camera(new, shape[1], shape[2], depth, has_geometry=False)
 
     def _meaning(
@@ -283,18 +289,3 @@ def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
         yield series[f"obs/{arm}_joint_pos"]
     if (fingers := series.get(f"obs/{arm}_gripper_qpos")) is not None:
         yield np.abs(fingers[:, :1] - fingers[:, 1:2]) if fingers.shape[1] == 2 else fingers[:, :1]
-
-
-def _environment(file: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(file["data"].attrs["env_args"])
-    except KeyError:
-        return {}
-    except json.JSONDecodeError as error:
-        raise ValueError(f"data.attrs['env_args'] is not JSON: {error}.") from error
-    return found
-
-
-def _robots(environment: Mapping[str, Any]) -> str:
-    robots = environment.get("env_kwargs", {}).get("robots", "unknown")
-    return robots if isinstance(robots, str) else "+".join(map(str, robots))

@@ -16,6 +16,7 @@ from typing import Any
 
 from stringline.datasets.cameras.calibration_file import WORLD, CameraGeometry
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.foreign import ForeignDataError
 
 ATTRIBUTE = "camera_info"
@@ -60,7 +61,7 @@ def report_cameras_in_hand(data: Any, names: Sequence[str]) -> None:
     left = set[str]()
     for name in names:
         with suppress(ForeignDataError):  # Reported when the episode is read.
-            left |= {old for old in _described(data[name]) if IN_HAND in old}
+            left |= {old for old in _described(hdf5.item_at(data, name)) if IN_HAND in old}
     if left:
         _log.info(
             "The poses of %s in the file are left out, since they do not determine the pose on "
@@ -71,8 +72,9 @@ def report_cameras_in_hand(data: Any, names: Sequence[str]) -> None:
 
 def _described(demo: Any) -> Mapping[str, Any]:
     try:
-        found = json.loads(demo.attrs.get(ATTRIBUTE, "{}"))
-    except (json.JSONDecodeError, TypeError) as error:
+        text = hdf5.attribute(demo, ATTRIBUTE)
+        found = {} if text is None else json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
         raise ForeignDataError(f"attrs[{ATTRIBUTE!r}] is not JSON: {error}.") from error
     if not isinstance(found, dict):
         raise ForeignDataError(f"attrs[{ATTRIBUTE!r}] is not a mapping of cameras.")

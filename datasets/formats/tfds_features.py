@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.limits import MOST_TABLE_BYTES
+from stringline.datasets.formats.confinement import read_inside
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.tfrecord import Feature
+from stringline.datasets.store.zarr_layout import DTYPES
 
 STEPS = "steps"
 FEATURES = "features.json"
@@ -43,7 +47,13 @@ class StepFeature:
     def size(self) -> int | None:
         """Returns how many numbers a value has; None if its length is open."""
         lengths = [length for length in self.shape if length is not None]
-        return int(np.prod(lengths)) if len(lengths) == len(self.shape) else None
+        return prod(lengths) if len(lengths) == len(self.shape) else None
+
+    def type_of_numbers(self, key: str) -> np.dtype[Any]:
+        """Returns the type of a tensor; errors contain `key`."""
+        if self.dtype not in DTYPES:
+            raise ForeignDataError(str(unknown_name(f"type of {key}", self.dtype, DTYPES)))
+        return np.dtype(self.dtype)
 
     def rows(self, key: str, values: Feature, steps: int) -> Array:
         """Returns the values (steps, ...) of a tensor; errors contain `key`."""
@@ -51,7 +61,12 @@ class StepFeature:
         if self.kind != "tensor" or size is None:
             raise ForeignDataError(f"{key} is {self.kind} of shape {self.shape}; allowed: tensors.")
         if isinstance(values, list):
-            dtype = np.dtype(self.dtype)
+            dtype = self.type_of_numbers(key)
+            if len(values) * size * dtype.itemsize > MOST_TABLE_BYTES:
+                raise ForeignDataError(
+                    f"{key} has {len(values)} values of {size * dtype.itemsize} bytes; allowed: "
+                    f"{MOST_TABLE_BYTES} bytes."
+                )
             parts = [_unpacked(part, self.encoding, size * dtype.itemsize) for part in values]
             if any(len(part) != size * dtype.itemsize for part in parts):
                 raise ForeignDataError(f"{key} has values of another size than {self.shape}.")
@@ -74,8 +89,9 @@ def _unpacked(data: bytes, encoding: str, size: int) -> bytes:
 
 @dataclass(frozen=True)
 class TfdsLayout:
-    """A data set: its files by split, and the features of its steps by name."""
+    """A data set: its path, its files by split, and the features of its steps by name."""
 
+    root: Path
     files: tuple[tuple[str, Path], ...]
     features: Mapping[str, StepFeature]
 
@@ -100,7 +116,7 @@ def read_layout(path: Path, split: str | None) -> TfdsLayout:
         ValueError: It is not a data set of TFDS in RLDS's form, or files are missing.
     """
     folder = _version(path)
-    root = _json(folder / FEATURES)
+    root = _json(path, folder / FEATURES)
     try:
         steps = root["featuresDict"]["features"][STEPS]["sequence"]["feature"]
         features = dict(_flattened("", steps))
@@ -109,10 +125,11 @@ def read_layout(path: Path, split: str | None) -> TfdsLayout:
             f"{folder / FEATURES} does not describe episodes with steps, as RLDS does ({error!r})."
         ) from error
     info = folder / "dataset_info.json"
-    written = _json(info).get("fileFormat", "tfrecord") if info.exists() else "tfrecord"
+    plain = _json(path, info) if info.exists() else {}
+    written = plain.get("fileFormat", "tfrecord") if isinstance(plain, dict) else None
     if written != "tfrecord":
         raise ValueError(f"{folder} has files of the format {written!r}; allowed: tfrecord.")
-    return TfdsLayout(tuple(_files(folder, split)), features)
+    return TfdsLayout(path, tuple(_files(folder, split)), features)
 
 
 def _version(path: Path) -> Path:
@@ -129,9 +146,9 @@ def _version(path: Path) -> Path:
     )
 
 
-def _json(path: Path) -> Any:
+def _json(root: Path, path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(read_inside(root, path))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from error
 

@@ -19,9 +19,10 @@ from stringline.datasets.formats.dimensions import NumberVector, pose_dimensions
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
 from stringline.datasets.formats.grippers import linear
 from stringline.datasets.formats.poses import pose_of_vectors
-from stringline.datasets.formats.replay_buffer import (
-    ReplayBuffer,
+from stringline.datasets.formats.replay_buffer import ReplayBuffer
+from stringline.datasets.formats.replay_cameras import (
     ReplayCamera,
+    other_series,
     replay_cameras,
     replay_images,
 )
@@ -110,7 +111,7 @@ class UmiReader:
                 for i, arm in enumerate(arms)
             },
         }
-        further, left_out = buffer.others(_series_of(arms), cameras, bounds)
+        further, left_out = other_series(buffer, _series_of(arms), cameras, bounds)
         return ForeignEpisode(
             contract,
             arrays | camera_times(contract, time) | further,

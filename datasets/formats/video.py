@@ -16,7 +16,14 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.limits import MOST_PIXELS
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.image_codecs import check_pixels
+
+CONTAINER = "mov"  # FFmpeg's name of MP4.
+CODECS = ("av1", "ffv1", "h264", "hevc", "mpeg4", "vp9")
+# MP4 may name other files, too.
+CLOSED = {"enable_drefs": "0", "protocol_whitelist": "file"}
 
 
 def frames_at(
@@ -39,11 +46,9 @@ def frames_at(
         raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
     done = 0
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise ForeignDataError(f"{key}: {path.name} contains no video.")
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
+        # FFmpeg would guess the container, among them playlists that name other files.
+        with av.open(str(path), format=CONTAINER, options=dict(CLOSED)) as container:
+            stream = _video_stream(container, f"{key}: {path.name}")
             for time, frame in _decoded(container, stream, float(times[0])):
                 if time < times[done] - 0.5 / fps:
                     continue
@@ -69,13 +74,28 @@ def frames_at(
 def size_and_rate(path: Path, key: str) -> tuple[int, int, float]:
     """Returns height, width and frames per second of a video; messages contain `key`."""
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video or not container.streams.video[0].average_rate:
+        with av.open(str(path), format=CONTAINER, options=dict(CLOSED)) as container:
+            stream = _video_stream(container, f"{key}: {path.name}")
+            if not stream.average_rate:
                 raise ForeignDataError(f"{key}: {path.name} contains no video.")
-            stream = container.streams.video[0]
-            return stream.height, stream.width, float(stream.average_rate or 0)
+            return stream.height, stream.width, float(stream.average_rate)
     except FFmpegError as error:
         raise ForeignDataError(f"{key}: {path.name} does not decode ({error.strerror}).") from error
+
+
+def _video_stream(container: InputContainer, name: str) -> VideoStream:
+    """Returns the stream of a container with one of the codecs, which decodes bounded images."""
+    if not container.streams.video:
+        raise ForeignDataError(f"{name} contains no video.")
+    stream = container.streams.video[0]
+    codec = stream.codec_context.codec.canonical_name
+    if codec not in CODECS:
+        raise ForeignDataError(f"{name} has the codec {codec!r}; allowed: {', '.join(CODECS)}.")
+    check_pixels(name, stream.width, stream.height)
+    # The size may change within the stream.
+    stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
+    stream.thread_type = "AUTO"
+    return stream
 
 
 def _decoded(

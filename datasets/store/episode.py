@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -13,7 +14,6 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
-from stringline.datasets.files.small_files import read_file
 from stringline.datasets.store.group_metadata import (
     EPISODE_KEY,
     FORMAT_VERSION,
@@ -21,9 +21,16 @@ from stringline.datasets.store.group_metadata import (
     checksummed_group,
     cut_attribute,
     read_group,
+    read_metadata,
 )
 from stringline.datasets.store.transactions import removed_copies
-from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
+from stringline.datasets.store.zarr_layout import (
+    ArrayEntry,
+    array_metadata,
+    array_name,
+    check_no_links,
+    map_array,
+)
 
 _FIELDS = ("task", "seed", "success", "source", "instruction")
 
@@ -112,12 +119,10 @@ class MappedArrays(Mapping[str, Array]):
         except ValueError:
             if self._path.is_dir():
                 raise
-            kept = (
-                each.path for each in removed_episodes(self._path) if each.entries == self._entries
-            )
-            if (path := next(kept, None)) is None:
-                raise
-            return map_array(path, key, entry)
+            for kept in removed_episodes(self._path):
+                if kept.entries == self._entries:
+                    return map_array(kept.path, key, entry)
+            raise
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries  # `Mapping` would read the array.
@@ -264,7 +269,9 @@ def _entries_at(path: Path) -> dict[str, ArrayEntry]:
     rest, arrays = cut_attribute(data, "arrays")
     rest, _ = cut_attribute(rest, "contract")
     plain, _ = read_group(data, f"Episode {path.name}", EPISODE_KEY, rest)
-    return entries_of({"arrays": json.loads(arrays)} if arrays else plain, path.name)
+    entries = entries_of({"arrays": json.loads(arrays)} if arrays else plain, path.name)
+    check_no_links(path, entries)
+    return entries
 
 
 def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
@@ -275,8 +282,10 @@ def removed_episodes(path: Path) -> Iterator[StoredEpisode]:
 
 
 def _metadata(path: Path) -> bytes:
+    if os.path.islink(path):
+        raise DamagedError(f"Episode {path.name} is a symbolic link; stores have none.")
     try:
-        return read_file(f"{path}/zarr.json")
+        return read_metadata(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedError(f"Episode {path.name} is damaged: its zarr.json is missing.") from error
 

@@ -156,6 +156,10 @@ class EpisodeWriter:
         """Appends one row to the array `key`."""
         self._extend(key, little_endian(np.asarray(row))[None])
 
+    def extend(self, key: str, rows: Array) -> None:
+        """Appends rows to the array `key`."""
+        self._extend(key, little_endian(rows))
+
     def put(self, key: str, array: Array) -> None:
         """Stores a whole array under a new key."""
         self._check_new(key)

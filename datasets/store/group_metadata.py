@@ -7,11 +7,15 @@ of the file, with eight zeros in its own place. The metadata of arrays follows f
 of the group and needs no checksum.
 """
 
+import errno
 import json
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from stringline.datasets.files.limits import MOST_METADATA_BYTES
+from stringline.datasets.files.small_files import read_file
 from stringline.datasets.store.zarr_layout import group_metadata
 
 FORMAT_VERSION = 2
@@ -51,6 +55,25 @@ def check_version(where: str, version: object) -> int:
             "Update Stringline."
         )
     return version
+
+
+def read_metadata(group: Path) -> bytes:
+    """Returns the `zarr.json` of a store or an episode.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: It does not exist.
+        DamagedError: It is a symbolic link, or larger than `MOST_METADATA_BYTES`.
+    """
+    path = f"{group}/zarr.json"
+    try:
+        data = read_file(path, MOST_METADATA_BYTES + 1)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedError(f"{path} is a symbolic link; stores have none.") from error
+        raise
+    if len(data) > MOST_METADATA_BYTES:
+        raise DamagedError(f"{path} has more than the allowed {MOST_METADATA_BYTES} bytes.")
+    return data
 
 
 def cut_attribute(data: bytes, name: str) -> tuple[bytes, bytes]:

@@ -35,6 +35,7 @@ from stringline.datasets.store.group_metadata import (
     DamagedError,
     checksummed_group,
     read_group,
+    read_metadata,
 )
 from stringline.datasets.store.pins import StorePin, pin
 from stringline.datasets.store.transactions import hidden_by_edits, removed_copies
@@ -60,7 +61,7 @@ class EpisodeStore:
         """
         self.path = path
         try:
-            data = (path / "zarr.json").read_bytes()
+            data = read_metadata(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ValueError(
                 f"There is no episode store at {path}. Record one with stringline-collect."
@@ -147,7 +148,7 @@ class EpisodeStore:
         are the names of the episodes, by default all; they may have been removed by an edit.
         """
         chosen = self.names() if names is None else names
-        files = ((self._folder(name) / "zarr.json").read_bytes() for name in chosen)
+        files = (read_metadata(self._folder(name)) for name in chosen)
         found = sorted(hashlib.sha256(data).digest() for data in files)
         return hashlib.sha256(b"".join(found)).hexdigest()[:16]
 

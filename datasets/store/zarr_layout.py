@@ -9,8 +9,10 @@ the contract has both `time` and `time/<camera>`; so the key `time/overhead` is 
 import json
 import math
 import mmap
+import os
 from collections.abc import Mapping
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -36,6 +38,10 @@ DTYPES = (
 
 SMALL_BYTES = 16 * 2**10
 
+# A store that comes from elsewhere may claim anything; the products of these fit into 64 bits.
+_MOST_AXES = 8
+_MOST_SIZE = 2**48
+
 
 class ArrayEntry(NamedTuple):
     """Shape, type (one of `DTYPES`, stored with the low byte first) and checksum of an array."""
@@ -49,7 +55,12 @@ class ArrayEntry(NamedTuple):
         """Builds an entry from the result of `_asdict`; raises KeyError or TypeError."""
         if plain["dtype"] not in DTYPES:
             raise TypeError(f"unknown type {plain['dtype']!r}")
-        return cls(tuple(plain["shape"]), plain["dtype"], plain["crc32"])
+        shape = tuple(plain["shape"])
+        sizes = (*shape, plain["crc32"], math.prod(max(1, size) for size in shape))
+        possible = all(type(size) is int and 0 <= size <= _MOST_SIZE for size in sizes)
+        if len(shape) > _MOST_AXES or not possible:
+            raise TypeError(f"impossible shape {plain['shape']} or checksum {plain['crc32']!r}")
+        return cls(shape, plain["dtype"], plain["crc32"])
 
     @property
     def nbytes(self) -> int:
@@ -75,9 +86,17 @@ def array_name(key: str) -> str:
 
 
 @cache
+def chunk_parts(key: str, axes: int) -> tuple[str, ...]:
+    """Returns the path of the chunk file of an array in its episode, after those of its folders.
+
+    `axes` is the number of axes.
+    """
+    return tuple(accumulate([array_name(key), "c", *["0"] * axes], "{}/{}".format))
+
+
 def chunk_name(key: str, axes: int) -> str:
     """Returns the path of the chunk file of an array in its episode, given the number of axes."""
-    return "/".join([array_name(key), "c", *["0"] * axes])
+    return chunk_parts(key, axes)[-1]
 
 
 def chunk_file(episode: Path, key: str, axes: int) -> Path:
@@ -140,6 +159,20 @@ def little_endian(array: Array) -> Array:
             f"Arrays of type {array.dtype} cannot be stored; allowed: {', '.join(DTYPES)}."
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def check_no_links(episode: Path, entries: Mapping[str, ArrayEntry]) -> None:
+    """Checks that the chunk files of an episode are in it, not behind symbolic links.
+
+    In a store that comes from elsewhere, a link may lead to any file.
+    """
+    for key, entry in entries.items():
+        for part in chunk_parts(key, len(entry.shape)):
+            if os.path.islink(f"{episode}/{part}"):
+                raise ValueError(
+                    f"Episode {episode.name}: {episode}/{part} is a symbolic link; episodes have "
+                    "none."
+                )
 
 
 def map_array(episode: Path, key: str, entry: ArrayEntry, kind: str = "Episode") -> Array:

@@ -1,17 +1,18 @@
 """`stringline-data import` and `stringline-data export`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.formats.foreign import table_of
 from stringline.datasets.formats.imported_cameras import ImportedCameras
-from stringline.datasets.formats.importing import import_data
+from stringline.datasets.formats.limited_import import import_limited
 from stringline.datasets.store.new_store import new_store
 from stringline.datasets.store.store import EpisodeStore
 
@@ -26,7 +27,9 @@ def export_store(config: DictConfig) -> None:
 
 def import_foreign(config: DictConfig) -> None:
     """Imports a foreign data set into a store and reports the result."""
-    reader = instantiate(config.format, _convert_="all")
+    plain = OmegaConf.to_container(config.format, resolve=True)
+    reader = partial(instantiate, plain, _convert_="all")
+    reader()  # Its options are checked before a store is made.
     path = Path(config.path)
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
@@ -34,7 +37,14 @@ def import_foreign(config: DictConfig) -> None:
         _calibration(config), ImageSize.of(config.image_size, config.image_fit)
     )
     with new_store(config.store) as store:
-        outcome = import_data(reader, path, store, task=config.task_name or "", cameras=cameras)
+        outcome = import_limited(
+            reader,
+            path,
+            store,
+            task=config.task_name or "",
+            memory_gib=config.memory_gib,
+            cameras=cameras,
+        )
     sys.stdout.write(
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
         "already.\n"

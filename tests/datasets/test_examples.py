@@ -14,8 +14,10 @@ import h5py
 import numpy as np
 import pytest
 import yaml
+from tests.datasets.formats import mcap_recordings
 from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
+from tests.datasets.formats.small_sets import rlds
 from tests.datasets.formats.test_libero import recorded as libero_file
 from tests.datasets.formats.test_robomimic import recorded
 
@@ -37,7 +39,7 @@ INDENTED = re.compile(r"^ {4}(stringline-data \w+ .*=.*)$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"=[A-Z_]+\b")
 # The examples of a verb begin with the results of another one.
 NEEDED = {"expand": "archive", "calibrate": "import"}
-# Examples that name the topics or features of a recording; `test_mcap` and `test_rlds` make some.
+# Examples of these formats import one data set with different cameras into one store.
 RECORDINGS = {"format=mcap", "format=rlds"}
 SLOW = {"depth": pytest.mark.stress}  # Loads transformers.
 
@@ -50,9 +52,7 @@ def examples(verb: str) -> list[list[str]]:
         texts += [" ".join(found.split()) for found in INLINE.findall(text)]
         texts += INDENTED.findall(text)
     chosen = [shlex.split(text, comments=True) for text in texts if not PLACEHOLDER.search(text)]
-    unique = {
-        " ".join(words): words for words in chosen if words[1] == verb and not RECORDINGS & {*words}
-    }
+    unique = {" ".join(words): words for words in chosen if words[1] == verb}
     return list(unique.values())
 
 
@@ -114,6 +114,19 @@ def write_rgbd(store: EpisodeStore, path: Path) -> None:
     path.with_name("overhead.yaml").write_text(yaml.safe_dump(calibration))
 
 
+def write_recordings(root: Path) -> None:
+    """Writes a bag of an arm with two hinges, whose base is `base_link`, and RLDS of ALOHA."""
+    (root / "bags").mkdir()
+    entries = mcap_recordings.ros2_entries(0.2)
+    for *_, fields in entries:
+        for key in fields.keys() & {"name", "position", "data"}:
+            fields[key] = fields[key][:2] if isinstance(fields[key], list) else fields[key]
+    still = mcap_recordings.transform(0, "base_link", "base", (0, 0, 0), (0, 0, 0, 1))
+    fixed = ("/tf_static", "tf2_msgs/msg/TFMessage", 0.0, {"transforms": [still]})
+    mcap_recordings.write_ros2(root / "bags/take_0.mcap", [*entries, fixed])
+    rlds(root).rename(root / "play")
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the stores and data sets that the examples name."""
@@ -137,6 +150,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     replay_buffer(root / "cup.zarr.zip", hand)
     samples = SimpleNamespace(image=smooth_image, joints=joint_series)
     recorded(samples, root / "low_dim.hdf5")
+    write_recordings(root)
     (root / "libero_90").mkdir()
     libero_file(samples, root / "libero_90" / "drawer.hdf5")
     return root
@@ -186,6 +200,7 @@ def adapted(word: str) -> str:
 def start_again(words: list[str], folder: Path) -> None:
     """Removes what the next example creates anew."""
     for option, _, value in (word.partition("=") for word in words):
-        if (words[1], option) in (("export", "path"), ("depth", "output")):
+        again = [("export", "path"), ("depth", "output")]
+        if (words[1], option) in [*again, *(("import", "store") for _ in RECORDINGS & {*words})]:
             found = folder / value
             shutil.rmtree(found) if found.is_dir() else found.unlink()

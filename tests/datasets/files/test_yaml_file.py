@@ -1,5 +1,6 @@
 """YAML is read as by PyYAML, and files that stand for too much are refused at once."""
 
+import os
 import time
 from pathlib import Path
 
@@ -55,3 +56,10 @@ def test_the_files_of_this_package_are_read_as_by_pyyaml() -> None:
     shipped = folder / "policies" / "checkpoints" / "hand_over_banana" / "checkpoint.yaml"
     for file in (shipped, *sorted((folder / "configs" / "robot").glob("*.yaml"))):
         assert parse_yaml(file.read_text()) == yaml.safe_load(file.read_text())
+
+
+def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "huge.yaml").touch()
+    os.truncate(tmp_path / "huge.yaml", 2**40)
+    with pytest.raises(ValueError, match=r"huge.yaml has more than the allowed 4194304 bytes\."):
+        read_yaml("The limits file", tmp_path / "huge.yaml")

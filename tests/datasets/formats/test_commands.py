@@ -130,7 +130,9 @@ def test_a_mistake_is_answered_in_one_line(
 def test_a_missing_library_is_named(
     tmp_path: Path, act: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "h5py.py").write_text("raise ModuleNotFoundError('h5py')")
+    monkeypatch.syspath_prepend(tmp_path / "without")  # Also in the process of the import.
     status, _, error = command("import", f"path={act}", f"store={tmp_path / 'back'}", *OPENINGS)
     assert status == 2
     assert (

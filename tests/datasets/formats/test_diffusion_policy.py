@@ -388,15 +388,15 @@ def test_other_files_are_refused(tmp_path: Path, series: dict[str, NDArray[Any]]
         list(reader.episodes(path))
 
 
-def test_a_missing_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
+def test_an_unknown_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series)
     text = (path / "data/img/.zarray").read_text()
     (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
     with pytest.raises(
-        ValueError, match="data/img cannot be opened: .*imagecodecs_future"
-    ) as caught:
+        ValueError,
+        match="data/img cannot be opened: There is no codec 'imagecodecs_future'. Did you mean",
+    ):
         list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
-    assert "pip install" not in str(caught.value), "the extra is installed"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def data(tmp_path: Path, samples: Any) -> Path:
 
 
 @pytest.fixture
-def run(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Returns a function that runs an import and returns its exit status and messages."""
 
     def command(*arguments: str) -> tuple[int, str]:
@@ -62,7 +62,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
             main()
         except SystemExit as ended:
             status = int(str(ended.code))
-        return status, capsys.readouterr().err
+        return status, capfd.readouterr().err
 
     return command
 

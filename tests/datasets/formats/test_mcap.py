@@ -11,9 +11,11 @@ from tests.datasets.formats import mcap_recordings as recordings
 from tests.datasets.formats.mcap_recordings import Entry
 
 from stringline.datasets.data import main
-from stringline.datasets.formats.foreign import Reader
+from stringline.datasets.formats.foreign import ForeignDataError, Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
+from stringline.datasets.formats.mcap_recording import Message
+from stringline.datasets.formats.mcap_times import Resampling
 from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.store.store import EpisodeStore
 
@@ -179,6 +181,33 @@ def test_each_file_of_a_folder_is_an_episode(tmp_path: Path, imported: Import) -
     (name,) = outcome.refused
     assert name == "episode 2 (take_2.mcap)"
     assert "take_2.mcap cannot be read as MCAP; it is truncated, damaged" in outcome.refused[name]
+
+
+def test_topics_and_numbers_that_no_option_chooses_are_named(
+    tmp_path: Path, imported: Import
+) -> None:
+    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
+    state, action = {"/joint_states": ["waist", "gripper"]}, {"/command": ["data.0", "data.2"]}
+    outcome = imported(reader(state=state, action=action), path)[1]
+    reasons = {
+        "/command data.1": "no option chooses it",
+        "/front/depth": "images that no camera uses",
+        "/joint_states elbow": "no option chooses it",
+        "/task": "no option chooses it",
+        "/tf": "no option chooses it",
+        "/tf_static": "no option chooses it",
+    }
+    assert outcome.left_out == {part: 1 for part in reasons.items()}
+    depth = {"/front/image_raw": "/front/depth"}
+    every = reader(depth=depth, base_frame="base", instruction="/task")
+    other = recordings.write_ros2(tmp_path / "other.mcap", recordings.ros2_entries(0.2))
+    assert imported(every, other)[1].left_out == {}
+
+
+def test_an_episode_has_a_largest_number_of_steps() -> None:
+    far = [Message("/a", 10**9, {}), Message("/a", 10**15, {})]
+    with pytest.raises(ForeignDataError, match="have 49999951 steps in common; allowed: 1048576"):
+        Resampling(50.0, False, 10**9).timeline({"/a": far}, ["/a"])
 
 
 def test_held_topics_keep_their_value(tmp_path: Path, imported: Import) -> None:

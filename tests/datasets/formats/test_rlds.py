@@ -77,6 +77,34 @@ def test_splits_cameras_and_last_steps_are_chosen(path: Path, imported: Import) 
     np.testing.assert_array_equal(episode.arrays["joints/position"], expected)
 
 
+def test_features_that_no_option_chooses_are_named(path: Path, imported: Import) -> None:
+    outcome = imported(reader(split="train", cameras={"observation/wrist": "hand"}), path)[1]
+    reasons = {
+        "discount": "no option chooses it",
+        "episode_metadata/file_path": "not a feature of the steps",
+        "is_terminal": "no option chooses it",
+        "observation/depth": "images that no camera uses",
+        "observation/image": "images that no camera uses",
+        "observation/packed": "no option chooses it",
+        "observation/tokens": "no option chooses it",
+    }
+    assert outcome.left_out == {part: 1 for part in reasons.items()}
+
+
+def test_types_and_sizes_are_checked_before_values_are_decoded(
+    path: Path, imported: Import
+) -> None:
+    features = path / "1.0.0" / "features.json"
+    plain = features.read_text()
+    chosen = reader(split="train", state=["observation/packed"])
+    for old, new, message in (
+        ('"float64"', '"object"', "There is no type of observation/packed 'object'."),
+        ('"14"', '"100000000"', "4 values of 800000000 bytes; allowed: 536870912 bytes."),
+    ):
+        features.write_text(plain.replace(old, new))
+        assert message in imported(chosen, path)[1].refused[f"episode 0 ({TRAIN})"]
+
+
 def framed(data: bytes) -> bytes:
     """Returns a record of TFRecord."""
     length = struct.pack("<Q", len(data))

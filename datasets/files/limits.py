@@ -1,0 +1,46 @@
+"""Limits of files that come from elsewhere, checked before anything is decoded.
+
+A few bytes of a compressed or sparse file may stand for many gigabytes. Each limit is several times
+above what recordings of robots have.
+"""
+
+MOST_METADATA_BYTES = 16 * 2**20
+"""A JSON document: parsed, it needs up to 25 times its size. `info.json` of LeRobot's largest sets
+has less than 1 MB."""
+
+MOST_LINES_BYTES = 256 * 2**20
+"""A file with one JSON document per line: about a million episodes."""
+
+MOST_YAML_BYTES = 4 * 2**20
+"""A YAML file: PyYAML needs about 500 times its size."""
+
+MOST_CHUNK_BYTES = 256 * 2**20
+"""A decoded chunk of an array, the least that can be read at once: 290 images of 480x640."""
+
+MOST_PIXELS = 2**25
+"""An image: 8K video has 33.2 million pixels, this is 33.5 million."""
+
+MOST_STEPS = 2**20
+"""Steps of an episode: 5.8 hours at 50 Hz."""
+
+MOST_NUMBERS = 1024
+"""Numbers of a vector per step."""
+
+MOST_TABLE_BYTES = 512 * 2**20
+"""The columns that are read from a parquet file at once: LeRobot's files have 100 MB."""
+
+MOST_TABLE_ROWS = 2**24
+"""Rows of a parquet file: 93 hours at 50 Hz."""
+
+MOST_RATIO = 1100
+"""Decoded per stored bytes of an HDF5 data set: deflate reaches 1032. Chunks that were never
+written, which cost no bytes, exceed it."""
+
+MOST_DICTIONARY_BYTES = 64 * 2**20
+"""The dictionary of an LZMA decoder: the largest of the presets of xz is 64 MiB."""
+
+MOST_OMITTED_CHUNKS = 2**16
+"""Chunks of a series of a zarr episode that are not stored, which cost no bytes."""
+
+MOST_OMITTED_BYTES = 2**32
+"""Their decoded size: 4600 black images of 480x640."""
