@@ -15,7 +15,9 @@ from stringline.datasets.contract.contract import FIRST_FOREGROUND_SEGMENT
 
 SEGMENTS = 256
 SHARES = Interval(least=0, most=1)
-_WARP_CELLS, _GRAIN_CELLS = 5, 48  # Sides of the random grids that bend a pattern, and grain it.
+# Sides of the random grids that bend a pattern, and grain it.
+_WARP_CELLS = 5
+_GRAIN_CELLS = 48
 _GRAIN = 18.0  # Largest usual change of a colour by grain, of 255.
 
 

@@ -186,12 +186,15 @@ def decoded_over(key: str, data: bytes, background: int) -> NDArray[np.uint8]:
     """
     image = optional_library("PIL.Image", package="pillow")
     try:
-        with image.open(io.BytesIO(data), formats=PICTURES) as opened:
+        with _no_bombs(image), image.open(io.BytesIO(data), formats=PICTURES) as opened:
+            check_pixels(key, *opened.size)
             opened.load()
             if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
                 behind = image.new("RGBA", opened.size, (background,) * 3 + (255,))
                 behind.alpha_composite(opened.convert("RGBA"))
                 return np.array(behind.convert("RGB"))
             return np.array(opened.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
+    except ForeignDataError:
+        raise
+    except (OSError, SyntaxError, ValueError, _BombError) as error:
         raise ForeignDataError(f"{key} does not decode: {error}.") from error

@@ -26,7 +26,8 @@ def numbers_of(key: str, kind: str, content: Plain) -> dict[str, float]:
     others the fields, such as `pose.position.x`, `data` or `data.0`. Errors contain `key`.
     """
     if kind == "JointState":
-        names, positions = content["name"], content["position"]
+        names = content["name"]
+        positions = content["position"]
         if len(names) != len(positions):
             raise ForeignDataError(f"{key} has {len(names)} names and {len(positions)} positions.")
         return dict(zip(names, map(float, positions), strict=True))

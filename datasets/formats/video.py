@@ -1,7 +1,7 @@
 """Reading and writing videos with PyAV, frame by frame."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +22,7 @@ from stringline.datasets.formats.image_codecs import check_pixels
 
 CONTAINER = "mov"  # FFmpeg's name of MP4.
 CODECS = ("av1", "ffv1", "h264", "hevc", "mpeg4", "vp9")
+CLIP_CODECS = (*CODECS, "mjpeg", "vp8")
 # MP4 may name other files, too.
 CLOSED = {"enable_drefs": "0", "protocol_whitelist": "file"}
 
@@ -83,14 +84,16 @@ def size_and_rate(path: Path, key: str) -> tuple[int, int, float]:
         raise ForeignDataError(f"{key}: {path.name} does not decode ({error.strerror}).") from error
 
 
-def _video_stream(container: InputContainer, name: str) -> VideoStream:
+def _video_stream(
+    container: InputContainer, name: str, codecs: Sequence[str] = CODECS
+) -> VideoStream:
     """Returns the stream of a container with one of the codecs, which decodes bounded images."""
     if not container.streams.video:
         raise ForeignDataError(f"{name} contains no video.")
     stream = container.streams.video[0]
     codec = stream.codec_context.codec.canonical_name
-    if codec not in CODECS:
-        raise ForeignDataError(f"{name} has the codec {codec!r}; allowed: {', '.join(CODECS)}.")
+    if codec not in codecs:
+        raise ForeignDataError(f"{name} has the codec {codec!r}; allowed: {', '.join(codecs)}.")
     check_pixels(name, stream.width, stream.height)
     # The size may change within the stream.
     stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
@@ -214,17 +217,19 @@ def evenly_spaced_frames(path: Path, key: str, count: int) -> list[Array]:
     return [kept[number] for number in wanted]
 
 
+def _opened(path: Path) -> InputContainer:
+    """Opens a file as the container of its suffix, with options that keep it from other files."""
+    return av.open(str(path), format=CONTAINERS[path.suffix.lower()], options=dict(CLOSED))
+
+
 def _announced_frames(path: Path) -> int:
-    with av.open(str(path), format=CONTAINERS.get(path.suffix.lower())) as container:
+    with _opened(path) as container:
         return container.streams.video[0].frames if container.streams.video else 0
 
 
 def _all_frames(path: Path, key: str) -> Iterator[VideoFrame]:
-    with av.open(str(path), format=CONTAINERS.get(path.suffix.lower())) as container:
-        if not container.streams.video:
-            raise ForeignDataError(f"{key} contains no video.")
-        stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
+    with _opened(path) as container:
+        stream = _video_stream(container, key, CLIP_CODECS)
         for frame in container.decode(stream):
             if frame.is_corrupt:
                 raise ForeignDataError(f"{key} is damaged.")

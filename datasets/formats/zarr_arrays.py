@@ -134,7 +134,8 @@ class ZarrArray:
         for place in self.places(start, stop):
             lows = [index * chunk for index, chunk in zip(place, self.chunks, strict=True)]
             chunk = self._chunk(place)
-            first, last = max(start, lows[0]), min(stop, lows[0] + self.chunks[0])
+            first = max(start, lows[0])
+            last = min(stop, lows[0] + self.chunks[0])
             rest = [
                 slice(low, min(low + step, length))
                 for low, step, length in zip(lows[1:], self.chunks[1:], self.shape[1:], strict=True)

@@ -78,7 +78,8 @@ def load_assets(path: str | Path, cache: str | Path | None = None) -> LoadedPiec
         ModuleNotFoundError: trimesh is not installed.
     """
     path = Path(path)
-    assets, refused = [], []
+    assets = []
+    refused = []
     with _Source(path) as source:
         for piece in source.pieces():
             try:
