@@ -83,7 +83,7 @@ class Classifier(PerceptionNetwork):
         super().__init__(settings.image_encoder, contract)
         if len(contract.names) < 2:
             raise ValueError(f"The classes are {list(contract.names)}; allowed: at least two.")
-        self.pool = settings.pool
+        self.pool: Pool = settings.pool
         self.label_smoothing = settings.label_smoothing
         self.number = {name: number for number, name in enumerate(contract.names)}
         self.head = nn.Linear(self.image_encoder.dim, len(contract.names))

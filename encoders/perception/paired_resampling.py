@@ -216,7 +216,8 @@ def _tables(first: ArrayLike, second: ArrayLike, groups: Sequence[Hashable]) -> 
 
 def _sums(index: NDArray[np.intp], table: Array) -> Array:
     """Returns the sums over groups (G, S) of values (S, N)."""
-    return np.stack([np.bincount(index, row) for row in table], axis=1)
+    sums: Array = np.stack([np.bincount(index, row) for row in table], axis=1, dtype=np.float64)
+    return sums
 
 
 def _indices(groups: Sequence[Hashable]) -> NDArray[np.intp]:

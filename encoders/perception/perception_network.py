@@ -23,7 +23,7 @@ class LabelledImages(Protocol):
         """Returns their number."""
         ...
 
-    def __getitem__(self, index: int) -> Labelled:
+    def __getitem__(self, index: int, /) -> Labelled:
         """Returns one of them."""
         ...
 

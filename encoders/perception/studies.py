@@ -137,7 +137,11 @@ def changed_tokens(network: PerceptionNetwork, change: Change) -> Iterator[None]
     """Changes the tokens of each image of a network before its blocks, within a block."""
     tokenise = network.image_encoder.tokenise
     assert isinstance(tokenise, nn.Module)
-    handle = tokenise.register_forward_hook(lambda module, given, tokens: change(tokens))
+
+    def changed(module: nn.Module, given: object, tokens: Tokens) -> Tokens:
+        return change(tokens)
+
+    handle = tokenise.register_forward_hook(changed)
     try:
         yield
     finally:

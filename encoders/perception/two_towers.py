@@ -74,7 +74,7 @@ class TwoTowers(PerceptionNetwork):
             ValueError: A batch has fewer than two pairs.
         """
         super().__init__(settings.image_encoder, contract)
-        self.pool = settings.pool
+        self.pool: Pool = settings.pool
         self.text = settings.text(tokeniser=contract.tokeniser)
         self.project_image = nn.Linear(self.image_encoder.dim, settings.width)
         self.project_text = nn.Linear(self.text.dim, settings.width)

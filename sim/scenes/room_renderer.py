@@ -83,9 +83,10 @@ class RoomRenderer:
         self._graphics.make_current()
         self._free_context()
         self._room = room
-        self._context = mujoco.MjrContext(room.model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
+        context = mujoco.MjrContext(room.model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, context)
+        context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
+        self._context = context
         self._scene = mujoco.MjvScene(room.model, maxgeom=room.model.ngeom + 10)
         for flag in _OFF:
             self._scene.flags[flag] = 0

@@ -20,6 +20,7 @@ from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 from tests.datasets.formats.small_sets import rlds
 from tests.datasets.formats.test_libero import recorded as libero_file
 from tests.datasets.formats.test_robomimic import recorded
+from tests.datasets.images.small_image_sets import write_example_sets
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
@@ -31,7 +32,7 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("data.md", "formats.md", "troubleshooting.md")
+PAGES = ("data.md", "formats.md", "images.md", "troubleshooting.md")
 CONFIGS = Path(stringline.__file__).parent / "configs"
 HELP = re.compile(r"^ *(stringline-data \w+ .*)$", re.MULTILINE)
 INLINE = re.compile(r"`(stringline-data \w+ [^`]*=[^`]*)`")
@@ -151,6 +152,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples = SimpleNamespace(image=smooth_image, joints=joint_series)
     recorded(samples, root / "low_dim.hdf5")
     write_recordings(root)
+    write_example_sets(root)
     (root / "libero_90").mkdir()
     libero_file(samples, root / "libero_90" / "drawer.hdf5")
     return root
@@ -194,13 +196,14 @@ def adapted(word: str) -> str:
     """Returns a word of an example for a machine without network and GPU."""
     if word.startswith("model="):
         return "model=models/my_depth"
+    word = word.replace("=/usr/share", "=usr/share")
     return word.replace("[top]", "[overhead]").replace("=cuda", "=cpu")
 
 
 def start_again(words: list[str], folder: Path) -> None:
     """Removes what the next example creates anew."""
     for option, _, value in (word.partition("=") for word in words):
-        again = [("export", "path"), ("depth", "output")]
+        again = [("export", "path"), ("depth", "output"), ("images", "store")]
         if (words[1], option) in [*again, *(("import", "store") for _ in RECORDINGS & {*words})]:
             found = folder / value
             shutil.rmtree(found) if found.is_dir() else found.unlink()

@@ -28,7 +28,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert len(store) == tally.images == 7
     assert store[0].rgb.shape == (32, 40, 3)
     assert store[0].room == store[1].room != store[2].room
-    assert store[0].captions
+    assert store.image(0).captions
     assert "of the objects are partly hidden" in str(tally)
 
 

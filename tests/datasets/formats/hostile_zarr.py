@@ -303,4 +303,4 @@ def _(folder: Path) -> Path:
 def _(folder: Path) -> Path:
     path = umi(folder, {"camera0_rgb": Jpegxl(level=99, numthreads=1)})
     large = imagecodecs.jpegxl_encode(np.zeros((900, 1600, 3), np.uint8), numthreads=1)
-    return _rewritten(path, "data/camera0_rgb/16.0.0.0", large, zipfile.ZIP_STORED)
+    return _rewritten(path, "data/camera0_rgb/16.0.0.0", bytes(large), zipfile.ZIP_STORED)

@@ -51,9 +51,9 @@ def test_what_write_coco_writes_pycocotools_reads(store: ImageStore, tmp_path: P
     segments = store.image(0).segments
     assert segments is not None
     assert note["area"] == (segments == 1).sum()
-    assert instances.loadCats(note["category_id"])[0]["name"] == "chair"
+    assert instances.cats[note["category_id"]]["name"] == "chair"
     notes = captions.loadAnns(captions.getAnnIds(imgIds=[3]))
-    assert tuple(each["caption"] for each in notes) == store.image(2).captions
+    assert tuple(dict(each)["caption"] for each in notes) == store.image(2).captions
 
 
 def test_coco_round_trip(store: ImageStore, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Splits of labelled images: nothing in common, and known choices."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def make_store(path: Path, *, rooms: int = 10, prefix: str = "room-") -> ImageSt
                     8, 8, objects=objects, segments=None, label=None, source=style
                 )
                 where = f"{prefix}{room}" if prefix else ""
-                writer.add(type(image)(**(vars(image) | {"room": where})))
+                writer.add(replace(image, room=where))
     return ImageStore(path)
 
 

@@ -5,18 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.datasets.images.labelled_items import read_all
+from tests.datasets.images.small_image_sets import write_clip
 
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.video import write_video
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.datasets.images.ucf101 import Ucf101Clips
-
-
-def write_clip(path: Path, frames: int) -> None:
-    """Writes a video whose frames become brighter, as UCF101's: MPEG-4 in AVI."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    grey = (np.full((48, 64, 3), 255 * number // frames, np.uint8) for number in range(frames))
-    write_video(path, grey, fps=25, codec="mpeg4", pixel_format="yuv420p", options={"g": "5"})
 
 
 @pytest.fixture

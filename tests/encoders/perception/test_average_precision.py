@@ -66,7 +66,7 @@ def by_pycocotools(truth: Truth, detections: Found, area: tuple[float, float]) -
         for each in objects
     ]
     reference = COCO()
-    reference.dataset = {
+    reference.dataset = {  # pyright: ignore[reportAttributeAccessIssue]
         "info": {},
         "images": [{"id": i + 1} for i in range(len(truth))],
         "categories": [{"id": n + 1, "name": name} for n, name in enumerate(NAMES)],
@@ -75,7 +75,7 @@ def by_pycocotools(truth: Truth, detections: Found, area: tuple[float, float]) -
     with contextlib.redirect_stdout(io.StringIO()):
         reference.createIndex()
         results = reference.loadRes(
-            [
+            [  # pyright: ignore[reportArgumentType]
                 entry(i, each) | {"score": each.score}
                 for i, found in enumerate(detections)
                 for each in found

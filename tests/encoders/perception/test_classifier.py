@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from tests.encoders.perception.conftest import COLOURS, SIDE, encoder, moving, noise
+from torch import nn
 
 from stringline.datasets.images.image_store import ImageStore
-from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
+from stringline.encoders.perception.classifier import Classifier, ClassifierSettings, Pool
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import Examples, stack
 from stringline.encoders.perception.studies import (
@@ -38,12 +39,14 @@ ABSOLUTE: dict[str, EncodingFactory] = {
 }
 
 
-def network(encoding: EncodingFactory | None = None, pool: str = "cls") -> Classifier:
+def network(encoding: EncodingFactory | None = None, pool: Pool = "cls") -> Classifier:
     """Returns a small classifier of colours with drawn weights."""
     torch.manual_seed(0)
     contract = ImageContract(height=SIDE, width=SIDE, names=tuple(COLOURS))
     made = Classifier(ClassifierSettings(image_encoder=encoder(encoding), pool=pool), contract)
-    for parameter in made.image_encoder.blocks.encodings.parameters():
+    encodings = made.image_encoder.blocks.encodings
+    assert isinstance(encodings, nn.Module)
+    for parameter in encodings.parameters():
         # The table of absolute places starts near zero.
         parameter.data += 0.3 * torch.randn(parameter.shape)
     return made.eval()
@@ -54,7 +57,7 @@ def pixels() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean"])
-def test_without_encoding_the_order_of_patches_has_no_effect(pool: str) -> None:
+def test_without_encoding_the_order_of_patches_has_no_effect(pool: Pool) -> None:
     plain, placed = network(NoEncoding, pool), network(RELATIVE["cayley"], pool)
     with torch.no_grad():
         before, before_placed = plain.logits(pixels()), placed.logits(pixels())

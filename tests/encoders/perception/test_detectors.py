@@ -1,6 +1,7 @@
 """Detectors learn a handful of images; their targets and predictions are in the frames they say."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def text(tokeniser: str) -> TextTower:
     return TextTower(tokeniser=tokeniser, dim=16, depth=1, heads=2, length=8)
 
 
-def detector(kind: str, contract: ImageContract = CONTRACT, **settings: object) -> Detector:
+def detector(kind: str, contract: ImageContract = CONTRACT, **settings: Any) -> Detector:
     """Returns a small detector."""
     torch.manual_seed(0)
     plain = {"image_encoder": encoder(dim=32), "text": text, "objects": 3, "least_pixels": 10}
@@ -61,7 +62,7 @@ def detector(kind: str, contract: ImageContract = CONTRACT, **settings: object) 
 
 
 @pytest.mark.parametrize(("kind", "settings"), [("2d", {}), ("3d", {"symmetric": True})])
-def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, object]) -> None:
+def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, Any]) -> None:
     made = detector(kind, **settings)
     images = [scene(seed) for seed in range(6)]
     examples = Examples(images, range(6), CONTRACT)
@@ -109,6 +110,7 @@ def test_true_boxes_as_predictions_have_no_loss_and_full_overlap(kind: str) -> N
         np.testing.assert_allclose(back.box3d.corners(), thing.box3d.corners(), atol=1e-5)
     else:
         assert back.box2d is not None
+        assert thing.box2d is not None
         np.testing.assert_allclose(back.box2d, thing.box2d, atol=1e-4)
 
 
@@ -116,6 +118,7 @@ def test_boxes_relative_to_their_patch_move_with_the_scene_and_absolute_ones_nee
     None
 ):
     image = scene(0)
+    assert image.depth is not None
     nearer = replace(image, depth=image.depth - 500)
     for places in ("relative", "absolute"):
         made = detector("3d", places=places).eval()

@@ -17,16 +17,17 @@ GROUPS = [f"room {n}" for n in range(ROOMS) for _ in range(OBJECTS)]
 
 def drawn(
     random: np.random.Generator, difference: float, *, seeds: int = 1, rooms: int = ROOMS
-) -> list[np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns values of two recipes: shared difficulty, effects of rooms and trainings, noise."""
-    found = []
     shared = np.repeat(random.normal(0, 0.3, rooms), OBJECTS)
-    for mean in (0, difference):
+
+    def values(mean: float) -> np.ndarray:
         by_room = np.repeat(random.normal(0, 0.1, (seeds, rooms)), OBJECTS, axis=1)
         by_training = random.normal(0, 0.05, (seeds, 1)) if seeds > 1 else 0
         noise = random.normal(0, 0.2, (seeds, rooms * OBJECTS))
-        found.append(mean + shared + by_room + by_training + noise)
-    return found
+        return mean + shared + by_room + by_training + noise
+
+    return values(0), values(difference)
 
 
 def test_outcomes_are_compared_by_mcnemar() -> None:
@@ -82,8 +83,8 @@ def test_rooms_with_more_objects_weigh_more() -> None:
 def test_sums_over_the_objects_of_images_give_the_same_as_the_objects() -> None:
     first, second = drawn(np.random.default_rng(3), 0.1, seeds=2)
     by_object = paired_difference(first, second, GROUPS)
-    sums = [each.reshape(2, ROOMS, OBJECTS).sum(axis=2) for each in (first, second)]
-    by_room = paired_difference(*sums, range(ROOMS), counts=np.full(ROOMS, OBJECTS))
+    sums, others = (each.reshape(2, ROOMS, OBJECTS).sum(axis=2) for each in (first, second))
+    by_room = paired_difference(sums, others, range(ROOMS), counts=np.full(ROOMS, OBJECTS))
     for name, value in vars(by_object).items():
         assert getattr(by_room, name) == pytest.approx(value), name
 

@@ -53,7 +53,7 @@ def test_overlap_is_that_of_points() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         a, b = (
-            Rectangle(*rng.uniform(-1, 1, 2), *rng.uniform(0.1, 0.8, 2), rng.uniform(-4, 4))
+            Rectangle(*rng.uniform([-1, -1, 0.1, 0.1, -4], [1, 1, 0.8, 0.8, 4]).tolist())
             for _ in range(2)
         )
         grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 60)] * 2), -1).reshape(-1, 2)

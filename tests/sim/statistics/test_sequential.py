@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stringline.encoders.statistics.paired_outcomes import mcnemar_power
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
-from stringline.sim.statistics.power import paired_power
 from stringline.sim.statistics.sequential import anytime_interval, anytime_p, decision
 
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
@@ -40,7 +40,7 @@ def test_mcnemars_test_loses_its_level_under_optional_stopping() -> None:
 def test_power_beside_the_fixed_test(rates: tuple[float, float]) -> None:
     """With twice the seeds at most, fewer errors of the second kind for about as many episodes."""
     first, second = rates
-    fixed = next(n for n in range(8, 500) if paired_power(n, first, second) >= 0.8)
+    fixed = next(n for n in range(8, 500) if mcnemar_power(n, first, second) >= 0.8)
     stops = decision(2 * fixed, first, second)
     assert stops.share > 0.9
     assert stops.expected_seeds < 1.02 * fixed
