@@ -63,13 +63,17 @@ class DetectionResults:
         """Adds an image with its objects, and logits (N, Q), numbers (N, ...) and cost (N, M)."""
         probabilities = torch.sigmoid(logits)
         scores, places = probabilities.flatten().topk(min(MOST, probabilities.numel()))
-        tokens, named = divmod(places.numpy(), len(self._names))
         found = [
-            self._reader.detection(self._names[int(name)], float(score), numbers[int(token)], image)
-            for score, token, name in zip(scores, tokens, named, strict=True)
+            self._reader.detection(
+                self._names[int(place) % len(self._names)],
+                score,
+                numbers[int(place) // len(self._names)],
+                image,
+            )
+            for score, place in zip(scores.tolist(), places.tolist(), strict=True)
         ]
         rows, columns = match(cost)
-        best = probabilities[torch.as_tensor(rows)].argmax(dim=1).numpy() if len(rows) else []
+        best = probabilities[torch.as_tensor(rows)].argmax(dim=1).tolist() if len(rows) else []
         matched = [
             self._reader.detection(self._names[int(name)], 1.0, numbers[int(row)], image)
             for name, row in zip(best, rows, strict=True)
