@@ -26,7 +26,9 @@ from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import CameraTopics
 from stringline.datasets.formats.mcap_images import IMAGE_KINDS
 from stringline.datasets.formats.mcap_numbers import (
+    POSITIONS,
     Selection,
+    left_fields,
     left_numbers,
     numbers_of,
     vector,
@@ -159,7 +161,8 @@ class McapReader:
             images,
             instruction=self._text(recording),
             extra={"start_ns": int(line.steps[0])},
-            left_out=self._left_out(recording, topics, numbers),
+            left_out=self._left_out(recording, topics, numbers)
+            | _left_fields(recording, {topic: messages[topic] for topic in vectors}),
         )
 
     def _left_out(
@@ -231,6 +234,17 @@ def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict
         numbers_of(f"{each.topic} at message {n}", recording.topics[each.topic].kind, each.content)
         for n, each in enumerate(messages)
     ]
+
+
+def _left_fields(
+    recording: McapRecording, messages: Mapping[str, Sequence[Message]]
+) -> dict[str, str]:
+    """Returns the fields of joints that have no place, with the reason."""
+    return {
+        f"{topic} {field}": POSITIONS
+        for topic, found in messages.items()
+        for field in left_fields(recording.topics[topic].kind, [each.content for each in found])
+    }
 
 
 def _offered(recording: McapRecording) -> str:

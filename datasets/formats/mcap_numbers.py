@@ -16,6 +16,9 @@ from stringline.datasets.formats.mcap_recording import Plain
 Selection = Mapping[str, Sequence[str] | None]
 """The names of the chosen numbers by topic; None chooses all."""
 
+POSITIONS = "of joints, only positions are imported"
+
+_OF_JOINTS = ("velocity", "acceleration", "effort")
 _BOOKKEEPING = ("header", "timestamp", "layout")
 
 
@@ -35,6 +38,16 @@ def numbers_of(key: str, kind: str, content: Plain) -> dict[str, float]:
         return {joint["name"]: float(joint["position"]) for joint in content["joints"]}
     fields = {key: value for key, value in content.items() if key not in _BOOKKEEPING}
     return dict(_leaves("", fields))
+
+
+def left_fields(kind: str, contents: Sequence[Plain]) -> list[str]:
+    """Returns the fields of the messages of joints that have values beside the positions."""
+    if kind == "JointState":
+        return [field for field in _OF_JOINTS if any(each.get(field) for each in contents)]
+    if kind == "JointStates":
+        joints = [joint for each in contents for joint in each["joints"]]
+        return [field for field in _OF_JOINTS if any(field in joint for joint in joints)]
+    return []
 
 
 def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -204,6 +204,19 @@ def test_topics_and_numbers_that_no_option_chooses_are_named(
     assert imported(every, other)[1].left_out == {}
 
 
+def test_velocities_and_efforts_of_joints_are_named(tmp_path: Path, imported: Import) -> None:
+    entries = recordings.ros2_entries()
+    states = [fields for topic, *_, fields in entries if topic == "/joint_states"]
+    for fields in states[1:]:
+        fields["velocity"] = [0.1, 0.2, 0.3]
+    states[-1]["effort"] = [1.0, 1.0, 1.0]
+    recordings.write_ros2(tmp_path / "take.mcap", entries)
+    _, outcome = imported(reader(), tmp_path / "take.mcap")
+    reason = "of joints, only positions are imported"
+    named = {part for part, why in outcome.left_out if why == reason}
+    assert named == {"/joint_states velocity", "/joint_states effort"}
+
+
 def test_an_episode_has_a_largest_number_of_steps() -> None:
     far = [Message("/a", 10**9, {}), Message("/a", 10**15, {})]
     with pytest.raises(ForeignDataError, match="have 49999951 steps in common; allowed: 1048576"):
