@@ -99,7 +99,8 @@ def test_many_shapes_need_few_open_files(tmp_path: Path) -> None:
             writer.add(LabelledImage(rgb=np.full((height, width, 3), width % 256, np.uint8)))
     store = ImageStore(tmp_path / "store")
     assert all((store.image(i).rgb == w % 256).all() for i, (_, w) in enumerate(shapes))
-    held = [path for path in Path("/proc/self/fd").iterdir() if "rgb." in str(path.resolve())]
+    files = [path.resolve() for path in Path("/proc/self/fd").iterdir()]
+    held = [path for path in files if path.is_relative_to(store.path) and "rgb." in str(path)]
     assert 0 < len(held) <= 256
 
 
