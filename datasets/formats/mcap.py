@@ -26,7 +26,6 @@ from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import CameraTopics
 from stringline.datasets.formats.mcap_images import IMAGE_KINDS
 from stringline.datasets.formats.mcap_numbers import (
-    POSITIONS,
     Selection,
     left_fields,
     left_numbers,
@@ -162,7 +161,7 @@ class McapReader:
             instruction=self._text(recording),
             extra={"start_ns": int(line.steps[0])},
             left_out=self._left_out(recording, topics, numbers)
-            | _left_fields(recording, {topic: messages[topic] for topic in vectors}),
+            | _left_fields(recording, vectors, messages),
         )
 
     def _left_out(
@@ -237,14 +236,14 @@ def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict
 
 
 def _left_fields(
-    recording: McapRecording, messages: Mapping[str, Sequence[Message]]
+    recording: McapRecording, topics: Sequence[str], messages: Mapping[str, Sequence[Message]]
 ) -> dict[str, str]:
     """Returns the fields of joints that have no place, with the reason."""
-    return {
-        f"{topic} {field}": POSITIONS
-        for topic, found in messages.items()
-        for field in left_fields(recording.topics[topic].kind, [each.content for each in found])
-    }
+    left_out: dict[str, str] = {}
+    for topic in topics:
+        contents = [each.content for each in messages[topic]]
+        left_out |= left_fields(topic, recording.topics[topic].kind, contents)
+    return left_out
 
 
 def _offered(recording: McapRecording) -> str:

@@ -1,6 +1,6 @@
 """Numbers in messages, by name, and vectors of numbers from several topics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,6 @@ from stringline.datasets.formats.mcap_recording import Plain
 
 Selection = Mapping[str, Sequence[str] | None]
 """The names of the chosen numbers by topic; None chooses all."""
-
-POSITIONS = "of joints, only positions are imported"
 
 _OF_JOINTS = ("velocity", "acceleration", "effort")
 _BOOKKEEPING = ("header", "timestamp", "layout")
@@ -35,19 +33,29 @@ def numbers_of(key: str, kind: str, content: Plain) -> dict[str, float]:
             raise ForeignDataError(f"{key} has {len(names)} names and {len(positions)} positions.")
         return dict(zip(names, map(float, positions), strict=True))
     if kind == "JointStates":
-        return {joint["name"]: float(joint["position"]) for joint in content["joints"]}
+        return {joint["name"]: _position(key, joint) for joint in content["joints"]}
     fields = {key: value for key, value in content.items() if key not in _BOOKKEEPING}
     return dict(_leaves("", fields))
 
 
-def left_fields(kind: str, contents: Sequence[Plain]) -> list[str]:
-    """Returns the fields of the messages of joints that have values beside the positions."""
-    if kind == "JointState":
-        return [field for field in _OF_JOINTS if any(each.get(field) for each in contents)]
-    if kind == "JointStates":
-        joints = [joint for each in contents for joint in each["joints"]]
-        return [field for field in _OF_JOINTS if any(field in joint for joint in joints)]
-    return []
+def left_fields(key: str, kind: str, contents: Sequence[Plain]) -> dict[str, str]:
+    """Returns the fields of joints that have values beside the positions, with the reason.
+
+    Their names begin with `key`.
+    """
+    fields: Iterable[Plain] = ()
+    if kind == "JointState":  # Fields without values are empty.
+        fields = ({field: each.get(field) or None for field in _OF_JOINTS} for each in contents)
+    elif kind == "JointStates":
+        fields = (joint for each in contents for joint in each["joints"])
+    found = {field for each in fields for field in _OF_JOINTS if each.get(field) is not None}
+    return {f"{key} {field}": "of joints, only positions are imported" for field in sorted(found)}
+
+
+def _position(key: str, joint: Plain) -> float:
+    if joint.get("position") is None:
+        raise ForeignDataError(f"{key} has no position of {joint['name']!r}.")
+    return float(joint["position"])
 
 
 def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, float]]:

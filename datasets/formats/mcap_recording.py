@@ -154,11 +154,18 @@ def _topics(reader: Any) -> dict[str, Topic]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a decoded message as dictionaries of its fields, lists, numbers, text and bytes."""
+    """Returns a decoded message as dictionaries of its fields, lists, numbers, text and bytes.
+
+    Optional numbers and texts of protobuf that are not set are left out.
+    """
     if isinstance(value, Mapping):
         return {key: plain(part) for key, part in value.items()}
     if hasattr(value, "DESCRIPTOR"):  # Of protobuf.
-        return {field.name: plain(getattr(value, field.name)) for field in value.DESCRIPTOR.fields}
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in value.DESCRIPTOR.fields
+            if field.message_type or not field.has_presence or value.HasField(field.name)
+        }
     if hasattr(type(value), "_full_text"):  # Of ROS 2.
         return {name: plain(getattr(value, name)) for name in type(value).__slots__}
     if isinstance(value, (str, bytes, int, float, memoryview)) or value is None:

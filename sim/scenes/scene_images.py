@@ -106,14 +106,14 @@ class SceneImages:
 
     def _view(self, kind: str, room: Room, rng: np.random.Generator) -> View:
         """Draws a view in which few objects are in the way of the others, if there is one."""
-        attempts = VIEW_TRIES
-        while True:
-            view = draw_view(kind, room, self.settings.optics, rng)
-            attempts -= 1
+        view = draw_view(kind, room, self.settings.optics, rng)
+        for _ in range(VIEW_TRIES - 1):
             numbers, _ = self._renderer.objects(view)
             pixels = np.bincount(numbers.ravel(), minlength=2)[1:]
-            if (pixels >= SHOWN_SHARE * numbers.size).sum() >= LEAST_SHOWN or not attempts:
-                return view
+            if (pixels >= SHOWN_SHARE * numbers.size).sum() >= LEAST_SHOWN:
+                break
+            view = draw_view(kind, room, self.settings.optics, rng)
+        return view
 
 
 @dataclass

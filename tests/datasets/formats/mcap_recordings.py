@@ -182,8 +182,8 @@ def jpeg(frame: int) -> bytes:
     return buffer.getvalue()
 
 
-def write_json(path: Path) -> Path:
-    """Writes one second of Foxglove's schemas as JSON."""
+def write_json(path: Path, **last: Any) -> Path:
+    """Writes one second of Foxglove's schemas as JSON; `last` are fields of the last joint."""
     with path.open("wb") as stream:
         writer = Writer(stream)
         writer.start()
@@ -206,6 +206,7 @@ def write_json(path: Path) -> Path:
         for k in range(21):
             positions = zip(("waist", "elbow", "gripper"), joints(k / 20), strict=True)
             states = [{"name": name, "position": value} for name, value in positions]
+            states[-1] |= last
             add("/joints", k / 20, {"joints": states})
         for k in range(11):
             data = base64.b64encode(jpeg(k)).decode()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pb2
 from tests.datasets.formats import mcap_recordings as recordings
 from tests.datasets.formats.mcap_recordings import Entry
 
@@ -14,7 +15,7 @@ from stringline.datasets.data import main
 from stringline.datasets.formats.foreign import ForeignDataError, Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
-from stringline.datasets.formats.mcap_recording import Message
+from stringline.datasets.formats.mcap_recording import Message, plain
 from stringline.datasets.formats.mcap_times import Resampling
 from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.store.store import EpisodeStore
@@ -132,15 +133,10 @@ def test_rectified_and_distorted_images_have_their_own_lens(
 
 
 def test_foxglove_json_is_imported(tmp_path: Path, imported: Import) -> None:
-    topics = {
-        "control_hz": 10,
-        "state": {"/joints": None},
-        "action": {"/joints": None},
-        "cameras": {"/front/compressed": "front"},
-        "calibration": {"/front/compressed": "/front/calibration"},
-    }
+    lens = {"/front/compressed": "/front/calibration"}
     path = recordings.write_json(tmp_path / TASK)
-    store, outcome = imported(reader(**topics, base_frame="base"), path)
+    foxglove = reader(**JOINTS_OF_FOXGLOVE, calibration=lens, base_frame="base")
+    store, outcome = imported(foxglove, path)
     assert outcome.refused == {}
     episode = store.episodes()[0]
     times = np.arange(11) / 10
@@ -202,6 +198,35 @@ def test_topics_and_numbers_that_no_option_chooses_are_named(
     every = reader(depth=depth, base_frame="base", instruction="/task")
     other = recordings.write_ros2(tmp_path / "other.mcap", recordings.ros2_entries(0.2))
     assert imported(every, other)[1].left_out == {}
+
+
+JOINTS_OF_FOXGLOVE = {
+    "control_hz": 10,
+    "state": {"/joints": None},
+    "action": {"/joints": None},
+    "cameras": {"/front/compressed": "front"},
+}
+
+
+def test_values_beside_the_positions_of_foxglove_are_named(
+    tmp_path: Path, imported: Import
+) -> None:
+    path = recordings.write_json(tmp_path / TASK, velocity=0.0, acceleration=1.5, effort=None)
+    left_out = imported(reader(**JOINTS_OF_FOXGLOVE), path)[1].left_out
+    named = {part for part, _ in left_out if part.startswith("/joints")}
+    assert named == {"/joints velocity", "/joints acceleration"}
+
+
+def test_a_joint_without_a_position_is_an_error(tmp_path: Path, imported: Import) -> None:
+    path = recordings.write_json(tmp_path / TASK, position=None)
+    outcome = imported(reader(**JOINTS_OF_FOXGLOVE), path)[1]
+    message = "/joints at message 0 has no position of 'gripper'."
+    assert message in outcome.refused[f"episode 0 ({TASK})"]
+
+
+def test_optional_fields_of_protobuf_that_are_not_set_are_missing() -> None:
+    message = descriptor_pb2.UninterpretedOption(positive_int_value=0, string_value=b"a")
+    assert plain(message) == {"name": [], "positive_int_value": 0, "string_value": b"a"}
 
 
 def test_velocities_and_efforts_of_joints_are_named(tmp_path: Path, imported: Import) -> None:
