@@ -16,6 +16,8 @@ Names:
     decode|encode|answered/<fri|lcm>/...
         KUKA's arms, by `benchmarks/fri.py` and `benchmarks/lcm.py`, each in a process of its own;
         `--only` selects parts.
+    filter/...
+        Time of a cycle of the safety filter, by `benchmarks/filter_cycle.py`.
 
 The servos are emulated in a process of their own, without line time: a real line at 1 Mbit/s adds
 2.8 ms per cycle. Rounds of both drivers are interleaved in one run, each driver on an arm of its
@@ -53,7 +55,7 @@ MASTERS = [servo.ident for servo in VIPERX if servo.master is None]
 FIRST, SIZE = table.PRESENT_CURRENT.address, 10
 MOTION = struct.Struct("<hii")
 PERIOD_S = 0.01
-PARTS = ("dynamixel", "fri", "lcm")
+PARTS = ("dynamixel", "fri", "lcm", "filter")
 Motions = list[tuple[int, int, int]]
 
 
@@ -198,12 +200,11 @@ def measure_dynamixel(rounds: int, cycles: int, seconds: float) -> list[Row]:
     return rows + [row(f"loop/aloha/{name}", value, unit) for (name, unit), value in measured]
 
 
-def measure_kuka(part: str, rounds: int, seconds: float) -> list[Row]:
-    """Runs `fri.py` or `lcm.py` in a process of its own and returns its results."""
+def measure_script(part: str, *settings: str) -> list[Row]:
+    """Runs another script of this folder in a process of its own and returns its results."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{part}.json"
-        settings = ["--rounds", str(rounds), "--seconds", str(seconds), "--json", str(file)]
-        command = [sys.executable, str(FOLDER / f"{part}.py"), *settings]
+        command = [sys.executable, str(FOLDER / f"{part}.py"), *settings, "--json", str(file)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         found: list[Row] = json.loads(file.read_text())
     return found
@@ -225,8 +226,11 @@ def main() -> None:
     for part in given.only:
         if part == "dynamixel":
             entries += measure_dynamixel(given.rounds, given.cycles, given.seconds)
+        elif part == "filter":
+            entries += measure_script("filter_cycle")
         else:
-            entries += measure_kuka(part, given.rounds, given.seconds)
+            settings = "--rounds", str(given.rounds), "--seconds", str(given.seconds)
+            entries += measure_script(part, *settings)
     show(entries, given.json)
 
 
