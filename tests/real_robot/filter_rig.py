@@ -1,6 +1,7 @@
 """A safety filter without a driver: tests of its stages make the states."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,3 +73,15 @@ def moved(**joints: float) -> Vector:
     for name, value in joints.items():
         q[[joint.name for joint in ALOHA.joints].index(name.replace("__", "/"))] += value
     return q
+
+
+def fastest(body: Embodiment, path: Sequence[Vector] | Vector) -> Vector:
+    """Returns the speed (T,) of the fastest gripper or end of a capsule with open fingers, m/s."""
+    poses = np.array(path)
+    poses[:, list(body.grippers.values())] = 1.0
+    places = [
+        T_base_gripper[:, :3, 3] for T_base_gripper in body.forward_kinematics(poses).values()
+    ]
+    ends = body.capsule_axes(poses)
+    points = np.concatenate([np.stack(places, axis=1), ends.reshape(len(poses), -1, 3)], axis=1)
+    return np.asarray(np.linalg.norm(np.diff(points, axis=0), axis=-1).max(axis=-1) / PERIOD)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.real_robot.filter_rig import PERIOD, Run, state
+from tests.real_robot.filter_rig import PERIOD, Run, fastest, state
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -29,18 +29,6 @@ LIMITS = {
         IIWA14_BIMANUAL, soft_start_s=0.0, acceleration=5.0, arm_clearance=0.02
     ),
 }
-
-
-def fastest(body: Embodiment, path: list[Vector]) -> Vector:
-    """Returns the speed (T,) of the fastest gripper or end of a capsule with open fingers, m/s."""
-    poses = np.array(path)
-    poses[:, list(body.grippers.values())] = 1.0
-    places = [
-        T_base_gripper[:, :3, 3] for T_base_gripper in body.forward_kinematics(poses).values()
-    ]
-    ends = body.capsule_axes(poses)
-    points = np.concatenate([np.stack(places, axis=1), ends.reshape(len(poses), -1, 3)], axis=1)
-    return np.asarray(np.linalg.norm(np.diff(points, axis=0), axis=-1).max(axis=-1) / PERIOD)
 
 
 def shares(limits: SafetyLimits, path: list[Vector]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """The safety filter keeps position, velocity and acceleration limits for any input."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.real_robot.filter_rig import fastest
 from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
 
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -16,7 +17,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 from stringline.real_robot.safety.stage_cycle import Freshness
 from stringline.real_robot.safety.target_sampler import ChunkSampler
@@ -38,6 +39,8 @@ LIMITS = SafetyLimits.of(
     cell_clearance=0.005,
     cell={"obstacles": {"post": POST}},
 )
+SPEEDS: dict[str, float | None] = {"any speed": None, "reduced speed": REDUCED_SPEED}
+"""Largest speed of grippers and links, m/s."""
 CLEARANCE = Clearance.of(ALOHA, LIMITS)
 ROUNDING = 1e-9
 UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
@@ -46,9 +49,14 @@ PART = 100_000  # Actions of each of the ten parts of the long test.
 
 @dataclass
 class Worst:
-    """The largest shares of the limits, and the number of actions."""
+    """The largest shares of the limits, and the number of actions.
 
+    `cartesian_speed` is the limit of grippers and links, m/s; None: any speed.
+    """
+
+    cartesian_speed: float | None = None
     actions: int = 0
+    gripper: float = 0.0
     velocity: float = 0.0
     acceleration: float = 0.0
     beyond: float = -np.inf
@@ -71,14 +79,17 @@ class Worst:
             self.acceleration = max(
                 self.acceleration, float((change / (LIMITS.acceleration * PERIOD**2)).max())
             )
+            if self.cartesian_speed is not None:
+                share = fastest(ALOHA, path).max() / self.cartesian_speed
+                self.gripper = max(self.gripper, float(share))
 
     def check(self) -> None:
         """Asserts that all shares are within the limits."""
-        assert np.isfinite([self.velocity, self.acceleration, self.beyond]).all()
+        shares = self.velocity, self.acceleration, self.gripper
+        assert np.isfinite([*shares, self.beyond]).all()
         assert self.beyond <= ROUNDING
         assert self.closer_m <= ROUNDING
-        assert self.velocity <= 1 + 1e-6
-        assert self.acceleration <= 1 + 1e-6
+        assert max(shares) <= 1 + 1e-6
 
 
 def closer(path: Vector) -> float:
@@ -103,8 +114,9 @@ def closer(path: Vector) -> float:
 class FilterSink:
     """The filter with arms that lag, get stuck, are overloaded or report faults at times."""
 
-    def __init__(self, number: int) -> None:
-        self.filter, self._sampler = SafetyFilter(ALOHA, LIMITS, PERIOD), ChunkSampler()
+    def __init__(self, number: int, cartesian_speed: float | None) -> None:
+        limits = replace(LIMITS, cartesian_speed=cartesian_speed)
+        self.filter, self._sampler = SafetyFilter(ALOHA, limits, PERIOD), ChunkSampler()
         self._random = np.random.default_rng(number)
         self._now, self._session, self._measured = 0.0, 0, ALOHA.home.copy()
         self._strained_until, self._strained = 0.0, np.zeros(14, np.bool_)
@@ -159,19 +171,20 @@ class FilterSink:
 
 
 def follow(stream: list[Segment], worst: Worst) -> None:
-    sink = FilterSink(stream[0][1])
+    sink = FilterSink(stream[0][1], worst.cartesian_speed)
     play(stream, sink)
     for path in sink.paths:
         worst.take(np.array(path))
     worst.check()
 
 
+@pytest.mark.parametrize("speed", SPEEDS)
 @settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-@given(STREAMS)
-def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
-    follow(stream, Worst())
+@given(stream=STREAMS)
+def test_no_stream_leads_out_of_the_limits(speed: str, stream: list[Segment]) -> None:
+    follow(stream, Worst(SPEEDS[speed]))
 
 
 def test_limits_that_grow_between_the_check_and_the_braking_bring_nothing_nearer() -> None:
@@ -192,11 +205,12 @@ def test_limits_that_grow_between_the_check_and_the_braking_bring_nothing_nearer
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("part", range(10))
 def test_no_million_actions_lead_out_of_the_limits(
-    part: int, record_property: Callable[[str, object], None]
+    part: int, speed: str, record_property: Callable[[str, object], None]
 ) -> None:
-    worst, batch = Worst(), 0
+    worst, batch = Worst(SPEEDS[speed]), 0
     while worst.actions < PART:
 
         @seed(1000 * part + batch)
@@ -211,8 +225,8 @@ def test_no_million_actions_lead_out_of_the_limits(
     record_property(
         "says",
         f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity "
-        f"{worst.velocity:.9f}, "
-        f"acceleration {worst.acceleration:.9f}; beyond joint limits: "
+        f"{worst.velocity:.9f}, acceleration {worst.acceleration:.9f}, gripper and links at "
+        f"{speed} {worst.gripper:.9f}; beyond joint limits: "
         f"{max(worst.beyond, 0.0):.1e} (rounding); nearer than allowed to table, other arm, itself "
         f"or obstacle: {1e6 * worst.closer_m:.2f} micrometres",
     )
