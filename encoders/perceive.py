@@ -62,6 +62,7 @@ def _perceive(config: DictConfig) -> None:
         frame=settings["frame"],
         minutes=settings["minutes"],
         validation_images=settings["validation_images"],
+        augmentation=settings["augmentation"],
         study=build(settings.get("study")),
         log=build(settings.get("logger")),
     )

@@ -14,7 +14,6 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
@@ -22,10 +21,11 @@ from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training.batch_augmentation import augment_batches
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.hardware import check_hardware
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Callbacks, Prepare, Probe, Validate
+from stringline.encoders.training.interfaces import Callbacks, Probe, Validate
 from stringline.encoders.training.losses import ValidationLoss
 from stringline.encoders.training.monitor import LATEST
 from stringline.encoders.training.run_fingerprint import (
@@ -181,7 +181,7 @@ def _callbacks(
         probe=probe,
         validate=validate,
         evaluate=settings.evaluate,
-        prepare=_prepare(augment, policy) if augment else None,
+        prepare=augment_batches(augment, policy.contract.cameras) if augment else None,
         weigh=actions_within,
         logger=settings.log,
     )
@@ -213,14 +213,6 @@ def _held_out_callbacks(
 def actions_within(batch: Mapping[str, Tensor]) -> Tensor:
     """Returns the number of actions within their episodes, over which the losses are means."""
     return batch["action_mask"].sum()
-
-
-def _prepare(augment: Augmentation, policy: ChunkPolicy) -> Prepare:
-    def prepare(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
-        changed: Mapping[str, Tensor] = augment(batch, policy.contract.cameras, generator)
-        return changed
-
-    return prepare
 
 
 def main() -> None:

@@ -44,9 +44,11 @@ class Transform(nn.Module, ABC):
 
     Attributes:
         reads_segments: Whether segments of the images are needed, as far as they are known.
+        moves_pixels: Whether something seen gets another place in the image, or leaves it.
     """
 
     reads_segments = False
+    moves_pixels = False
 
     @abstractmethod
     def forward(
@@ -72,6 +74,11 @@ class Augmentation(nn.Module):
     def reads_segments(self) -> bool:
         """Whether a transform needs `segmentation/<camera>` in the batch."""
         return any(bool(transform.reads_segments) for transform in self.transforms)
+
+    @property
+    def moves_pixels(self) -> bool:
+        """Whether a transform moves pixels, so that boxes in the image no longer hold."""
+        return any(bool(transform.moves_pixels) for transform in self.transforms)
 
     def forward(
         self, batch: Batch, cameras: Sequence[Camera], generator: torch.Generator

@@ -19,6 +19,8 @@ class CropAndResize(Transform):
     each camera and example.
     """
 
+    moves_pixels = True
+
     def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
         """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 1."""
         super().__init__()

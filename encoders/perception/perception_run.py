@@ -18,6 +18,7 @@ from stringline.datasets.cameras.image_size import Fit, checked_image_size
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
+from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_batches import ImageBatches
 from stringline.encoders.perception.image_contract import Frame, ImageContract
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
@@ -57,6 +58,7 @@ class PerceptionSettings:
         minutes: Duration of the training, from which the number of steps is estimated; None: the
             steps of the trainer.
         validation_images: Held-out images of the validation loss; 0: no validation.
+        augmentation: Configuration of the `Augmentation` of training batches; None: none.
         study: A further measurement of the trained network; None: no study.
         log: Makes a logger besides the history.
     """
@@ -66,6 +68,7 @@ class PerceptionSettings:
     frame: Frame = "camera"
     minutes: float | None = None
     validation_images: int = 128
+    augmentation: Mapping[str, Any] | None = None
     study: Study | None = None
     log: LoggerFactory | None = None
 
@@ -99,6 +102,7 @@ def run_perception(
     """
     torch.manual_seed(trainer.seed)
     network = build_network(model, settings.contract(data))
+    callbacks = _callbacks(network, data, trainer, settings)
     batches = partial(ImageBatches, data.images, data.split.train, network, seed=trainer.seed)
     if settings.minutes is not None:
         seconds = 60 * settings.minutes
@@ -109,11 +113,12 @@ def run_perception(
         "image_contract": network.contract.to_dict(),
         "trainer": trainer.fingerprint(),
         **data.fingerprint(),
+        **({"augmentation": dict(settings.augmentation or {})} if callbacks.prepare else {}),
     }
     check_run_directory(directory, fingerprint)
     record = {"steps": trainer.steps, "train": len(data.split.train), **dict(recipe or {})}
     with exclusive(directory):
-        _train(network, data, trainer, directory, settings, (model, record))
+        _train(network, data, trainer, directory, (model, record), callbacks)
         found = network.measure(_examples(data, network, trainer))
         results = _results(found, data, network, trainer) | {"training": record}
         if settings.study is not None:
@@ -129,8 +134,8 @@ def _train(
     data: PerceptionData,
     trainer: Trainer,
     directory: Path,
-    settings: PerceptionSettings,
     described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    callbacks: Callbacks,
 ) -> None:
     """Trains to the last step, and writes the checkpoint; `described` are model and record."""
     batches = ImageBatches(
@@ -147,12 +152,21 @@ def _train(
     def save(trained: nn.Module) -> None:
         save_network(directory / END, network, model, record)
 
-    callbacks = Callbacks(
+    callbacks = replace(callbacks, describe=batches.describe)
+    trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)
+
+
+def _callbacks(
+    network: PerceptionNetwork,
+    data: PerceptionData,
+    trainer: Trainer,
+    settings: PerceptionSettings,
+) -> Callbacks:
+    return Callbacks(
         validate=_validation(network, data, trainer, settings.validation_images),
-        describe=batches.describe,
+        prepare=image_augmentation(settings.augmentation, network),
         logger=settings.log,
     )
-    trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)
 
 
 def _validation(

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
-from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.batch_augmentation import build_augmentation
 from stringline.encoders.training.interfaces import LoggerFactory
 from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.sim.training.initialisation import Initialisation
@@ -58,14 +56,7 @@ class TrainingSettings:
 
     def build_augmentation(self) -> Augmentation | None:
         """Builds the augmentation; None if it has no transforms."""
-        if self.augmentation is None:
-            return None
-        built = build(dict(self.augmentation), torch.nn.Module)
-        if not isinstance(built, Augmentation):
-            raise ValueError(
-                f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}."
-            )
-        return built if built.transforms else None
+        return build_augmentation(self.augmentation)
 
     @property
     def reads_segments(self) -> bool:
