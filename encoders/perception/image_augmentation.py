@@ -18,14 +18,20 @@ def image_augmentation(
         network: The network that is trained.
 
     Raises:
-        ValueError: The images are clips, whose frames would change independently; or pixels move,
-            and boxes or captions would no longer hold.
+        ValueError: The images are clips, whose frames would change independently; a transform
+            needs segments, which training batches lack; or pixels move, and boxes or captions would
+            no longer hold.
     """
     augmentation = build_augmentation(config)
     if augmentation is None:
         return None
     if network.contract.frames > 1:
         raise ValueError("Clips cannot be augmented; allowed: augmentation=none.")
+    if augmentation.reads_segments:
+        raise ValueError(
+            "The augmentation needs segments, which networks of perception do not read. Allowed: "
+            "an augmentation without TextureOverlay, such as augmentation=classify."
+        )
     if augmentation.moves_pixels and "labels" not in network.needs:
         raise ValueError(
             f"The augmentation crops images, and the boxes or captions that "

@@ -60,6 +60,11 @@ def test_crops_are_refused_where_captions_need_not_hold() -> None:
     assert image_augmentation(config("light"), towers()) is not None
 
 
+def test_textures_of_segments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs segments.* augmentation=classify\.$"):
+        image_augmentation(config("strong"), classifier())
+
+
 def test_clips_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^Clips cannot be augmented; allowed: augmentation=none"):
         image_augmentation(config("classify"), classifier(frames=3))

@@ -180,7 +180,7 @@ def follow(stream: list[Segment], worst: Worst) -> None:
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(stream=STREAMS)
 def test_no_stream_leads_out_of_the_limits(speed: str, stream: list[Segment]) -> None:
