@@ -6,7 +6,8 @@
 #   make stress   the long tests
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
 #   make interop  whether lerobot (0.4.4, and with Python 3.12 the newest), diffusion_policy's ReplayBuffer and robomimic's
-#                 scripts read what we write and we read what they write, and whether we move the arm of drake's classes;
+#                 scripts read what we write and we read what they write, whether old numcodecs runs code of data sets,
+#                 and whether we move the arm of drake's classes;
 #                 makes .venv-interop and others beside it
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
@@ -15,6 +16,7 @@ PYTHON ?= python3
 VENV := .venv
 INTEROP := .venv-interop
 NEWER ?= python3.12
+OLD_NUMCODECS := $(INTEROP)-numcodecs-0.14.1 $(INTEROP)-numcodecs-0.16.3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.installed-runtime
@@ -43,9 +45,10 @@ stress: $(DEV)
 mutate: $(DEV)
 	$(BIN)/python -m tests.real_robot.mutate
 
-interop: $(DEV) $(INTEROP)/.installed $(INTEROP)/.installed-drake $(INTEROP)/.installed-robomimic $(INTEROP)-zarr2/.installed
+interop: $(DEV) $(OLD_NUMCODECS) $(INTEROP)/.installed $(INTEROP)/.installed-drake $(INTEROP)/.installed-robomimic $(INTEROP)-zarr2/.installed
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_robomimic.py $(INTEROP)/bin/python
+	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_numcodecs.py $(OLD_NUMCODECS)
 	INTEROP_PATH=$(INTEROP)-zarr2/diffusion_policy PYTHONPATH=.src $(BIN)/python \
 	  tests/datasets/formats/check_replay_buffer.py $(INTEROP)-zarr2/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/real_robot/drivers/lcm/check_drake.py $(INTEROP)/bin/python
@@ -77,6 +80,10 @@ $(INTEROP)-newest/.installed:
 	  'setuptools<82' 'termcolor<5'
 	@$(INTEROP)-newest/bin/pip install --quiet --disable-pip-version-check --no-deps lerobot==0.6.1
 	@touch $@
+
+# Versions that unpickle what they decode, beside the other packages of .venv.
+$(OLD_NUMCODECS): $(INTEROP)-numcodecs-%: | $(DEV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@ numcodecs==$*
 
 # robomimic's scripts without what it renders and trains with.
 $(INTEROP)/.installed-robomimic: $(INTEROP)/.installed

@@ -4,22 +4,25 @@
     python benchmarks/evidence.py --list                    # lists all cells with their state
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
     python benchmarks/evidence.py --under kuka_pick-v2 --all   # runs all missing cells of a prefix
+    python benchmarks/evidence.py --campaign aloha12        # runs all cells of twelve tasks
     python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
-There are two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+There are three families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
 KUKA's arm (`evidence_looks.py`): a look, a training seed, a scale and a shift, such as
 kuka_pick-v2/lifting/0/small/raised_table (of version 2 of the task; names of version 1 lack it);
-without a shift it is measured in distribution. The worlds of one look share its checkpoint.
+without a shift it is measured in distribution. The worlds of one look share its checkpoint. The
+third trains one policy with instructions for all twelve tasks of ALOHA (`evidence_tasks.py`): an
+encoding, a training seed and a scale, such as aloha12/cayley_values/0/small.
 
 A cell runs three public commands: stringline-collect (once per task and scale), stringline-train,
-and stringline-eval on 100 seeds without demonstrations. It writes to runs/evidence/<cell> the
-checkpoint (at most 16 MiB), the videos and the report, and appends one line to docs/results.jsonl:
-recipe, success of each seed, seconds, machine and versions; then it rewrites the tables of
-docs/results.md. A stopped cell continues. `small` takes about a quarter of an hour on two idle CPU
-cores; `large` is meant for a GPU and takes at most nine minutes there.
+and stringline-eval on seeds without demonstrations. It writes to runs/evidence/<cell> the
+checkpoint (at most 16 MiB, for twelve tasks 30), the videos and the report, and appends one line to
+docs/results.jsonl: recipe, success of each seed, seconds, machine and versions; then it rewrites
+the tables of docs/results.md. A stopped cell continues. `small` takes about a quarter of an hour on
+two idle CPU cores, for twelve tasks some hours; `large` is meant for a GPU.
 """
 
 import difflib
@@ -33,15 +36,16 @@ from pathlib import Path
 
 import evidence_looks_page
 import evidence_page
+import evidence_tasks_page
 from evidence_cells import cells, colour_cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
+from evidence_tasks import CAMPAIGN, tasks_cells
 from measurement import FOLDER, parser_of
 
 from stringline.sim.report.system_info import package_versions, system_info
 
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
-LARGEST_CHECKPOINT = 16 * 2**20
 COMMANDS = {
     "collect": "stringline.sim.collect",
     "data": "stringline.datasets.data",
@@ -69,6 +73,8 @@ def questions() -> list[Question]:
                 *third_party_cells(),
                 *cells("large"),
                 *look_cells("large"),
+                *tasks_cells("small"),
+                *tasks_cells("large"),
                 *(cell for cell in former if cell.name in found),
             ]
         )
@@ -93,18 +99,18 @@ def answer(cell: Question) -> dict[str, object]:
         )
         if done.returncode:
             raise SystemExit(done.returncode)
-        took[verb] = round(time.monotonic() - start, 1)
+        took[verb] = round(took.get(verb, 0.0) + time.monotonic() - start, 1)
     size = sum(file.stat().st_size for file in cell.checkpoint.rglob("*") if file.is_file())
-    if size > LARGEST_CHECKPOINT:
+    if size > cell.largest_checkpoint:
         raise SystemExit(
-            f"The checkpoint of {cell.name} has {size} bytes; allowed: {LARGEST_CHECKPOINT}."
+            f"The checkpoint of {cell.name} has {size} bytes; allowed: {cell.largest_checkpoint}."
         )
     return {
         "name": cell.name,
         **cell.about(),
         "recipe": cell.recipe,
         "first_seed": FIRST_SEED,
-        **outcomes((cell.evaluation / "results.jsonl").read_text().splitlines()),
+        **outcomes_of_tasks(cell),
         "seconds": took,
         "checkpoint_bytes": size,
         "machine": system_info(),
@@ -113,10 +119,19 @@ def answer(cell: Question) -> dict[str, object]:
     }
 
 
-def outcomes(lines: Sequence[str]) -> dict[str, str]:
+def outcomes_of_tasks(cell: Question) -> dict[str, object]:
+    """Returns the outcomes of a single task, or those of each task under `tasks`."""
+    found = {
+        task: outcomes(file.read_text().splitlines(), cell.seeds)
+        for task, file in cell.results().items()
+    }
+    return dict(found[""]) if "" in found else {"tasks": found}
+
+
+def outcomes(lines: Sequence[str], seeds: int = SEEDS) -> dict[str, str]:
     """Returns success (0 or 1) and furthest stage of each seed as digits, in order of seeds."""
     by_seed = {result["seed"]: result for result in map(json.loads, lines) if "seed" in result}
-    ordered = [by_seed[FIRST_SEED + index] for index in range(SEEDS)]
+    ordered = [by_seed[FIRST_SEED + index] for index in range(seeds)]
     return {
         "success": "".join(str(int(result["success"])) for result in ordered),
         "stages": "".join(str(result["stage"]) for result in ordered),
@@ -155,7 +170,8 @@ def below(beginning: str) -> list[Question]:
 
 def write(lines: Sequence[dict[str, object]]) -> None:
     """Rewrites the tables of the page."""
-    tables = [evidence_page.tables(lines), evidence_looks_page.tables(lines)]
+    pages = (evidence_page, evidence_looks_page, evidence_tasks_page)
+    tables = [page.tables(lines) for page in pages]
     evidence_page.write_page(PAGE, "\n".join(table for table in tables if table))
 
 
@@ -174,10 +190,13 @@ def main() -> None:
     parser.add_argument(
         "--under", default="", metavar="BEGINNING", help="only cells whose names have this prefix"
     )
+    parser.add_argument("--campaign", choices=[CAMPAIGN], help="the same as --under NAME/ --all")
     parser.add_argument("--all", action="store_true", help="run all missing cells")
     parser.add_argument("--list", action="store_true", help="show all cells")
     parser.add_argument("--write", action="store_true", help="write docs/results.md, run nothing")
     given = parser.parse_args()
+    if given.campaign:
+        given.under, given.all = f"{given.campaign}/", not given.list
     found = known()
     try:
         everything = below(given.under)

@@ -5,7 +5,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, arithmetic, demonstrations, measured
+from evidence_recipe import (
+    EARLY,
+    EVALUATED,
+    RUNS,
+    Cell,
+    Scale,
+    arithmetic,
+    demonstrations,
+    measured,
+)
 
 TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
 # In gym-aloha's own world; needs the extra `third-party`.
@@ -46,7 +55,7 @@ CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
 
 
 @dataclass(frozen=True)
-class Cell:
+class EncodingCell(Cell):
     """One cell of the first family."""
 
     task: str
@@ -66,16 +75,6 @@ class Cell:
     def folder(self) -> Path:
         """Folder of its files."""
         return RUNS / self.name
-
-    @property
-    def checkpoint(self) -> Path:
-        """The evaluated checkpoint."""
-        return self.folder / "training" / "checkpoint"
-
-    @property
-    def evaluation(self) -> Path:
-        """Folder of the evaluation."""
-        return self.folder / "evaluation"
 
     @property
     def recipe(self) -> dict[str, object]:
@@ -146,29 +145,31 @@ COMPARED = (
 )
 
 
-def first_cells() -> list[Cell]:
+def first_cells() -> list[EncodingCell]:
     """Returns the first cells: encodings, policies, and values with twice the data."""
-    encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
+    encodings = [
+        EncodingCell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]
+    ]
     kinds = [
-        Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy)
+        EncodingCell(TASKS[0], COMPARED[0], "metric", 0, "small", policy)
         for policy in ("flow", "act", "energy")
     ]
     return (
         encodings
         + kinds
-        + [Cell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
+        + [EncodingCell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
     )
 
 
-def colour_cells() -> list[Cell]:
+def colour_cells() -> list[EncodingCell]:
     """Returns the cell of calibrated cameras without depth; without calibration `grid` is equal."""
-    return [Cell(TASKS[0], COMPARED[0], WITHOUT_DEPTH, 0, "small")]
+    return [EncodingCell(TASKS[0], COMPARED[0], WITHOUT_DEPTH, 0, "small")]
 
 
-def cells(scale: str) -> list[Cell]:
+def cells(scale: str) -> list[EncodingCell]:
     """Returns the cells of encodings at a scale: all seeds, tasks and coordinates."""
     return [
-        Cell(task, encoding, coordinates, seed, scale)
+        EncodingCell(task, encoding, coordinates, seed, scale)
         for seed, task, coordinates, encoding in itertools.product(
             (0, 1, 2), TASKS, COORDINATES, COMPARED
         )
@@ -177,9 +178,9 @@ def cells(scale: str) -> list[Cell]:
     ]
 
 
-def third_party_cells() -> list[Cell]:
+def third_party_cells() -> list[EncodingCell]:
     """Returns the cells of kinds of policies in a third-party environment."""
     return [
-        Cell(THIRD_PARTY_TASK, COMPARED[0], "metric", 0, "large", policy)
+        EncodingCell(THIRD_PARTY_TASK, COMPARED[0], "metric", 0, "large", policy)
         for policy in ("diffusion", "flow")
     ]

@@ -15,6 +15,13 @@ function of the patch's depth, which affects attention only. `lifting` is ours: 
 frame, Cayley-STRING and relative values; `normals_lifting` is that with normals. `2d_values` is
 `lifting` with columns and rows instead of metres: the difference is the effect of depth alone.
 `2d_attention` is `2d_values` without values: the difference is the effect of relative values alone.
+
+The looks of version 2 separate what places add, all with relative values, frequencies per head,
+grippers that open and close, and a last action that remains the target for a second. `lifting` and
+`2d_values` are as above, `grippers` has places in the frame of the measured gripper; further looks
+are that with action tokens at the noisy pose (`noisy`), with learned places in patches (`learned`),
+and with both. Their metric wavelengths, 0.16 to 5 m, are as long in proportion to the scene as
+those of columns and rows.
 """
 
 from collections.abc import Iterator
@@ -27,6 +34,7 @@ from evidence_recipe import (
     EVALUATED,
     ROOT,
     RUNS,
+    Cell,
     Scale,
     arithmetic,
     demonstrations,
@@ -37,8 +45,11 @@ TASK = "kuka_pick"
 SUITE = ROOT / "configs" / "suite" / "kuka_shifts.yaml"
 ABSOLUTE = "encoder=sinusoidal coordinates=grid"
 RELATIVE = "encoder=cayley encoder.values=true"
-# In the order of the cells.
-LOOKS = {
+METRES = "encoder=cayley_per_head coordinates=metric coordinates.wavelengths=[0.16,5.0]"
+GRIPPERS = f"{METRES} frames=grippers"
+NOISY = "action_places=noisy_pose"
+LEARNED = "policy.observation_encoder.learned_places=true"
+DEPTH_INPUTS = {
     "lifting": f"{RELATIVE} coordinates=metric depth=colours",
     "2d": f"{ABSOLUTE} depth=colours",
     "normals_lifting": f"{RELATIVE} coordinates=metric depth=normals",
@@ -50,29 +61,44 @@ LOOKS = {
     "2d_values": f"{RELATIVE} coordinates=grid depth=colours",
     "2d_attention": "encoder=cayley encoder.values=false coordinates=grid depth=colours",
 }
+PLACES = {
+    "grippers_noisy_learned": f"{GRIPPERS} {NOISY} {LEARNED}",
+    "2d_values": "encoder=cayley_per_head coordinates=grid",
+    "lifting": METRES,
+    "grippers_noisy": f"{GRIPPERS} {NOISY}",
+    "grippers_learned": f"{GRIPPERS} {LEARNED}",
+    "grippers": GRIPPERS,
+}
+# By the version of the task, in the order of the cells; `PLACES` has its own `lifting`.
+LOOKS = {
+    1: DEPTH_INPUTS,
+    2: PLACES | {look: DEPTH_INPUTS[look] for look in DEPTH_INPUTS if look not in PLACES},
+}
 SCALES = {"small": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
 # Without noise, since success requires that the held object is at rest.
 COLLECTED = {
     1: ["first_seed=10000", "+task.options.version=1"],
     2: ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"],
 }
-# Eight steps, the default when the first cell was trained; it is ten now.
 TRAINED = [
-    "policy=diffusion",
-    "policy.sampling_steps=8",
     "policy.observation_encoder.cameras=[overhead,wrist]",
     "action=gripper_poses",
     *EARLY,
 ]
+# Eight steps, the default when the first cell was trained; it is ten now.
+POLICY = {
+    1: ["policy=diffusion", "policy.sampling_steps=8"],
+    2: ["policy=diffusion", "gripper=open_close", "dataset.hold_s=1.0"],
+}
 FIRST_WORLDS = ("", "raised_table", "lowered_table")
 
 
 @dataclass(frozen=True)
-class LookCell:
+class LookCell(Cell):
     """A look in one world.
 
     Attributes:
-        look: One of `LOOKS`.
+        look: One of `LOOKS` of the version.
         seed: Seed of the training.
         scale: One of `SCALES`.
         shift: One of `shifts`; empty in distribution.
@@ -97,11 +123,6 @@ class LookCell:
         return RUNS / self._task / self.look / str(self.seed) / self.scale
 
     @property
-    def checkpoint(self) -> Path:
-        """The checkpoint, which is evaluated in all worlds."""
-        return self.folder / "training" / "checkpoint"
-
-    @property
     def evaluation(self) -> Path:
         """Folder of the evaluation."""
         return self.folder / "evaluation" / (self.shift or "in_distribution")
@@ -121,7 +142,12 @@ class LookCell:
 
     @property
     def _trained(self) -> list[str]:
-        return [*TRAINED, *LOOKS[self.look].split(), *arithmetic(self.scale)]
+        return [
+            *POLICY[self.version],
+            *TRAINED,
+            *LOOKS[self.version][self.look].split(),
+            *arithmetic(self.scale),
+        ]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell; under a shift only the evaluation."""
@@ -175,7 +201,8 @@ def look_cells(scale: str, seed: int = 0, version: int = 2) -> list[LookCell]:
     In distribution and at both tables, the two looks of figure 6, then the others one by one; after
     that all other shifts.
     """
-    two, others = list(LOOKS)[:2], list(LOOKS)[2:]
+    looks = list(LOOKS[version])
+    two, others = looks[:2], looks[2:]
     plain, tables = FIRST_WORLDS[:1], FIRST_WORLDS[1:]
     first = [
         LookCell(look, seed, scale, world, version)
@@ -186,5 +213,5 @@ def look_cells(scale: str, seed: int = 0, version: int = 2) -> list[LookCell]:
     second = [
         LookCell(look, seed, scale, world, version) for look in others for world in FIRST_WORLDS
     ]
-    third = [LookCell(look, seed, scale, world, version) for world in shifts() for look in LOOKS]
+    third = [LookCell(look, seed, scale, world, version) for world in shifts() for look in looks]
     return list(dict.fromkeys([*first, *second, *third]))

@@ -1,9 +1,10 @@
 """Shared parts of all cells: their files, their evaluation seeds and their options."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "evidence"
@@ -34,7 +35,15 @@ class Scale:
 
 
 class Question(Protocol):
-    """One line of docs/results.jsonl."""
+    """One line of docs/results.jsonl.
+
+    Attributes:
+        seeds: Episodes of each task.
+        largest_checkpoint: Largest size of the checkpoint, bytes.
+    """
+
+    seeds: ClassVar[int]
+    largest_checkpoint: ClassVar[int]
 
     @property
     def name(self) -> str:
@@ -57,6 +66,35 @@ class Question(Protocol):
 
     def about(self) -> dict[str, object]:
         """Returns the fields of the cell, plain data."""
+
+    def results(self) -> Mapping[str, Path]:
+        """Returns the file of the episodes of each task; "" is the name of a single task."""
+
+
+class Cell(ABC):
+    """What cells share; see `Question`."""
+
+    seeds: ClassVar[int] = SEEDS
+    largest_checkpoint: ClassVar[int] = 16 * 2**20
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Folder of its files."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """The evaluated checkpoint."""
+        return self.folder / "training" / "checkpoint"
+
+    @property
+    def evaluation(self) -> Path:
+        """Folder of the evaluation."""
+        return self.folder / "evaluation"
+
+    def results(self) -> Mapping[str, Path]:
+        """Returns the file of the episodes."""
+        return {"": self.evaluation / "results.jsonl"}
 
 
 def demonstrations(task: str, scale: str) -> Path:

@@ -240,10 +240,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         rows = run(Path(folder), arguments)
-    for entry in rows:
-        ratio = "" if entry["ratio"] is None else f"{entry['ratio']:.4f} x {entry['peer']}"
-        print(f"{entry['name']:<20} {entry['value']:>12,.3f} {entry['unit']:<14}{ratio}")
-    write_rows(rows, arguments.json)
+        # The removal of the folder takes minutes.
+        for entry in rows:
+            ratio = "" if entry["ratio"] is None else f"{entry['ratio']:.4f} x {entry['peer']}"
+            print(f"{entry['name']:<20} {entry['value']:>12,.3f} {entry['unit']:<14}{ratio}")
+        write_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What places of image tokens cost: processor time of a chunk and of a training step.
+"""What places of image tokens and a keypose cost: processor time of a chunk and of a training step.
 
     python benchmarks/places_cost.py --json FILE
 
@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from hydra import compose, initialize_config_module
-from measurement import ALLOCATOR, Row, parser_of, restart_with, row, write_rows
+from measurement import Row, parser_of, row, write_rows
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
@@ -37,6 +38,7 @@ KINDS: dict[str, tuple[int, list[str]]] = {
     "learned_places": (128, [LEARNED]),
     "patches_of_8": (128, [SMALL_PATCHES]),
     "images_of_256": (256, []),
+    "keypose": (128, ["policy.keypose=8"]),
 }
 
 
@@ -78,7 +80,8 @@ def batch_of(contract: Contract, examples: int, chunk: int) -> dict[str, Tensor]
     batch = {key: x.float() if x.dtype == torch.float64 else x for key, x in batch.items()}
     many = {key: x.expand(examples, *x.shape[1:]) for key, x in batch.items()}
     actions = torch.zeros(examples, chunk, len(contract.action))
-    return many | {"action": actions, "action_mask": torch.ones(actions.shape[:2]).bool()}
+    mask = torch.ones(actions.shape[:2]).bool()
+    return many | {"action": actions, "action_mask": mask, "keypose": actions[:, 0]}
 
 
 def planned(policy: ChunkPolicy, batch: Mapping[str, Tensor]) -> None:
@@ -121,7 +124,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--examples", type=int, default=4, help="windows per training step")
     given = parser.parse_args()
-    restart_with(ALLOCATOR)
+    keep_freed_memory()
     torch.set_num_threads(1)
     rows = measured(given.repetitions, given.examples)
     for each in rows:

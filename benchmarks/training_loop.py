@@ -22,7 +22,6 @@ from stringline.encoders.training.hardware import rounding
 from stringline.encoders.training.interfaces import Callbacks
 from stringline.encoders.training.optimisation import LossModule
 from stringline.encoders.training.trainer import Trainer
-from stringline.sim.train import actions_within
 from stringline.sim.training.window_batches import WindowBatches
 
 WARM_UP = {"cpu": 1, "cuda": 20}
@@ -118,13 +117,14 @@ def loop_time(
         pin_memory=trainer.pin_memory,
     )
     measured = MeasuredBatches(batches, setting.device)
+    built = setting.policy(policy, windows)
     with tempfile.TemporaryDirectory(prefix="stringline-training-") as folder:
         trainer.fit(
-            setting.policy(policy, windows),
+            built,
             measured,
             Path(folder),
             save_model=lambda model: None,
-            callbacks=Callbacks(weigh=actions_within),
+            callbacks=Callbacks(weigh=built.counted_actions),
         )
     steps = trainer.steps - WARM_UP[setting.device] - 1
     return measured.seconds / steps, measured.waits / steps

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
@@ -78,7 +77,9 @@ def train_policy(
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
-    windows = data.windows_for(policy, data.training, segments=settings.reads_segments)
+    windows = data.windows_for(
+        policy, data.training, segments=settings.reads_segments, hold_s=settings.hold_s
+    )
     record = _record(trainer, data, len(windows)) | settings.record()
     if is_main_process():
         _warn(TrainingRecord.of(str(directory), record), settings.evaluate, data.changes)
@@ -174,26 +175,24 @@ def _callbacks(
     data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings
 ) -> Callbacks:
     augment = settings.build_augmentation()
-    probe, validate = _held_out_callbacks(
-        data, policy, settings.validation_windows, trainer.batch_size
-    )
+    probe, validate = _held_out_callbacks(data, policy, settings, trainer.batch_size)
     return Callbacks(
         probe=probe,
         validate=validate,
         evaluate=settings.evaluate,
         prepare=augment_batches(augment, policy.contract.cameras) if augment else None,
-        weigh=actions_within,
+        weigh=policy.counted_actions,
         logger=settings.log,
     )
 
 
 def _held_out_callbacks(
-    data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: int
+    data: TrainingData, policy: ChunkPolicy, settings: TrainingSettings, batch_size: int
 ) -> tuple[Probe | None, Validate | None]:
     """Returns probe and validation, if there are enough held-out episodes."""
     if not all(data.held_out):
         return None, None
-    held_out = data.windows_for(policy, data.held_out)
+    held_out = data.windows_for(policy, data.held_out, hold_s=settings.hold_s)
     probe: Probe | None = None
     validate: Validate | None = None
     if data.can_probe:
@@ -204,15 +203,10 @@ def _held_out_callbacks(
             for episode in (episodes[number] for number in held_out.episode[first])
         ]
         probe = AimProbe(tensors(held_out, first), grasps)
-    if windows:
-        batches = HeldOutBatches(held_out, batch_size, windows)
-        validate = ValidationLoss(batches, weigh=actions_within)
+    if settings.validation_windows:
+        batches = HeldOutBatches(held_out, batch_size, settings.validation_windows)
+        validate = ValidationLoss(batches, weigh=policy.counted_actions)
     return probe, validate
-
-
-def actions_within(batch: Mapping[str, Tensor]) -> Tensor:
-    """Returns the number of actions within their episodes, over which the losses are means."""
-    return batch["action_mask"].sum()
 
 
 def main() -> None:

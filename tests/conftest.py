@@ -34,6 +34,7 @@ ONE_AFTER_THE_OTHER = (
 BESIDE_OTHERS = (
     "tests/real_robot/test_boundaries.py",
     "tests/real_robot/safety/test_filter_properties.py",
+    "tests/real_robot/safety/test_adversarial_cells.py",
     "tests/real_robot/safety/test_keep_clear.py",
     "tests/real_robot/safety/test_filter.py",
     "tests/real_robot/safety/test_robot_stages.py",

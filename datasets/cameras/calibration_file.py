@@ -20,6 +20,8 @@ Matrix = NDArray[np.float64]
 
 VERSION = 1
 WORLD = "world"
+RECORDED = "recorded"
+"""The parent of a camera whose poses are those of the data; an entry then has intrinsics only."""
 RIGID = 1e-3
 NEEDED = ("parent", "T_parent_camera", "size", "intrinsics")
 # Of the measurement; robots need them, recorded data do not.
@@ -73,8 +75,9 @@ class CameraGeometry:
     """The geometry of a camera of recorded data.
 
     Attributes:
-        parent: `world`, the base frame, or the arm of whose gripper (TCP) frame it is.
-        T_parent_camera: (4, 4) camera frame (x right, y down, z forward) to parent frame, metres.
+        parent: `world`, the base frame, the arm of whose gripper (TCP) frame it is, or `recorded`.
+        T_parent_camera: (4, 4) camera frame (x right, y down, z forward) to parent frame, metres;
+            the identity with `recorded`.
         size: Rows and columns of the images that the intrinsics belong to.
         intrinsics: (3, 3) in pixels of these images.
     """
@@ -94,11 +97,18 @@ class CameraGeometry:
         for key in plain:
             if key not in (*NEEDED, *MEASUREMENT):
                 raise unknown_name(f"entry of the camera {name!r}", str(key), NEEDED)
-        if missing := [key for key in NEEDED if not plain.get(key)]:
+        recorded = plain.get("parent") == RECORDED
+        if recorded and "T_parent_camera" in plain:
+            raise ValueError(
+                f"The calibration of the camera {name!r} has `parent: {RECORDED}` and "
+                "T_parent_camera; allowed: one of them, since the poses are those of the data."
+            )
+        needed = [key for key in NEEDED if not (recorded and key == "T_parent_camera")]
+        if missing := [key for key in needed if not plain.get(key)]:
             raise ValueError(f"The calibration of the camera {name!r} lacks {', '.join(missing)}.")
         try:
             height, width = (int(side) for side in plain["size"])
-            pose = np.array(plain["T_parent_camera"], dtype=np.float64)
+            pose = np.array(np.eye(4) if recorded else plain["T_parent_camera"], dtype=np.float64)
             check_rigid(pose)
             intrinsics = _matrix(plain["intrinsics"], height, width)
         except (TypeError, ValueError) as error:
@@ -131,7 +141,8 @@ class CameraGeometry:
 
         Args:
             camera: The camera.
-            T_base_parent: Poses (F, 4, 4) of the gripper that carries it; None with `world`.
+            T_base_parent: Poses (F, 4, 4) of the gripper that carries it, or the recorded ones of
+                the camera, (4, 4) or (F, 4, 4); None with `world`.
 
         Raises:
             ValueError: The images have another aspect ratio than those of the intrinsics.

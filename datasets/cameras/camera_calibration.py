@@ -1,6 +1,6 @@
 """Calibrations applied to recorded data: intrinsics and camera poses per episode."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from stringline.datasets.cameras.calibration_file import (
+    RECORDED,
     WORLD,
     CalibrationFile,
     CameraGeometry,
@@ -47,8 +48,12 @@ class CameraCalibration:
         cameras = {name: CameraGeometry.of(name, plain) for name, plain in file.cameras.items()}
         return cls(file, cameras, uncalibrated)
 
-    def contract(self, contract: Contract) -> Contract:
+    def contract(self, contract: Contract, recorded: Collection[str] = ()) -> Contract:
         """Returns the contract of the calibrated data.
+
+        Args:
+            contract: That of the data before.
+            recorded: The cameras of which the data have poses.
 
         Raises:
             ValueError: The file does not fit the data: another embodiment, an unknown camera or
@@ -58,7 +63,9 @@ class CameraCalibration:
         for name in (*self.cameras, *self.uncalibrated):
             contract.camera(name)
         for name, geometry in self.cameras.items():
-            if geometry.parent not in (WORLD, *contract.arms):
+            if geometry.parent == RECORDED:
+                self._check_recorded(name, recorded)
+            elif geometry.parent not in (WORLD, *contract.arms):
                 kind = f"arm with gripper poses, or frame, for the camera {name!r}"
                 raise unknown_name(kind, geometry.parent, (WORLD, *contract.arms))
             geometry.intrinsics_of(contract.camera(name))
@@ -77,6 +84,13 @@ class CameraCalibration:
             )
         return new
 
+    def _check_recorded(self, name: str, recorded: Collection[str]) -> None:
+        if name not in recorded:
+            raise ValueError(
+                f"The camera {name!r} has `parent: {RECORDED}` in {self.file.path}, but the data "
+                f"have no poses of it; they have those of: {', '.join(recorded) or 'no camera'}."
+            )
+
     def scaled(self, contract: Contract) -> list[str]:
         """Returns a sentence for each camera whose intrinsics are scaled to its images."""
         found = []
@@ -90,20 +104,28 @@ class CameraCalibration:
                 )
         return found
 
-    def arrays(self, contract: Contract, arrays: EpisodeArrays) -> dict[str, Array]:
+    def arrays(
+        self,
+        contract: Contract,
+        arrays: EpisodeArrays,
+        recorded: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
         """Returns `intrinsics/<camera>` and `T_base_camera/<camera>` of each camera in the file.
 
         Args:
             contract: Contract of the episode.
             arrays: Arrays of the episode; read are times and gripper poses.
+            recorded: Poses `T_base_camera`, (4, 4) or (F, 4, 4), by the name of the camera.
         """
         found: dict[str, Array] = {}
+        carrier: Matrix | None
         for name, geometry in self.cameras.items():
-            carrier = (
-                None
-                if geometry.parent == WORLD
-                else gripper_poses(arrays, geometry.parent, arrays[f"time/{name}"])
-            )
+            if geometry.parent == RECORDED:
+                carrier = np.asarray((recorded or {})[name], np.float64)
+            elif geometry.parent == WORLD:
+                carrier = None
+            else:
+                carrier = gripper_poses(arrays, geometry.parent, arrays[f"time/{name}"])
             found |= geometry.arrays(contract.camera(name), carrier)
         return found
 

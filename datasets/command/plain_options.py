@@ -7,8 +7,9 @@ set after the composition.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from stringline.datasets.files.yaml_file import read_yaml
 
 
 def plain_options(
@@ -40,7 +41,7 @@ def plain_options(
 
 def _own_options(path: Path) -> set[str]:
     """Returns the options of a primary configuration that are not choices of a group."""
-    plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+    plain = read_yaml("The configuration", path)
     entries = [entry for entry in plain.get("defaults", []) if isinstance(entry, Mapping)]
     groups = {str(key).split()[-1].lstrip("/").partition("@")[0] for e in entries for key in e}
     return {

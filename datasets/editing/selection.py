@@ -102,13 +102,18 @@ def split_store(
 
 
 def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
-    """Adds episodes under their names to another store, except those that it has already."""
+    """Adds episodes under their names to a store, except those that it has already.
+
+    Its own episodes are among them if it is one of the merged stores. They are not added: another
+    command may have removed them since they were listed.
+    """
     store = EpisodeStore.create(path)
     with exclusive(store.path):
         store.remove_leftovers()
         there = set(store.names())
         for episode in episodes:
-            if episode.name not in there:
+            own = episode.path.parent.resolve() == store.path.resolve()
+            if not own and episode.name not in there:
                 take_over(episode, store.path, episode.name, episode.attributes)
                 there.add(episode.name)  # Several stores may contain the episode.
     return store

@@ -44,3 +44,6 @@ MOST_OMITTED_CHUNKS = 2**16
 
 MOST_OMITTED_BYTES = 2**32
 """Their decoded size: 4600 black images of 480x640."""
+
+MOST_ANNOTATION_BYTES = 128 * 2**20
+"""A JSON file of DROID's annotations: those of 76,000 episodes have about 40 MB."""

@@ -44,10 +44,13 @@ def is_locked(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds the lock of a folder during a block, and waits for it before."""
+def exclusive(path: Path) -> Iterator[int]:
+    """Holds the lock of a folder during a block, and waits for it before.
+
+    Yields its descriptor. A process that inherits it holds the lock as well.
+    """
     descriptor = lock_folder(path, wait=True)
     try:
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -33,6 +33,8 @@ class ForeignEpisode:
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
         left_out: What the data have beyond the episode: the reason why it is left out, by its name.
+        camera_poses: Poses (4, 4) or (F, 4, 4) to the base frame by the name of a camera, of which
+            the data have no intrinsics.
     """
 
     contract: Contract
@@ -42,6 +44,7 @@ class ForeignEpisode:
     success: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    camera_poses: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Errors of readers as `ForeignDataError`, whatever the libraries raise on damaged files."""
 
 import logging
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,12 +8,18 @@ from stringline.datasets.command.user_errors import raised_here
 from stringline.datasets.formats.foreign import ForeignDataError
 
 _LONGEST = 500  # Characters of a message, in one line.
+_LONGEST_OF_OURS = 1200  # With the error of a library, which may repeat the data.
 _log = logging.getLogger(__name__)
 
 
 def in_brief(error: Exception) -> str:
     """Returns an error for a message; some repeat the data that they complain of."""
-    return textwrap.shorten(repr(error), _LONGEST)
+    return _cut(repr(error))
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 
 @contextmanager
@@ -22,7 +27,7 @@ def blamed_on_data() -> Iterator[None]:
     """Turns any error of a reader into a `ForeignDataError` in one line, with its cause.
 
     Damaged files make libraries raise errors of all types. Those of this package's checks keep
-    their messages; missing packages remain.
+    their messages, except that long ones are cut; missing packages remain.
 
     Raises:
         ForeignDataError: The block failed.
@@ -38,12 +43,13 @@ def blamed_on_data() -> Iterator[None]:
         raise
     except Exception as error:
         ours = isinstance(error, ValueError) and raised_here(error)
-        if isinstance(error, ForeignDataError) and ours and "\n" not in str(error):
+        readable = ours and "\n" not in str(error) and len(str(error)) <= _LONGEST_OF_OURS
+        if isinstance(error, ForeignDataError) and readable:
             raise
         _log.debug("The trace of the error:", exc_info=True)
-        if ours and "\n" not in str(error):
+        if readable:
             raise ForeignDataError(str(error)) from error
-        text = textwrap.shorten(str(error), _LONGEST).rstrip(".")
+        text = _cut(str(error)).rstrip(".")
         raise ForeignDataError(
             f"{text}." if ours else f"It cannot be read ({type(error).__name__}: {text})."
         ) from error

@@ -9,6 +9,8 @@ from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.formats.foreign import ForeignEpisode, Frames
 
+_INTRINSICS = "the format has no intrinsics of it; cameras=FILE adds them (`parent: recorded`)"
+
 
 @dataclass(frozen=True, eq=False)
 class ImportedCameras:
@@ -29,14 +31,21 @@ class ImportedCameras:
             ValueError: The calibration or the size does not fit the episode.
         """
         if self.calibration is not None:
-            contract = self.calibration.contract(episode.contract)
-            new = self.calibration.arrays(contract, episode.arrays)
+            contract = self.calibration.contract(episode.contract, episode.camera_poses)
+            new = self.calibration.arrays(contract, episode.arrays, episode.camera_poses)
             episode = replace(episode, contract=contract, arrays={**episode.arrays, **new})
+        episode = replace(episode, left_out={**_unused_poses(episode), **episode.left_out})
         return episode if self.size is None else _resized(episode, self.size)
 
     def changes(self, contract: Contract) -> list[str]:
         """Returns a sentence for each camera of a foreign contract whose intrinsics are scaled."""
         return [] if self.calibration is None else self.calibration.scaled(contract)
+
+
+def _unused_poses(episode: ForeignEpisode) -> dict[str, str]:
+    """Returns why the poses of cameras without geometry are left out."""
+    bare = [camera.name for camera in episode.contract.cameras if not camera.has_geometry]
+    return {f"pose of {name}": _INTRINSICS for name in bare if name in episode.camera_poses}
 
 
 def _resized(episode: ForeignEpisode, size: ImageSize) -> ForeignEpisode:

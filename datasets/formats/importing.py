@@ -86,28 +86,35 @@ def import_data(
         ValueError: The path is not such a data set, or an option does not fit it.
         NoSpaceError: The disk is full; complete episodes stay.
     """
+    with exclusive(store.path):
+        return import_locked(reader, path, store, task=task, cameras=cameras)
+
+
+def import_locked(
+    reader: Reader, path: Path, store: EpisodeStore, *, task: str, cameras: ImportedCameras | None
+) -> Outcome:
+    """Imports as `import_data` does; the caller holds the lock of the store."""
     source = path.resolve().name
     refused: dict[str, str] = {}
-    with exclusive(store.path):
-        store.remove_leftovers()
-        before = store.episodes()
-        readable = _survey(reader, path, source, refused, cameras)
-        contract = _common_contract(before, readable, source)
-        known = {origin for episode in before if (origin := _origin_of(episode))}
-        imported = []
-        parts: LeftOut = Counter()
-        present = 0
-        for entry in _with_progress(readable, "importing"):
-            if entry.origin in known:
-                present += 1
-                continue
-            with _left_out(entry.reference, refused):
-                _check_contract(contract, entry.contract)
-                name = task or path.resolve().stem
-                episode = _read(entry.reference, cameras)
-                imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
-                parts.update(episode.left_out.items())
-                known.add(entry.origin)
+    store.remove_leftovers()
+    before = store.episodes()
+    readable = _survey(reader, path, source, refused, cameras)
+    contract = _common_contract(before, readable, source)
+    known = {origin for episode in before if (origin := origin_of(episode))}
+    imported = []
+    parts: LeftOut = Counter()
+    present = 0
+    for entry in _with_progress(readable, "importing"):
+        if entry.origin in known:
+            present += 1
+            continue
+        with _left_out(entry.reference, refused):
+            _check_contract(contract, entry.contract)
+            name = task or path.resolve().stem
+            episode = _read(entry.reference, cameras)
+            imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
+            parts.update(episode.left_out.items())
+            known.add(entry.origin)
     return Outcome(tuple(imported), present, refused, parts)
 
 
@@ -196,7 +203,7 @@ def _common_contract(
     return None
 
 
-def _origin_of(episode: StoredEpisode) -> Origin | None:
+def origin_of(episode: StoredEpisode) -> Origin | None:
     """Returns the origin of an imported episode, or None."""
     kept: Mapping[str, Any] | None = episode.attributes.extra.get(ORIGIN)
     return (kept["source"], kept["file"], kept["episode"], kept["action_crc32"]) if kept else None

@@ -1,5 +1,6 @@
 """Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images."""
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from stringline.datasets.formats.lerobot_tables import (
     locations,
     names_of,
 )
+from stringline.datasets.formats.recorded_poses import lerobot_poses
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at
 
@@ -135,6 +137,7 @@ class LeRobotReader:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
         said = _said(root, location, part)
         further, left_out = _further(part, others)
+        poses, unfit = _poses(part, others, cameras)
         return ForeignEpisode(
             contract,
             {**arrays, **said.arrays, **further},
@@ -142,7 +145,8 @@ class LeRobotReader:
             instruction=said.text,
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
             extra={**said.extra, **split_of(info, location.number)},
-            left_out={**left_out, **said.left_out, **_alpha(features, cameras)},
+            camera_poses=poses,
+            left_out={**left_out, **unfit, **said.left_out, **_alpha(features, cameras)},
         )
 
     def _others(
@@ -181,6 +185,11 @@ class LeRobotReader:
         self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, fps: float
     ) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
+        for key, (_, begin) in location.videos.items():
+            if not 0 <= begin < math.inf:
+                raise ForeignDataError(
+                    f"{key} begins at {begin:g} s of its video; allowed: 0 and above."
+                )
         for entry in cameras:
             for kind, feature in (("rgb", entry.colour), ("depth", entry.depth)):
                 if feature is not None:
@@ -237,6 +246,17 @@ def _further(
             offered[key] = Described((len(part), *feature["shape"]), kind)
     found, unfit = extra_series(offered, lambda key: parquet.numbers(key, part[key]), len(part))
     return found, left_out | unfit
+
+
+def _poses(
+    part: Any, features: Mapping[str, Mapping[str, Any]], cameras: list[FeatureCamera]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Returns the poses of cameras by name, and why others are left out."""
+    return lerobot_poses(
+        {key: feature for key, feature in features.items() if key in part.column_names},
+        {entry.colour.key: entry.camera.name for entry in cameras},
+        lambda key: parquet.numbers(key, part[key]),
+    )
 
 
 def _alpha(features: Mapping[str, Any], cameras: list[FeatureCamera]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The tables of a LeRobotDataset: features, locations of episodes, and statistics."""
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,6 +92,7 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
     ]
     for file in files:
         for row in parquet.dictionaries(inside(root, file), columns):
+            _check_entry(file.relative_to(root), row)
             place = {
                 "chunk_index": row["data/chunk_index"],
                 "file_index": row["data/file_index"],
@@ -101,6 +103,17 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
                 tuple(row["tasks"] or ()),
                 path_of(root, info, "data_path", **place),
                 {key: _video(root, info, key, row) for key in videos},
+            )
+
+
+def _check_entry(file: Path, row: Mapping[str, Any]) -> None:
+    """Checks the types in an entry of the list of episodes: it is not empty in any column."""
+    for key, value in row.items():
+        times = key.endswith("/from_timestamp")
+        if key != "tasks" and not isinstance(value, int | float if times else int):
+            kind = "a number" if times else "a whole number"
+            raise ForeignDataError(
+                f"{file} is damaged: {key} is {reprlib.repr(value)}; allowed: {kind}."
             )
 
 

@@ -4,10 +4,12 @@ Layout (Liu et al., 2023, arXiv 2306.03310, `scripts/create_dataset.py`): `data/
 `actions` (T, 7), `rewards` and `obs/<key>`: `ee_pos` (T, 3) m, `ee_ori` (T, 3), a rotation vector,
 `joint_states` (T, 7), `gripper_states` (T, 2) m, and images `<camera>_rgb`. `data.attrs` contain
 `env_args` as in robomimic, `problem_info` with the instruction, and `macros_image_convention`:
-with `opengl`, as published, the first row of an image is the lowest one.
+with `opengl`, as published, the first row of an image is the lowest one. The model of the simulator
+in each demonstration has the poses of fixed cameras (`robosuite_model.py`).
 """
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -29,17 +31,19 @@ from stringline.datasets.formats.foreign import (
 from stringline.datasets.formats.image_codecs import check_pixels
 from stringline.datasets.formats.poses import pose_of_vectors
 from stringline.datasets.formats.robomimic import Known, LeftOut, RobomimicReader
+from stringline.datasets.formats.robosuite_cameras import with_geometry
 from stringline.datasets.formats.robosuite_controller import Controller
 
 _CONVENTIONS = ("opengl", "opencv")
 _COLOURS = "_rgb"
 _ROTATION = "obs/robot0_eef_ori"
-_SERIES = {  # Name in robomimic by name in LIBERO.
-    "actions": "actions",
-    "obs/ee_pos": "obs/robot0_eef_pos",
-    "obs/ee_ori": _ROTATION,
-    "obs/joint_states": "obs/robot0_joint_pos",
-    "obs/gripper_states": "obs/robot0_gripper_qpos",
+# Name in robomimic and numbers per step (None: any) by name in LIBERO.
+_SERIES: Mapping[str, tuple[str, int | None]] = {
+    "actions": ("actions", None),
+    "obs/ee_pos": ("obs/robot0_eef_pos", 3),
+    "obs/ee_ori": (_ROTATION, 3),
+    "obs/joint_states": ("obs/robot0_joint_pos", None),
+    "obs/gripper_states": ("obs/robot0_gripper_qpos", 2),
 }
 
 
@@ -101,8 +105,7 @@ class LiberoReader(RobomimicReader):
             task = Path(str(hdf5.attribute(data, "bddl_file_name") or "")).name
         return replace(
             episode,
-            # Some files have the instruction as characters, some in quotes.
-            instruction="".join(problem.get("language_instruction", "")).strip('"'),
+            instruction=_instruction(problem.get("language_instruction", "")),
             extra={**episode.extra, "bddl_file": task},
         )
 
@@ -119,8 +122,8 @@ class LiberoReader(RobomimicReader):
             ]
             chosen = chosen_cameras(self._cameras, offered)
             series = {
-                new: numbers(old, hdf5.rows(hdf5.dataset(demo, old), old))
-                for old, new in _SERIES.items()
+                new: numbers(old, hdf5.rows(hdf5.dataset(demo, old), old), width)
+                for old, (new, width) in _SERIES.items()
             }
             shapes = {old: hdf5.dataset(demo, f"obs/{old}{_COLOURS}").shape for old in chosen}
             rewarded = hdf5.item_at(demo, "rewards") is not None
@@ -128,10 +131,11 @@ class LiberoReader(RobomimicReader):
             images = {f"obs/{old}{_COLOURS}" for old in chosen}
             steps = len(series["actions"])
             rest = hdf5.others(demo, {*_SERIES, *images, "rewards"}, steps)
-        cameras = {old: _camera(old, chosen[old], shape) for old, shape in shapes.items()}
-        lengths = {old: len(series[new]) for old, new in _SERIES.items()}
+            cameras = {old: _camera(old, chosen[old], shape) for old, shape in shapes.items()}
+            cameras, geometry, unread = with_geometry(demo, cameras)
+        lengths = {old: len(series[new]) for old, (new, _) in _SERIES.items()}
         equal_lengths(lengths | {f"obs/{old}{_COLOURS}": s[0] for old, s in shapes.items()})
-        return series, cameras, rewards, rest
+        return series, cameras, rewards, (rest[0] | geometry, rest[1] | unread)
 
     def _pose(self, arm: str, series: Mapping[str, Array]) -> Array:
         position = positions("obs/ee_pos", series[f"obs/{arm}_eef_pos"])
@@ -140,8 +144,8 @@ class LiberoReader(RobomimicReader):
     def _images(self, path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
         with hdf5.opened(path) as file:
             recorded = hdf5.attribute(hdf5.item_at(file, "data"), "macros_image_convention")
-        convention = self._convention or recorded or _CONVENTIONS[0]
-        if convention not in _CONVENTIONS:
+        convention = self._convention or (_CONVENTIONS[0] if recorded is None else recorded)
+        if not isinstance(convention, str) or convention not in _CONVENTIONS:
             raise ForeignDataError(
                 str(unknown_name("image convention", str(convention), _CONVENTIONS))
             )
@@ -164,6 +168,17 @@ def _frames(path: Path, key: str, camera: Camera, upside_down: bool) -> Iterator
     for frame, row in hdf5.each_row(path, key):
         found = image(key, frame, row, camera.height, camera.width)
         yield found[::-1] if upside_down else found
+
+
+def _instruction(found: Any) -> str:
+    """Returns an instruction; some files have it as a list of characters, some in quotes."""
+    parts = found if isinstance(found, list) else [found]
+    if not all(isinstance(part, str) for part in parts):
+        raise ForeignDataError(
+            f"the language_instruction in data.attrs['problem_info'] is {reprlib.repr(found)}; "
+            "allowed: a text, or a list of characters."
+        )
+    return "".join(parts).strip('"')
 
 
 def _plain(data: Any, key: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The checks of the readers bound what is decoded, but not what a decoder of images or videos needs in
 between. An allocation beyond the limit fails, which refuses the episode. If the process dies of it,
-or of another error of a decoder, the episode is refused as well and a new process goes on.
+or of another error of a decoder, the episode is refused as well and a new process goes on. The lock
+of the store is held throughout; each process inherits it and keeps it until it ends.
 """
 
 import ctypes
@@ -20,12 +21,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from stringline.datasets.command.application import start_logging
 from stringline.datasets.contract.argument_checks import POSITIVE
+from stringline.datasets.files.lock import exclusive
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -34,16 +37,31 @@ from stringline.datasets.formats.foreign import (
     Reference,
 )
 from stringline.datasets.formats.imported_cameras import ImportedCameras
-from stringline.datasets.formats.importing import LEFT_OUT, Outcome, import_data
+from stringline.datasets.formats.importing import LEFT_OUT, Outcome, import_locked, origin_of
 from stringline.datasets.store.store import EpisodeStore
 
 _SPAWN = multiprocessing.get_context("spawn")
 _LONGEST_NAME = 1000
 _STACK_BYTES = 8 * 2**20
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class RemoteTracebackError(Exception):
     """The traceback of an error in the process of an import, as the cause of that error."""
+
+
+class _Inherited:
+    """A file descriptor that a new process gets, too, as the argument of its function."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[[Any], "_Inherited"], tuple[Any]]:
+        return _received, (DupFd(self._descriptor),)
+
+
+def _received(copy: Any) -> _Inherited:
+    return _Inherited(copy.detach())
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,7 @@ class _Work:
     gib: float
     log_level: int
     fatal: Mapping[str, str]
+    lock: _Inherited
 
 
 def import_limited(
@@ -79,22 +98,33 @@ def import_limited(
         NoSpaceError: The disk is full; complete episodes stay.
     """
     POSITIVE.check(memory_gib=memory_gib)
-    before = set(store.names())
+    level = logging.getLogger("stringline").level
+    with exclusive(store.path) as lock:
+        before = set(store.names())
+        work = _Work(
+            reader, path, store.path, task, cameras, memory_gib, level, {}, _Inherited(lock)
+        )
+        outcome = _in_processes(work)
+        # Processes that ended did not send what they imported. Recordings take no lock.
+        names = [name for name in store.names() if name not in before]
+        new = tuple(name for name in names if origin_of(store.episode(name)))
+        earlier = len(new) - len(outcome.imported)
+        present, left_out = outcome.present - earlier, _left_out(store, new)
+        return replace(outcome, imported=new, present=present, left_out=left_out)
+
+
+def _in_processes(work: _Work) -> Outcome:
+    """Returns the outcome of the last process; the earlier ones ended in an episode each."""
     fatal: dict[str, str] = {}
     while True:
-        level = logging.getLogger("stringline").level
-        work = _Work(reader, path, store.path, task, cameras, memory_gib, level, dict(fatal))
         current = _SPAWN.Array(ctypes.c_char, _LONGEST_NAME)
-        found = _in_process(work, current)
+        found = _in_process(replace(work, fatal=dict(fatal)), current)
         if isinstance(found, Outcome):
-            new = tuple(name for name in store.names() if name not in before)
-            earlier = len(new) - len(found.imported)  # By the processes that ended.
-            present = found.present - earlier
-            return replace(found, imported=new, present=present, left_out=_left_out(store, new))
+            return found
         episode = current.value.decode(errors="replace")
         reason = f"Reading it ended the process of the import ({found}); it is not read again."
         if not episode or episode in fatal:
-            raise ValueError(f"{path} cannot be imported. {reason}")
+            raise ValueError(f"{work.path} cannot be imported. {reason}")
         fatal[episode] = reason
 
 
@@ -111,7 +141,7 @@ def _in_process(work: _Work, current: Any) -> Outcome | str:
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=_run, args=(work, current, theirs), daemon=True)
     # A terminal sends Ctrl-C to both; only this process takes it, and ends the other one.
-    with _blocked(signal.SIGINT):
+    with _blocked(signal.SIGINT), _one_thread_of_numpy():
         process.start()
     theirs.close()
     try:
@@ -146,6 +176,23 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _one_thread_of_numpy() -> Iterator[None]:
+    """Makes processes that start in the block multiply matrices in one thread.
+
+    Each image is resampled by products of small matrices, for which several threads mostly wait for
+    each other: up to twenty times as long beside other work. The user's number has priority.
+    """
+    if _THREADS in os.environ:
+        yield
+        return
+    os.environ[_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_THREADS]
+
+
 def _run(work: _Work, current: Any, channel: Connection) -> None:
     """Imports and sends the outcome, or the error with its traceback."""
     signal.signal(signal.SIGTERM, _interrupt)
@@ -157,7 +204,7 @@ def _run(work: _Work, current: Any, channel: Connection) -> None:
     try:
         reader = _Announced(work.reader(), current, work.fatal)
         store = EpisodeStore.open(work.store)
-        outcome = import_data(reader, work.path, store, task=work.task, cameras=work.cameras)
+        outcome = import_locked(reader, work.path, store, task=work.task, cameras=work.cameras)
         channel.send((outcome, None, ""))
     except KeyboardInterrupt:
         return

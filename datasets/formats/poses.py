@@ -34,6 +34,17 @@ def pose_of_quaternions(key: str, position: Array, xyzw: Array) -> Array:
     return _assembled(position, np.moveaxis(np.array(rows), -1, 0))
 
 
+def pose_of_angles(rows: Array) -> Array:
+    """Returns poses (T, 4, 4) float32 of x, y, z, m, and roll, pitch, yaw, rad, (T, 6).
+
+    The angles are about fixed axes, first x, then y, then z: R = Rz(yaw) Ry(pitch) Rx(roll).
+    """
+    roll, pitch, yaw = (
+        rotation_about(axis, angle) for axis, angle in zip(np.eye(3), rows[:, 3:].T, strict=True)
+    )
+    return _assembled(rows[:, :3], yaw @ pitch @ roll)
+
+
 def _assembled(position: Array, rotation: Array) -> Array:
     poses = np.tile(np.eye(4), (len(position), 1, 1))
     poses[:, :3, :3] = rotation

@@ -5,6 +5,7 @@ A step has `observation`, `action`, `reward`, `is_first`, `is_last` and `is_term
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats.checks import image, numbered, numbers
 from stringline.datasets.formats.confinement import inside
+from stringline.datasets.formats.droid import DroidCalibrations
 from stringline.datasets.formats.extra_series import IMAGES, NOT_CHOSEN
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
@@ -24,12 +26,14 @@ from stringline.datasets.formats.foreign import (
     camera_times,
 )
 from stringline.datasets.formats.image_codecs import checked_source, counts, decoded
+from stringline.datasets.formats.recorded_poses import RLDS_POSES, rlds_poses
 from stringline.datasets.formats.tfds_features import STEPS, TfdsLayout, read_layout
 from stringline.datasets.formats.tfrecord import Feature, Record, example, records
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 REWARD = "reward"
+FILE_PATH = "episode_metadata/file_path"
 _ENDS = ("is_first", "is_last")  # Each episode of a store has them by its length.
 _OBSERVATION = "observation/"
 
@@ -50,6 +54,7 @@ class RldsReader:
         instruction: str | None = None,
         split: str | None = None,
         drop_last: bool = False,
+        droid: str | None = None,
     ) -> None:
         """Sets the meaning of the features of a step.
 
@@ -65,6 +70,8 @@ class RldsReader:
             split: Split to import; None takes all.
             drop_last: Whether to leave out the last step, whose action has no meaning in RLDS's
                 definition; many data sets have one.
+            droid: Folder with DROID's annotations, which calibrate its fixed cameras: each of them
+                that `cameras` chooses must be in them. None leaves the annotations out.
 
         Raises:
             ValueError: The rate is missing or invalid.
@@ -84,6 +91,7 @@ class RldsReader:
         self._instruction = instruction
         self._split = split
         self._drop_last = drop_last
+        self._droid = None if droid is None else Path(droid)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists the episodes of a data set: the folder of a version, or one above it.
@@ -99,18 +107,23 @@ class RldsReader:
                 layout.feature(name)
             except ValueError as error:
                 raise ValueError(f"{error} With their shapes: {layout.described()}.") from error
+        droid = None if self._droid is None else DroidCalibrations.read(self._droid)
         for split, file in layout.files:
             number = 0
             try:
                 for record in records(inside(layout.root, file)):
                     yield Reference(
-                        file.name, record.number, partial(self._read, layout, split, record)
+                        file.name,
+                        record.number,
+                        partial(self._read, layout, split, record, droid),
                     )
                     number = record.number + 1
             except ForeignDataError as error:  # The records before the damage are valid.
                 yield Reference(file.name, number, partial(_fail, str(error)))
 
-    def _read(self, layout: TfdsLayout, split: str, record: Record) -> ForeignEpisode:
+    def _read(
+        self, layout: TfdsLayout, split: str, record: Record, droid: DroidCalibrations | None
+    ) -> ForeignEpisode:
         episode = _Steps(layout, example(record.read()))
         state_names, state = episode.vector(self._state)
         action_names, action = episode.vector(self._action)
@@ -119,7 +132,8 @@ class RldsReader:
             raise ForeignDataError("It has no steps.")
         meaning = self._layout.meaning(state_names, action_names)
         cameras = self._chosen(layout)
-        found = {old: self._camera(episode, old, new) for old, new in cameras.items()}
+        known = {old: self._camera(episode, old, new) for old, new in cameras.items()}
+        found, geometry, extra = episode.calibrated(known, droid)
         contract = meaning.contract(list(found.values()), self._hz)
         time = np.arange(steps) / self._hz
         arrays = {
@@ -130,25 +144,32 @@ class RldsReader:
                 (" + ".join(self._action), action[:steps]),
             ),
             **camera_times(contract, time),
+            **geometry,
         }
         if REWARD in layout.features:
             arrays["reward"] = episode.rows(REWARD)[:steps].astype(np.float32)
+        poses, unfit = episode.poses(cameras)
+        return ForeignEpisode(
+            contract,
+            arrays,
+            self._images(episode, found, steps),
+            instruction=self._text(episode, layout),
+            extra={"split": split, **extra},
+            left_out=self._left_out(layout, episode) | unfit,
+            camera_poses=poses,
+        )
+
+    def _images(
+        self, episode: "_Steps", cameras: Mapping[str, Camera], steps: int
+    ) -> dict[str, Frames]:
         images: dict[str, Frames] = {}
-        for old, camera in found.items():
+        for old, camera in cameras.items():
             images[f"rgb/{camera.name}"] = partial(episode.images, old, steps, camera, image)
             if camera.depth:
                 images[f"depth/{camera.name}"] = partial(
                     episode.images, self._depth[old], steps, camera, counts
                 )
-        text = self._text(episode, layout)
-        return ForeignEpisode(
-            contract,
-            arrays,
-            images,
-            instruction=text,
-            extra={"split": split},
-            left_out=self._left_out(layout, episode),
-        )
+        return images
 
     def _left_out(self, layout: TfdsLayout, episode: "_Steps") -> dict[str, str]:
         """Returns the features that the episode lacks, with the reason."""
@@ -161,7 +182,9 @@ class RldsReader:
             for name, feature in layout.features.items()
             if name not in used
         }
-        return left_out | dict.fromkeys(episode.others(), "not a feature of the steps")
+        poses = {RLDS_POSES.get(name) for name in cameras}
+        others = [key for key in episode.others() if key not in poses]
+        return left_out | dict.fromkeys(others, "not a feature of the steps")
 
     def _chosen(self, layout: TfdsLayout) -> Mapping[str, str]:
         """Returns the names of the cameras by feature; a default name lacks `observation/`."""
@@ -214,6 +237,27 @@ class _Steps:
     def others(self) -> list[str]:
         """Returns the names of the features of the whole episode."""
         return [key for key in self._values if not key.startswith(f"{STEPS}/")]
+
+    def poses(self, cameras: Mapping[str, str]) -> tuple[dict[str, Array], dict[str, str]]:
+        """Returns DROID's poses by the name of the camera, and why others are left out."""
+        return rlds_poses(self._values, cameras)
+
+    def calibrated(
+        self, cameras: Mapping[str, Camera], droid: DroidCalibrations | None
+    ) -> tuple[Mapping[str, Camera], dict[str, Array], dict[str, Any]]:
+        """Returns the cameras, the arrays of calibrated ones, and the identifier of the episode."""
+        if droid is None:
+            return cameras, {}, {}
+        path = self._values.get(FILE_PATH)
+        if not isinstance(path, list) or not path:
+            raise ForeignDataError(f"The record has no {FILE_PATH}, by which DROID is calibrated.")
+        name = droid.episode(path[0].decode(errors="replace"))
+        arrays = droid.arrays(name, cameras)
+        found = {
+            old: replace(camera, has_geometry=f"intrinsics/{camera.name}" in arrays)
+            for old, camera in cameras.items()
+        }
+        return found, arrays, {"droid_episode": name}
 
     def rows(self, name: str, steps: int | None = None) -> Array:
         """Returns the values (T, ...) of a tensor, of a known number of steps if it is given."""

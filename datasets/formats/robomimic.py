@@ -36,7 +36,7 @@ from stringline.datasets.formats.grippers import gripper_convention, linear
 from stringline.datasets.formats.image_codecs import counts
 from stringline.datasets.formats.poses import pose_of_quaternions
 from stringline.datasets.formats.robosuite_cameras import ATTRIBUTE as CAMERA_INFO
-from stringline.datasets.formats.robosuite_cameras import report_cameras_in_hand, with_geometry
+from stringline.datasets.formats.robosuite_cameras import with_geometry
 from stringline.datasets.formats.robosuite_controller import (
     Controller,
     controller_of,
@@ -47,6 +47,7 @@ from stringline.datasets.formats.vector_layout import Meaning
 from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION
 
 PER_ARM = 7
+_WIDTHS = {"_eef_pos": 3, "_eef_quat": 4}
 NEXT = "next_obs"
 SPLITS = {"train": TRAINING, "valid": VALIDATION}
 LeftOut = dict[str, str]
@@ -106,7 +107,6 @@ class RobomimicReader:
                 }
                 for name in hdf5.members(file, "mask")
             }
-            report_cameras_in_hand(hdf5.item_at(file, "data"), names[:1])
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
@@ -151,10 +151,10 @@ class RobomimicReader:
                 "obs/robot<i>_joint_pos, _gripper_qpos", state
             )
         arrays |= {f"T_base_gripper/{arm}": self._pose(arm, series) for arm in arms}
-        if rewards is not None and len(rewards) == steps:
+        if rewards is not None and rewards.shape == (steps,):
             arrays["reward"] = np.asarray(rewards, np.float32)
         elif rewards is not None:
-            left_out["rewards"] = "its length is not that of the action"
+            left_out["rewards"] = "not one number per step of the action"
         success = None if rewards is None else bool((rewards > 0).any())
         return ForeignEpisode(
             contract,
@@ -179,12 +179,12 @@ class RobomimicReader:
             }
             equal_lengths(lengths)
             series = {
-                key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key))
+                key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key), _width_of(key))
                 for key in lengths
                 if not key.endswith(("_image", "_depth"))
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
-            cameras, geometry = with_geometry(demo, cameras)
+            cameras, geometry, unread = with_geometry(demo, cameras)
             rewarded = hdf5.item_at(demo, "rewards") is not None
             rewards = hdf5.rows(hdf5.dataset(demo, "rewards"), "rewards") if rewarded else None
             following = [key for key in hdf5.keys(demo) if key.startswith(f"{NEXT}/")]
@@ -193,7 +193,7 @@ class RobomimicReader:
                 rest[1][NEXT] = "the observations of the next step"
             for key in {*demo.attrs} - {"num_samples", CAMERA_INFO}:
                 rest[1][f"attribute {key}"] = "a description of the simulator"
-        return series, cameras, rewards, (rest[0] | geometry, rest[1])
+        return series, cameras, rewards, (rest[0] | geometry, rest[1] | unread)
 
     def _pose(self, arm: str, series: Mapping[str, Array]) -> Array:
         """Returns the poses (T, 4, 4) of a gripper."""
@@ -283,9 +283,17 @@ def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Ar
         yield (counts if depth else image)(key, frame, row, camera.height, camera.width)
 
 
+def _width_of(key: str) -> int | None:
+    """Returns how many numbers a series has per step, or None if that depends on the robot."""
+    return next((width for part, width in _WIDTHS.items() if key.endswith(part)), None)
+
+
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
     """Yields the joints (T, J) and the distance of the fingers (T, 1) of an arm, if recorded."""
     if f"obs/{arm}_joint_pos" in series:
         yield series[f"obs/{arm}_joint_pos"]
-    if (fingers := series.get(f"obs/{arm}_gripper_qpos")) is not None:
+    key = f"obs/{arm}_gripper_qpos"
+    if (fingers := series.get(key)) is not None:
+        if not fingers.shape[1]:
+            raise ForeignDataError(f"{key} has shape {fingers.shape}; allowed: (T, 1) and more.")
         yield np.abs(fingers[:, :1] - fingers[:, 1:2]) if fingers.shape[1] == 2 else fingers[:, :1]

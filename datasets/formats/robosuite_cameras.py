@@ -4,13 +4,12 @@ It is JSON in `data/<demo>.attrs["camera_info"]`: for each camera `intrinsics` (
 `extrinsics` (4, 4). Those of fixed cameras are poses in the world. Those of cameras in the hand are
 the product of the pose in the world and the inverse pose of the hand in the state that the
 environment had when the file was written, in this order, so that they do not determine the
-pose on the hand; they are left out.
+pose on the hand; they are left out. Files without it may have fixed cameras in the model of the
+simulator (`robosuite_model.py`).
 """
 
 import json
-import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +17,24 @@ from stringline.datasets.cameras.calibration_file import WORLD, CameraGeometry
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.robosuite_model import ATTRIBUTE as MODEL
+from stringline.datasets.formats.robosuite_model import calibration_of, cameras_of_model
 
 ATTRIBUTE = "camera_info"
 IN_HAND = "eye_in_hand"
-_log = logging.getLogger(__name__)
+_POSE_IN_HAND = (
+    "poses that do not determine the place of the camera on the hand; cameras=FILE sets it"
+)
+_MOVES = "no fixed camera of the model in the file; cameras=FILE sets it"
+_NOT_IMPORTED = "the calibration of a camera that is not imported"
 
 
 def with_geometry(
     demo: Any, cameras: Mapping[str, Camera]
-) -> tuple[dict[str, Camera], dict[str, Array]]:
-    """Returns the cameras of an episode, and intrinsics and poses of those that it describes.
+) -> tuple[dict[str, Camera], dict[str, Array], dict[str, str]]:
+    """Returns the cameras of an episode, the arrays of their geometry, and what is left out.
+
+    The last are the reasons for calibrations that are not read, by their names.
 
     Args:
         demo: Group of the episode.
@@ -37,37 +44,47 @@ def with_geometry(
         ForeignDataError: The description is damaged.
     """
     described = _described(demo)
+    model = cameras_of_model(demo)
     found = dict(cameras)
     arrays: dict[str, Array] = {}
     for old, camera in cameras.items():
-        if old not in described or IN_HAND in old:
+        entry = None if old in described else (model or {}).get(old)
+        if IN_HAND in old or (old not in described and entry is None):
             continue
         try:
-            plain = {
-                "parent": WORLD,
-                "T_parent_camera": described[old]["extrinsics"],
-                "size": (camera.height, camera.width),
-                "intrinsics": described[old]["intrinsics"],
-            }
-            arrays |= CameraGeometry.of(camera.name, plain).arrays(camera)
+            known = described[old] if entry is None else calibration_of(entry, camera)
+            arrays |= _geometry(known, camera)
         except (KeyError, TypeError, ValueError) as error:
-            raise ForeignDataError(f"attrs[{ATTRIBUTE!r}] is damaged at {old}: {error}") from None
+            name = ATTRIBUTE if old in described else MODEL
+            raise ForeignDataError(f"attrs[{name!r}] is damaged at {old}: {error}") from None
         found[old] = replace(camera, has_geometry=True)
-    return found, arrays
+    return found, arrays, _unread(described, model, cameras)
 
 
-def report_cameras_in_hand(data: Any, names: Sequence[str]) -> None:
-    """Logs the cameras in the hand that some episodes describe; their poses are left out."""
-    left = set[str]()
-    for name in names:
-        with suppress(ForeignDataError):  # Reported when the episode is read.
-            left |= {old for old in _described(hdf5.item_at(data, name)) if IN_HAND in old}
-    if left:
-        _log.info(
-            "The poses of %s in the file are left out, since they do not determine the pose on "
-            "the hand; cameras=FILE sets it.",
-            ", ".join(sorted(left)),
-        )
+def _geometry(described: Any, camera: Camera) -> dict[str, Array]:
+    plain = {
+        "parent": WORLD,
+        "T_parent_camera": described["extrinsics"],
+        "size": (camera.height, camera.width),
+        "intrinsics": described["intrinsics"],
+    }
+    return CameraGeometry.of(camera.name, plain).arrays(camera)
+
+
+def _unread(
+    described: Collection[str], model: Collection[str] | None, cameras: Collection[str]
+) -> dict[str, str]:
+    """Returns the reasons for which calibrations are left out."""
+    found: dict[str, str] = {}
+    if model is not None:
+        bare = [name for name in cameras if name not in described and name not in model]
+        found |= {f"pose of {name}": _MOVES for name in bare}
+    for name in described:
+        if IN_HAND in name:
+            found[f"{ATTRIBUTE} of {name}"] = _POSE_IN_HAND
+        elif name not in cameras:
+            found[f"{ATTRIBUTE} of {name}"] = _NOT_IMPORTED
+    return found
 
 
 def _described(demo: Any) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from stringline.datasets.formats.libraries import optional_library
 EXTRA = "rlds"
 _HEAD = struct.Struct("<QI")
 _FOOT = struct.Struct("<I")
+_PART_BYTES = 2**24
 
 Feature = Array | list[bytes]
 """The values of a feature: numbers (N,) int64 or float32, or byte strings."""
@@ -35,12 +36,15 @@ class Record:
     length: int
 
     def read(self) -> bytes:
-        """Reads the bytes and compares their checksum."""
+        """Reads the bytes; their checksum is compared before they are in memory at once."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            data = file.read(self.length)
-            _check(f"Record {self.number} of {self.path.name}", data, file.read(_FOOT.size))
-        return data
+            crc = 0
+            for start in range(0, self.length, _PART_BYTES):
+                crc = _extended(crc, file.read(min(_PART_BYTES, self.length - start)))
+            _check(f"Record {self.number} of {self.path.name}", crc, file.read(_FOOT.size))
+            file.seek(self.offset)
+            return file.read(self.length)
 
 
 def records(path: Path) -> Iterator[Record]:
@@ -55,7 +59,7 @@ def records(path: Path) -> Iterator[Record]:
             offset = file.tell() + _HEAD.size
             head = file.read(_HEAD.size)
             what = f"The length of record {number} of {path.name}"
-            _check(what, head[:8], head[8:])
+            _check(what, _extended(0, head[:8]), head[8:])
             length = _HEAD.unpack(head)[0]
             end = offset + length + _FOOT.size
             if end > size:
@@ -80,14 +84,23 @@ def example(data: bytes) -> dict[str, Feature]:
 
 def masked_crc32c(data: bytes) -> int:
     """Returns the masked CRC-32C, which TFRecord stores in place of the CRC itself."""
-    crc = optional_library("google_crc32c", package="google-crc32c", extra=EXTRA).value(data)
-    return int(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    return _masked(_extended(0, data))
 
 
-def _check(what: str, data: bytes, stored: bytes) -> None:
+def _extended(crc: int, data: bytes) -> int:
+    """Returns the CRC-32C of bytes with the CRC `crc` and of those behind them."""
+    library = optional_library("google_crc32c", package="google-crc32c", extra=EXTRA)
+    return int(library.extend(crc, data))
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _check(what: str, crc: int, stored: bytes) -> None:
     if len(stored) != _FOOT.size:
         raise ForeignDataError(f"{what} is cut off: the file is truncated.")
-    if _FOOT.unpack(stored)[0] != masked_crc32c(data):
+    if _FOOT.unpack(stored)[0] != _masked(crc):
         raise ForeignDataError(f"{what} has another checksum: the file is damaged or no TFRecord.")
 
 

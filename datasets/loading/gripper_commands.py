@@ -30,6 +30,28 @@ def gripper_places(contract: Contract) -> list[int]:
     ]
 
 
+def check_openings(contract: Contract, purpose: str, *, otherwise: str) -> list[int]:
+    """Returns the places of absolute gripper openings in the actions of a contract.
+
+    Args:
+        contract: The contract.
+        purpose: What needs openings, as the subject of the message.
+        otherwise: The option that works without openings.
+
+    Raises:
+        ValueError: The actions lack an absolute opening.
+    """
+    places = gripper_places(contract)
+    if not places:
+        got = ", ".join(f"{one.name} ({one.mode}, {one.unit})" for one in contract.action)
+        raise ValueError(
+            f"{purpose} need an absolute opening in the actions of {contract.embodiment!r}; got "
+            f"{got}; allowed: grippers with kind gripper, mode absolute and unit opening, or "
+            f"{otherwise}."
+        )
+    return places
+
+
 def with_commands(action: Array, contract: Contract) -> Array:
     """Returns the actions (T, A) of an episode with commands, 0 or 1, for their openings."""
     result = np.array(action)

@@ -95,7 +95,9 @@ class MixedWindows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
+        keyposes: bool = False,
         segments: bool = False,
+        hold_steps: int = 0,
     ) -> None:
         """Reads all arrays except images; see `Windows` for the other arguments.
 
@@ -109,8 +111,10 @@ class MixedWindows:
             past: Offsets of the history in steps.
             past_images: Whether the history contains images.
             gripper_commands: Whether openings in actions are replaced by commands.
+            keyposes: Whether windows contain their keypose.
             segments: Whether windows contain segments, of each slot that all stores have filled
                 with a camera with segments; see `segmented`.
+            hold_steps: See `Windows`.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
@@ -122,10 +126,10 @@ class MixedWindows:
         self.chunk = chunk
         # The slot of each camera, by store.
         self._cameras = [_filled(*each, slots) for each in zip(sources, contracts, strict=True)]
-        plain = partial(Windows, chunk=chunk, every_step=every_step, past=past)
-        windows = partial(
-            plain, past_images=past_images, gripper_commands=gripper_commands, segments=segments
-        )
+        plain = partial(Windows, chunk=chunk, every_step=every_step, segments=segments)
+        observing = partial(plain, past=past, past_images=past_images)
+        acting = partial(observing, gripper_commands=gripper_commands, hold_steps=hold_steps)
+        windows = partial(acting, keyposes=keyposes)
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)

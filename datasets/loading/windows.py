@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
 from stringline.datasets.loading.gripper_commands import with_commands
+from stringline.datasets.loading.keyposes import keypose_steps
 from stringline.datasets.loading.mmap_cache import MmapCache
 from stringline.datasets.loading.window_arrays import small_arrays, window_starts
 from stringline.datasets.store.episode import StoredEpisode
@@ -47,7 +49,9 @@ class Windows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
+        keyposes: bool = False,
         segments: bool = False,
+        hold_steps: int = 0,
         open_files: int = 4096,
     ) -> None:
         """Reads all arrays except images.
@@ -62,16 +66,21 @@ class Windows:
             past_images: Whether the further observations contain images and geometry.
             gripper_commands: Whether openings in actions are replaced by the commands that they
                 follow, 0 (close) and 1 (open), for policies with open and close commands.
+            keyposes: Whether windows contain their keypose, see `keyposes.py`.
             segments: Whether windows contain the segments of the images, of each camera for which
                 every episode has them.
+            hold_steps: Number of actions after the end of an episode that repeat the last one and
+                belong to the window: the robot holds its last target.
             open_files: Largest number of image arrays that stay mapped; the others are read.
 
         Raises:
             ValueError: There is no episode, a camera does not exist, episodes have different
-                contracts, a number is out of range, or no episode is longer than the past.
+                contracts, a number is out of range, no episode is longer than the past, or keyposes
+                are needed of a contract without openings.
         """
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
+        WHOLE.check(hold_steps=hold_steps)
         self.past = tuple(sorted(past, reverse=True))
         self._pin = store.pin()
         self.names = training_names(store, names)
@@ -79,6 +88,7 @@ class Windows:
         self.contract = _common_contract(episodes, cameras)
         _check_past(past, episodes, store)
         self.chunk = chunk
+        self._hold_steps = hold_steps
         self.segmented = _segmented(episodes, self.contract) if segments else ()
         self._maps = MmapCache(episodes, open_files)
         self.tasks = tuple(episode.attributes.task for episode in episodes)
@@ -86,18 +96,26 @@ class Windows:
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
         self._small = small_arrays(episodes, starts, self.contract)
-        numbers = [instruction_number(episode.attributes.instruction) for episode in episodes]
-        self._small[NUMBER_KEY] = np.array(numbers, np.int64)[self.episode]
+        self._small[NUMBER_KEY] = _instruction_numbers(episodes)[self.episode]
         self._frames = {
             camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
         }
-        self._index_actions(episodes, gripper_commands)
+        self._index_actions(episodes, gripper_commands, keyposes)
+        self._index_past(episodes, past_images)
+
+    def _index_past(self, episodes: Sequence[StoredEpisode], past_images: bool) -> None:
+        """Reads the small arrays of every step, if windows have a past."""
         self._past_contract = self.contract if past_images else self.contract.with_cameras()
         every = [np.arange(episode.steps) for episode in episodes]
         self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
 
-    def _index_actions(self, episodes: Sequence[StoredEpisode], gripper_commands: bool) -> None:
-        """Concatenates the actions; `_first` and `_last` are the rows of each window in them."""
+    def _index_actions(
+        self, episodes: Sequence[StoredEpisode], gripper_commands: bool, keyposes: bool
+    ) -> None:
+        """Concatenates the actions.
+
+        `_first`, `_last` and `_keypose` are the rows of each window in them.
+        """
         actions = [np.array(episode.arrays["action"]) for episode in episodes]
         if gripper_commands:
             actions = [with_commands(each, self.contract) for each in actions]
@@ -106,6 +124,13 @@ class Windows:
         ends = np.cumsum(lengths)
         self._last = (ends - 1)[self.episode]
         self._first = (ends - lengths)[self.episode] + self.step
+        self._keypose = self._keypose_rows(episodes) if keyposes else None
+
+    def _keypose_rows(self, episodes: Sequence[StoredEpisode]) -> Array:
+        """Returns the row of the keypose of each window in the actions, (N,)."""
+        steps = [keypose_steps(np.array(each.arrays["action"]), self.contract) for each in episodes]
+        rows: Array = self._first - self.step + np.concatenate(steps)[self._first]
+        return rows
 
     def __len__(self) -> int:
         return len(self.step)
@@ -122,13 +147,14 @@ class Windows:
 
         Returns:
             The observation keys of the contract with a leading axis B, the segments of the cameras
-            `segmented`, `action` (B, chunk, A)
-            float32, where the last action is repeated after the end of the episode, `action_mask`
-            (B, chunk) bool, False after the end, `step` and `episode` (B,), and
-            `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
-            `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
-            `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
-            is repeated. Without `past_images` the past contains only the keys of the state.
+            `segmented`, `action` (B, chunk, A) float32, where the last action is repeated after the
+            end of the episode, `action_mask` (B, chunk) bool, False more than `hold_steps` after
+            the end, `step` and `episode` (B,), and `instruction_number` (B,) int64, see
+            `instructions.py`. With K past offsets also `past/<key>` (B, K, ...) for each of the
+            observation keys, the largest offset first, and `past_mask` (B, K) bool, False before
+            the beginning of the episode, where its first step is repeated. Without `past_images`
+            the past contains only the keys of the state. With keyposes also `keypose` (B, A)
+            float32.
 
         Raises:
             IndexError: A window does not exist.
@@ -144,7 +170,9 @@ class Windows:
         ahead = self._first[chosen, None] + np.arange(self.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
-        batch["action_mask"] = ahead <= last
+        batch["action_mask"] = ahead <= last + self._hold_steps
+        if self._keypose is not None:
+            batch["keypose"] = self._actions[self._keypose[chosen]]
         batch["step"] = self.step[chosen]
         batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.past else {})
@@ -186,6 +214,12 @@ class Windows:
             for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
                 self._maps.copy_row(number, key, frame, images[row])
         return seen
+
+
+def _instruction_numbers(episodes: Sequence[StoredEpisode]) -> Array:
+    """Returns the number of the instruction of each episode."""
+    numbers = [instruction_number(episode.attributes.instruction) for episode in episodes]
+    return np.array(numbers, np.int64)
 
 
 def training_names(store: EpisodeStore, names: Sequence[str] | None) -> tuple[str, ...]:

@@ -152,11 +152,11 @@ class StoredEpisode:
         try:
             return _entries_at(self.path)
         except DamagedError:
-            if (kept := self._kept()) is None:
+            if (kept := self.kept()) is None:
                 raise
             return kept.entries
 
-    def _kept(self) -> "StoredEpisode | None":
+    def kept(self) -> "StoredEpisode | None":
         """Returns the copy of this episode if an edit has removed it."""
         if self.path.is_dir():
             return None
@@ -180,7 +180,7 @@ class StoredEpisode:
 
     def damaged(self) -> list[str]:
         """Reads all arrays and metadata, and returns one sentence for each damaged one."""
-        if kept := self._kept():
+        if kept := self.kept():
             return kept.damaged()
         return [
             sentence

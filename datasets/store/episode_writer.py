@@ -175,23 +175,25 @@ class EpisodeWriter:
                 path.write_bytes(array.tobytes())
 
     def take_over(self, episode: StoredEpisode, keys: Iterable[str]) -> None:
-        """Adds arrays of another episode under new keys: hard links, or copies on another disk."""
+        """Adds arrays of another episode under new keys: hard links, or copies on another disk.
+
+        If an edit has removed the episode, they come from its copy in the trash or in a pin.
+        """
+        folder = (episode.kept() or episode).path
         for key in keys:
             self._check_new(key)
             entry = self._entries[key] = episode.entries[key]
             if not entry.nbytes:
                 continue
-            old, new = (
-                chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path)
-            )
+            old, new = (chunk_file(root, key, len(entry.shape)) for root in (folder, self._path))
             if not old.is_file():
                 raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).")
             new.parent.mkdir(parents=True)
             rows = array_name(key), ROWS_FILE
             with explained_full_disk(self._final, key):
                 link_or_copy(old, new)
-                if episode.path.joinpath(*rows).is_file():
-                    link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
+                if folder.joinpath(*rows).is_file():
+                    link_or_copy(folder.joinpath(*rows), self._path.joinpath(*rows))
 
     def _check_new(self, key: str) -> None:
         if key in self._series or key in self._entries:

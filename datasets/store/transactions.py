@@ -2,8 +2,9 @@
 
 Before an edit, a file `.edit-<id>.json` lists the new and the old episodes. Readers show the old
 ones until all new ones exist, and the new ones from then on. The next edit completes or rolls back
-a killed one. Old episodes are moved to a folder beside the store, `<store>.trash`; processes that
-read them keep them (`pins.py`).
+a killed one. An edit replaces only episodes that exist when it has the lock, so that two edits of
+an episode at once do not both have an effect. Old episodes are moved to a folder beside the store,
+`<store>.trash`; processes that read them keep them (`pins.py`).
 """
 
 import contextlib
@@ -41,9 +42,14 @@ def transaction(path: Path, new: Sequence[str], old: Sequence[str]) -> Iterator[
 
     The old episodes move to the trash. If the caller fails, they remain, and its new episodes are
     removed.
+
+    Raises:
+        ValueError: Another command has removed an old episode, maybe while this one waited for the
+            lock. Then nothing is changed.
     """
     with exclusive(path):
         recover(path)
+        _check_present(path, old)
         log = path / f"{_PREFIX}{uuid.uuid4().hex}.json"
         write_file(log, json.dumps(asdict(Change(list(new), list(old)))).encode())
         try:
@@ -87,6 +93,16 @@ def recover(path: Path) -> None:
         _finish(path, log)
     for unfinished in path.glob(f".{_PREFIX}*"):  # Of `write_file`.
         unfinished.unlink()
+
+
+def _check_present(path: Path, names: Sequence[str]) -> None:
+    missing = [name for name in names if not (path / name).is_dir()]
+    if missing:
+        others = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
+        raise ValueError(
+            f"Another command has replaced or removed {', '.join(missing[:3])}{others} of {path}. "
+            "Nothing was changed; repeat the command with episodes that the store has now."
+        )
 
 
 def _finish(path: Path, log: Path) -> None:

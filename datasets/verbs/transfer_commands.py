@@ -53,11 +53,10 @@ def import_foreign(config: DictConfig) -> None:
     for name, reason in outcome.refused.items():
         sys.stdout.write(f"Left out: {name}: {reason}\n")
     if outcome.refused:
-        total = len(outcome.imported) + outcome.present + len(outcome.refused)
-        raise ValueError(
-            f"{len(outcome.refused)} of {total} episodes were left out; the others are in "
-            f"{config.store}."
-        )
+        kept = len(outcome.imported) + outcome.present
+        total = kept + len(outcome.refused)
+        place = f"the others are in {config.store}" if kept else f"{config.store} has none of them"
+        raise ValueError(f"{len(outcome.refused)} of {total} episodes were left out; {place}.")
     report_next("stringline-view", {"store": str(config.store)})
 
 

@@ -20,12 +20,27 @@ def check_camera(camera: Camera, patch: int, reads: Collection[str] = ()) -> Non
     """
     if camera.height % patch or camera.width % patch:
         got = f"{camera.height}x{camera.width}"
-        raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}.")
+        raise ValueError(
+            f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}"
+            f"{_nearest_size(camera, patch)}."
+        )
     if RAYS in reads and not camera.has_geometry:
         raise ValueError(without_rays(f"Camera {camera.name!r}"))
     if camera.has_geometry and camera.distortion_model != "none":
         got = f"{camera.distortion_model!r} distortion"
         raise ValueError(f"Camera {camera.name!r} has {got}; undistort its images first.")
+
+
+def _nearest_size(camera: Camera, patch: int) -> str:
+    """Returns the words on the largest allowed size within the images, and on the way to it."""
+    rows, columns = (side - side % patch for side in (camera.height, camera.width))
+    if not rows or not columns:
+        return ""
+    return (
+        f", such as {rows}x{columns}. To store recorded images at this size, import them with "
+        f"image_size=[{rows},{columns}] image_fit=crop (or resize, or pad), or copy the store: "
+        f"stringline-data cache store=STORE output=COPY height={rows} width={columns}"
+    )
 
 
 def camera_view(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import SHARE
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.loading.gripper_commands import gripper_places, with_commands
+from stringline.datasets.loading.gripper_commands import check_openings, with_commands
 from stringline.datasets.loading.statistics import QUANTILES, KeyStatistics
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.policies.action_spaces.space import ActionSpace
@@ -57,14 +57,9 @@ class OpenClose(ActionSpace):
             ValueError: The actions contain no absolute opening, or an argument is out of range.
         """
         super().__init__()
-        self._places = gripper_places(contract)
-        if not self._places:
-            got = ", ".join(f"{one.name} ({one.mode}, {one.unit})" for one in contract.action)
-            raise ValueError(
-                f"Open and close commands need an absolute opening in the actions of "
-                f"{contract.embodiment!r}; got {got}; allowed: grippers with kind gripper, mode "
-                f"absolute and unit opening, or gripper=opening."
-            )
+        self._places = check_openings(
+            contract, "Open and close commands", otherwise="gripper=opening"
+        )
         if not 0 <= closed < opened <= 1:
             raise ValueError(
                 f"closed is {closed} and opened is {opened}; allowed: 0 <= closed < opened <= 1."
@@ -102,6 +97,10 @@ class OpenClose(ActionSpace):
         """Returns the key of the statistics of chunks of that length."""
         return f"action/{self.space.name}/{self.name}/{chunk}"
 
+    def keypose_key(self) -> str:
+        """Returns the key of the statistics of keyposes."""
+        return f"keypose/{self.space.name}/{self.name}"
+
     def ranges(self, measured: KeyStatistics) -> KeyStatistics:
         """Returns statistics with which every normaliser leaves commands as they are.
 
@@ -117,8 +116,15 @@ class OpenClose(ActionSpace):
                 f"No gripper opens or closes in the data ({got}); allowed for open and close "
                 f"commands: data in which one does. Otherwise choose gripper=opening."
             )
+        return self._with_normal_commands(self.space.ranges(measured))
+
+    def keypose_ranges(self, measured: KeyStatistics) -> KeyStatistics:
+        """Returns the same; here a gripper may stay, since keyposes of grasps are all closed."""
+        return self._with_normal_commands(self.space.keypose_ranges(measured))
+
+    def _with_normal_commands(self, arms: KeyStatistics) -> KeyStatistics:
+        """Returns the statistics with a range of commands from `CLOSE` to `OPEN`."""
         normal = {"min": CLOSE, "max": OPEN, "mean": 0.0, "std": 1.0}
-        arms = self.space.ranges(measured)
         filled = {name: getattr(arms, name).copy() for name in (*normal, "quantiles")}
         for name, value in normal.items():
             filled[name][self.openings] = value

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.loading.gripper_commands import gripper_places
+from stringline.datasets.loading.keyposes import keypose_steps
 from stringline.datasets.loading.statistics import KeyStatistics
 from stringline.datasets.loading.window_arrays import window_starts
 from stringline.datasets.store.episode import StoredEpisode
@@ -80,15 +81,34 @@ class ActionSpace(nn.Module, ABC):
         starts = window_starts(episode, cameras, every_step=False)
         ahead = starts[:, None] + np.arange(chunk)
         inside = ahead < episode.steps
+        rows = self._rows(episode, starts, np.where(inside, ahead, 0))
+        return rows[torch.from_numpy(inside)].numpy()
+
+    def keypose_key(self) -> str:
+        """Returns the key of the statistics of keyposes, which are further away than the chunk."""
+        return f"keypose/{self.name}"
+
+    def keypose_rows(self, cameras: Sequence[Camera], episode: StoredEpisode) -> NDArray[Any]:
+        """Returns the keypose of each window of an episode, (n, D); see `window_rows`."""
+        starts = window_starts(episode, cameras, every_step=False)
+        contract = episode.attributes.contract
+        steps = keypose_steps(np.asarray(episode.arrays["action"]), contract)[starts]
+        return self._rows(episode, starts, steps[:, None])[:, 0].numpy()
+
+    def _rows(self, episode: StoredEpisode, starts: Array, steps: Array) -> Tensor:
+        """Returns the numbers (S, n, D) of the actions at steps (S, n) for windows at `starts`."""
         observation = {
             key: torch.from_numpy(np.array(episode.arrays[key][starts])) for key in self.reads
         }
         targets = self.targets(torch.from_numpy(self._actions(episode)))
-        rows = self.relative(targets[torch.from_numpy(np.where(inside, ahead, 0))], observation)
-        return rows[torch.from_numpy(inside)].numpy()
+        return self.relative(targets[torch.from_numpy(steps)], observation)
 
     def ranges(self, measured: KeyStatistics) -> KeyStatistics:
         """Returns the statistics that normalise the numbers, given those of `window_rows`."""
+        return measured
+
+    def keypose_ranges(self, measured: KeyStatistics) -> KeyStatistics:
+        """Returns the statistics that normalise keyposes, given those of `keypose_rows`."""
         return measured
 
     def _actions(self, episode: StoredEpisode) -> NDArray[Any]:
@@ -122,6 +142,10 @@ class ContractActions(ActionSpace):
 
     def statistics_key(self, chunk: int) -> str:
         """Returns the key of the actions, which is independent of the chunk."""
+        return "action"
+
+    def keypose_key(self) -> str:
+        """Returns the key of the actions: a keypose is one of them."""
         return "action"
 
 

@@ -37,6 +37,7 @@ class ChunkPolicy(nn.Module, ABC):
         action_space: Meaning of the generated numbers.
         action_range: Normaliser of the generated numbers.
         contract_range: Normaliser of actions of the contract.
+        predicts_keyposes: Whether it is trained with windows that contain their keypose.
     """
 
     def __init__(
@@ -60,21 +61,26 @@ class ChunkPolicy(nn.Module, ABC):
         )
         self.contract = contract.with_cameras(*self.observation_encoder.cameras)
         self.chunk = settings.chunk
+        self.predicts_keyposes = settings.predicts_keyposes
         self.action_space = settings.space(contract)
         key = self.action_space.statistics_key(self.chunk)
-        if key not in statistics:
-            raise ValueError(
-                f"There are no statistics of {key!r}, the actions that this policy generates; "
-                f"known: {', '.join(statistics)}. `add_action_statistics` measures them."
-            )
         self.statistics = statistics
-        check_actions(key, self.statistics[key], self.action_space.dim)
-        self.action_range = settings.normalisation(self.statistics[key])
+        self.action_range = settings.normalisation(self._measured(key))
         self.contract_range = (
             self.action_range
             if key == "action"
             else settings.normalisation(self.statistics["action"])
         )
+
+    def _measured(self, key: str) -> KeyStatistics:
+        """Returns the checked statistics of numbers that the policy generates."""
+        if key not in self.statistics:
+            raise ValueError(
+                f"There are no statistics of {key!r}, the actions that this policy generates; "
+                f"known: {', '.join(self.statistics)}. `add_action_statistics` measures them."
+            )
+        check_actions(key, self.statistics[key], self.action_space.dim)
+        return self.statistics[key]
 
     @property
     def action_dim(self) -> int:
@@ -122,6 +128,10 @@ class ChunkPolicy(nn.Module, ABC):
             self.normalised(batch["action"].float(), batch),
             batch["action_mask"],
         )
+
+    def counted_actions(self, batch: Batch) -> Tensor:
+        """Returns the number of actions over which the loss of a batch is a mean, a scalar."""
+        return batch["action_mask"].sum()
 
     def normalised(self, action: Tensor, batch: Batch) -> Tensor:
         """Returns actions (B, T, A) of the contract as generated numbers, (B, T, action_dim).
@@ -256,7 +266,8 @@ def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
 def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
     """Returns the mean of errors (B, K, T, A) of K draws, over actions inside the episode.
 
-    `mask` is (B, T), False beyond the end of the episode. Without such actions the mean is 0.
+    `mask` is (B, T), False beyond the end of the episode, or the weight of each action. Without
+    such actions the mean is 0.
     """
     batch, draws, chunk, action_dim = error.shape
     if mask.shape != (batch, chunk):

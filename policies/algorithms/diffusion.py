@@ -89,7 +89,7 @@ class DiffusionPolicy(DenoisingPolicy):
     ) -> None:
         super().__init__(settings, contract, statistics)
         self.prediction: Prediction = settings.prediction
-        self.scheduler = settings.scheduler(self.action_range.reach)
+        self.scheduler = settings.scheduler(self.reach)
         first = ready(self.scheduler, self.sampling_steps).timesteps[0]
         check_first_level(self.prediction, float(self._kept(first).sqrt()), settings.spacing)
 
@@ -105,13 +105,13 @@ class DiffusionPolicy(DenoisingPolicy):
         )
         return masked_mean((predicted - target_of(self.prediction, clean, noise, kept)) ** 2, mask)
 
-    def generate(
+    def generate_rows(
         self,
         conditioning: ConditioningTokens,
         generator: torch.Generator,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Runs the sampler; see `ChunkPolicy.generate`.
+        """Runs the sampler; see `DenoisingPolicy.generate_rows`.
 
         A prefix is inpainted: at every step the predicted clean chunk is moved to it, and with it
         the noisy chunk of the next level, so the free actions are denoised beside the fixed ones
@@ -127,9 +127,7 @@ class DiffusionPolicy(DenoisingPolicy):
         for step in scheduler.timesteps:
             clean = self._clean(chunk, step, precomputed, conditioning.present)
             clean = clean if prefix is None else prefix.blend(clean)
-            chunk = next_level(
-                scheduler, clean, step, chunk, reach=self.action_range.reach, generator=generator
-            )
+            chunk = next_level(scheduler, clean, step, chunk, reach=self.reach, generator=generator)
         return (chunk if prefix is None else prefix.enforce(chunk))[:, 0]
 
     def _start(
@@ -140,7 +138,7 @@ class DiffusionPolicy(DenoisingPolicy):
         prefix: NormalisedPrefix | None,
     ) -> Tensor:
         """Returns the chunk at the first step's level, (B, 1, T, A): noise and the noisy prefix."""
-        noise = starting_noise(conditioning.tokens, 1, (self.chunk, self.action_dim), generator)
+        noise = starting_noise(conditioning.tokens, 1, (self.rows, self.action_dim), generator)
         if prefix is None:
             return noise
         prefix.check_shape(noise[:, 0].shape)

@@ -50,8 +50,8 @@ def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
     Args:
         log_odds: (B, 1 + N) of the expert's chunk, first, and of N draws of the proposal for the
             same observation.
-        counts: (B,) number of actions of the expert's chunk within its episode; 0 ignores the
-            observation.
+        counts: (B,) number of actions of the expert's chunk within its episode, the weight of the
+            keypose included; 0 ignores the observation.
     """
     surprise = -torch.log_softmax(log_odds, dim=1)[:, 0]
     weight = counts.to(surprise.dtype)
@@ -150,7 +150,7 @@ class EnergyPolicy(FlowPolicy):
                 conditioning, self.precompute(self.denoiser, conditioning), self.negatives, None
             )
         # Beyond the end of the episode all chunks are equal, so nothing there distinguishes them.
-        proposed = torch.where(mask[:, None, :, None], proposed, action[:, None])
+        proposed = torch.where(mask[:, None, :, None].bool(), proposed, action[:, None])
         chunks = torch.cat((action[:, None], proposed), dim=1)
         level = 1 - torch.rand(len(action), 1, device=action.device)
         noisy = torch.lerp(chunks, torch.randn_like(chunks), level[..., None, None])
@@ -162,13 +162,13 @@ class EnergyPolicy(FlowPolicy):
         )
         return ranking_loss(log_odds, mask.sum(dim=1))
 
-    def generate(
+    def generate_rows(
         self,
         conditioning: ConditioningTokens,
         generator: torch.Generator,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Proposes, chooses, refines and lands; see `ChunkPolicy.generate`.
+        """Proposes, chooses, refines and lands; see `DenoisingPolicy.generate_rows`.
 
         A prefix is inpainted in the proposal and in the landing as in
         `FlowPolicy.constrained_walk`; Langevin steps are shortened by its weight, so fixed actions
@@ -177,7 +177,7 @@ class EnergyPolicy(FlowPolicy):
         precomputed = self.precompute(self.denoiser, conditioning)
         proposed = self.propose(conditioning, precomputed, self.candidates, generator, prefix)
         noise = starting_noise(
-            conditioning.tokens, self.candidates, (self.chunk, self.action_dim), generator
+            conditioning.tokens, self.candidates, (self.rows, self.action_dim), generator
         )
         noisy = torch.lerp(proposed, noise, self.refining_level)
         # For the gradients of the refinement; see `langevin`.
@@ -227,7 +227,7 @@ class EnergyPolicy(FlowPolicy):
         """
         level = self.refining_level
         scale = torch.full(
-            (self.chunk, 1), self.refining_scale * level, dtype=noisy.dtype, device=noisy.device
+            (self.rows, 1), self.refining_scale * level, dtype=noisy.dtype, device=noisy.device
         )
         if prefix is not None:
             scale = scale * (1 - prefix.weight[:, None].to(scale.dtype))

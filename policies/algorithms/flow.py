@@ -96,13 +96,13 @@ class FlowPolicy(DenoisingPolicy):
         ).float()
         return masked_mean((velocity - (clean - noise)) ** 2, mask)
 
-    def generate(
+    def generate_rows(
         self,
         conditioning: ConditioningTokens,
         generator: torch.Generator,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Integrates from noise to data; see `ChunkPolicy.generate` and `constrained_walk`."""
+        """Integrates from noise to data; see `constrained_walk`."""
         return self.propose(
             conditioning, self.precompute(self.denoiser, conditioning), 1, generator, prefix
         )[:, 0]
@@ -127,7 +127,7 @@ class FlowPolicy(DenoisingPolicy):
         Returns:
             (B, K, T, A).
         """
-        noise = starting_noise(conditioning.tokens, draws, (self.chunk, self.action_dim), generator)
+        noise = starting_noise(conditioning.tokens, draws, (self.rows, self.action_dim), generator)
         if prefix is not None:
             prefix.check_shape(noise[:, 0].shape)
         return self.constrained_walk(
@@ -169,7 +169,7 @@ class FlowPolicy(DenoisingPolicy):
             free = self.denoiser(chunk, levels, precomputed, present).to(chunk.dtype)
             return free if prefix is None else prefix.blend(free, line)
 
-        reach = self.action_range.reach
+        reach = self.reach
         chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver).clamp(
             -reach, reach
         )

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.policies.action_spaces.space import (
@@ -19,9 +19,17 @@ from stringline.policies.action_spaces.space import (
     ActionSpaceFactory,
     ContractActions,
 )
-from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, TransformerDenoiser
+from stringline.policies.networks.denoiser import (
+    STEPS_PER_TOKEN,
+    Denoiser,
+    DenoiserFactory,
+    TransformerDenoiser,
+)
 from stringline.policies.observation.interfaces import ObservationEncoderFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
+
+ROWS_OF_OTHERS = 4
+"""Rows of the keypose in a denoiser of a factory; the U-Net needs a multiple of 4 by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +53,11 @@ class PolicySettings:
 
     def __post_init__(self) -> None:
         COUNT.check(chunk=self.chunk)
+
+    @property
+    def predicts_keyposes(self) -> bool:
+        """Whether the policy predicts the next keypose beside the chunk."""
+        return False
 
     def space(self, contract: Contract) -> ActionSpace:
         """Builds the action space, grippers included."""
@@ -90,6 +103,8 @@ class DenoisingSettings(PolicySettings):
         action_places: Places of the action tokens of the transformer; None: they have none.
         sampling_steps: Steps from noise to data at run time.
         draws: Noise draws per observation and training step; the observation is encoded once.
+        keypose: Weight of the next keypose (`datasets/loading/keyposes.py`) in the loss, counted in
+            actions; 0: it is not predicted.
     """
 
     dim: int = 128
@@ -99,6 +114,7 @@ class DenoisingSettings(PolicySettings):
     action_places: ActionPlaces | None = None
     sampling_steps: int = 8
     draws: int = 4
+    keypose: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,12 +125,34 @@ class DenoisingSettings(PolicySettings):
             sampling_steps=self.sampling_steps,
             draws=self.draws,
         )
+        NOT_NEGATIVE.check(keypose=self.keypose)
+
+    @property
+    def predicts_keyposes(self) -> bool:
+        """Whether the policy predicts the next keypose beside the chunk."""
+        return self.keypose > 0
+
+    def keypose_rows(self, arms: int) -> int:
+        """Returns the number of rows of the network's input that repeat the keypose.
+
+        They are those of one token per arm of the transformer.
+        """
+        if not self.predicts_keyposes:
+            return 0
+        if self.denoiser is not None:
+            return ROWS_OF_OTHERS
+        return STEPS_PER_TOKEN * (1 if self.action_places is None else arms)
 
     def network(
-        self, factory: DenoiserFactory | None, *, action_dim: int, conditioning_dim: int
+        self,
+        factory: DenoiserFactory | None,
+        *,
+        action_dim: int,
+        chunk: int,
+        conditioning_dim: int,
     ) -> Denoiser:
         """Builds a network over noisy chunks by a factory; None: the transformer."""
         make = factory or partial(
             TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
         )
-        return make(action_dim=action_dim, chunk=self.chunk, conditioning_dim=conditioning_dim)
+        return make(action_dim=action_dim, chunk=chunk, conditioning_dim=conditioning_dim)

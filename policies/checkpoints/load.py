@@ -1,6 +1,7 @@
 """Saving, loading and opening of policies."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +91,23 @@ def add_action_statistics(
     contract: Contract,
     episodes: Sequence[StoredEpisode],
 ) -> Statistics:
-    """Adds the statistics of the actions that a policy generates, measured on its training windows.
+    """Adds the statistics of what a policy generates, measured on its training windows.
 
-    The statistics are returned unchanged if those of the actions are known, as for actions of the
-    contract. `model` is the resolved configuration; the episodes are read twice.
+    These are its actions, and keyposes if it predicts them. Known statistics stay unchanged, such
+    as those of actions of the contract. `model` is the resolved configuration; the episodes are
+    read twice.
     """
     settings: PolicySettings = build_settings(model, nn.Module)
     space = settings.space(contract)
-    key = space.statistics_key(settings.chunk)
-    if key in statistics:
-        return statistics
     names = model["observation_encoder"].get("cameras")
     cameras = read_cameras(contract, names)
-    found = statistics_of(
-        lambda: (space.window_rows(cameras, settings.chunk, episode) for episode in episodes)
-    )
-    by_key = {**statistics, key: space.ranges(found)}
+    by_key = dict(statistics)
+    if (key := space.statistics_key(settings.chunk)) not in by_key:
+        rows = partial(space.window_rows, cameras, settings.chunk)
+        by_key[key] = space.ranges(statistics_of(lambda: map(rows, episodes)))
+    if settings.predicts_keyposes and (key := space.keypose_key()) not in by_key:
+        poses = partial(space.keypose_rows, cameras)
+        by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, episodes)))
     return Statistics(by_key, instructions=statistics.instructions)
 
 

@@ -13,6 +13,10 @@ Precomputed = Any
 """The precomputed tensors of B observations; their content is private to the denoiser."""
 
 
+STEPS_PER_TOKEN = 2
+"""Consecutive actions that share a token of the transformer."""
+
+
 class Denoiser(Protocol):
     """A network over noisy chunks, a `torch.nn.Module`; policies interpret its output."""
 
@@ -58,7 +62,7 @@ class TransformerDenoiser(nn.Module):
         dim: int = 128,
         depth: int = 3,
         heads: int = 4,
-        steps_per_token: int = 2,
+        steps_per_token: int = STEPS_PER_TOKEN,
     ) -> None:
         """Builds the network.
 

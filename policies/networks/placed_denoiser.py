@@ -15,6 +15,7 @@ from stringline.encoders.positions.precision import at_least_float32, rounded, w
 from stringline.encoders.vision.attention import KeyValues
 from stringline.encoders.vision.softmax_attention import attend
 from stringline.policies.networks.denoiser import (
+    STEPS_PER_TOKEN,
     DenoiserBlock,
     Precomputed,
     TransformerDenoiser,
@@ -161,7 +162,8 @@ class PlacedDenoiser(TransformerDenoiser):
         dim: int = 128,
         depth: int = 3,
         heads: int = 4,
-        steps_per_token: int = 2,
+        steps_per_token: int = STEPS_PER_TOKEN,
+        units: Tensor | None = None,
     ) -> None:
         """Builds the network.
 
@@ -178,6 +180,8 @@ class PlacedDenoiser(TransformerDenoiser):
             depth: Number of blocks.
             heads: Number of attention heads.
             steps_per_token: Consecutive actions per token, for one arm.
+            units: (2, T, A) factors and summands that convert the numbers of each step to the range
+                in which `positions` are given; None: all steps have this range.
         """
         super().__init__(
             action_dim=action_dim,
@@ -201,6 +205,8 @@ class PlacedDenoiser(TransformerDenoiser):
         self._keep("order", order)
         self._keep("back", [order.index(number) for number in range(action_dim)])
         self._keep("positions", positions)
+        self.units: Tensor | None
+        self.register_buffer("units", units, persistent=False)
 
     def _keep(self, name: str, numbers: Sequence[object] | None) -> None:
         """Keeps indices on the device of the network, but not in checkpoints."""
@@ -256,7 +262,8 @@ class PlacedDenoiser(TransformerDenoiser):
         grippers = places.grippers[:, None, :, None]
         if self.positions is None:
             return grippers.expand(-1, draws, -1, tokens, -1).flatten(1, 3)
-        steps = noisy[..., self.positions].transpose(2, 3)
+        alike = noisy if self.units is None else noisy * self.units[0] + self.units[1]
+        steps = alike[..., self.positions].transpose(2, 3)
         ahead = steps.reshape(batch, draws, self.arms, tokens, chunk // tokens, 3).mean(dim=-2)
         directions = places.directions[:, None, :, None].to(ahead.dtype)
         return (grippers + (directions * ahead[..., None, :]).sum(dim=-1)).flatten(1, 3)

@@ -6,7 +6,6 @@ decides whose. Each client has at most one request in the server, of bounded siz
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
@@ -22,7 +21,9 @@ from stringline.datasets.contract.argument_checks import COUNT, PORTS
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.remote.access import ServerAccess, bearer
 from stringline.policies.remote.arrays import pack
+from stringline.policies.remote.bounded_connection import BoundedConnection
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
+from stringline.policies.remote.connection_slots import Slot, Slots
 from stringline.policies.remote.protocol import PORT, PROTOCOL, largest_request
 from stringline.policies.remote.served_episode import ServedEpisode
 from stringline.policies.remote.turns import Turns
@@ -42,7 +43,8 @@ class PolicyServer:
         policy: The policy, called by one thread at a time.
         digest: Identifier of its checkpoint; clients store it with their results.
         training: Facts of its training for clients, plain data; see `protocol.py`.
-        clients: Largest number of connected clients; further ones are disconnected.
+        clients: Largest number of connected clients. Beyond it, an idle client gives way to a new
+            one; without an idle one, the new client is disconnected.
         access: Who may connect; None: everybody who reaches the address, except web pages.
         worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
             from it ends the connection.
@@ -62,8 +64,7 @@ class PolicyServer:
         self._policy = policy
         self._digest = digest
         self._training = dict(training or {})
-        self._most_clients = clients
-        self._clients = 0
+        self._slots = Slots(clients)
         self._access = access or ServerAccess()
         self._turns = Turns()
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -80,6 +81,7 @@ class PolicyServer:
             close_timeout=CLOSE_TIMEOUT_S,
             process_request=self._refusal,
             ssl=self._access.tls,
+            create_connection=BoundedConnection,
         )
 
     def _refusal(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -91,23 +93,27 @@ class PolicyServer:
 
     async def _serve_client(self, connection: ServerConnection) -> None:
         """Communicates with one client until it leaves."""
-        if self._clients >= self._most_clients:
-            full = f"{self._clients} clients are connected; allowed: {self._most_clients}."
+        most = self._slots.count
+        slot, gone = self._slots.enter(connection)
+        if slot is None:
+            full = f"{most} clients are connected; allowed: {most}."
             await connection.close(CloseCode.TRY_AGAIN_LATER, full)
             return
-        self._clients += 1
         logger.debug("A client connected.")
         try:
-            await self._converse(connection)
+            if gone is not None:
+                full = f"an idle client gives way, because {most} are connected."
+                await gone.connection.close(CloseCode.TRY_AGAIN_LATER, full)
+            await self._converse(connection, slot)
         except ConnectionClosed as error:
             logger.info("A client was disconnected: %s", error)
         except WorkEndedError:
             logger.debug("The server ends while a client waits.")
         finally:
-            self._clients -= 1
+            self._slots.leave(slot)
         logger.debug("A client disconnected.")
 
-    async def _converse(self, connection: ServerConnection) -> None:
+    async def _converse(self, connection: ServerConnection, slot: Slot) -> None:
         """Answers requests, one at a time."""
         hello = {
             "protocol": PROTOCOL,
@@ -120,17 +126,18 @@ class PolicyServer:
         receiving = asyncio.create_task(_received(connection))
         try:
             while True:
-                sent_s = time.monotonic()
                 request = await receiving
+                pause_s = slot.begin()
                 # Shows that the client leaves, or does not wait for its answer.
                 receiving = asyncio.create_task(_received(connection))
-                answer = await self._answer(episode, request, time.monotonic() - sent_s, receiving)
+                answer = await self._answer(episode, request, pause_s, receiving)
                 if receiving.done():
                     receiving.result()
                     early = "A request came before the answer to the last one."
                     await connection.close(CloseCode.POLICY_VIOLATION, early)
                     return
                 await connection.send(pack(answer))
+                slot.end()
         finally:
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)

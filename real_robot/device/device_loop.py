@@ -61,6 +61,7 @@ class DeviceLoop:
         self._chunks = chunks
         self._states = states
         self._layout = state_layout
+        self._period_s = period_s
         self._filter = SafetyFilter(embodiment, limits, period_s)
         self._sampler = ChunkSampler()
         self._command = np.zeros(len(embodiment.joints))
@@ -104,15 +105,24 @@ class DeviceLoop:
         self._state = state
         self._publish()
 
-    def act(self, now: float) -> None:
-        """Second half of a cycle: sends the filtered target of `now`."""
+    def act(self, clock: Clock) -> None:
+        """Second half of a cycle: sends the filtered target of this time.
+
+        A command is not sent after its period: the arms have come to rest by then, and a step at
+        the speed before would exceed the limit of acceleration.
+        """
         assert self._state is not None
+        now = clock()
         self._take_chunks(now)
         target = self._sampler.target(now)
         freshness = self._freshness(now)
         command = self._filter.step(target, self._state, now, freshness)
-        self._driver.write(command)
-        self._command = command.position
+        delay_s = clock() - now
+        if delay_s > self._period_s:
+            self._filter.withdraw(delay_s)
+        else:
+            self._driver.write(command)
+            self._command = command.position
         self._tick += 1
         state = self._publish()
         if self._log is not None:

@@ -7,6 +7,8 @@ lock-step, the clock.
 import json
 import logging
 import time
+from ctypes import c_double
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Self
@@ -36,10 +38,13 @@ log = logging.getLogger(__name__)
 
 _CHUNK_SLOTS = 8
 _STATE_SLOTS = 128
-_ANSWER_TIMEOUT_S = 60.0
+# A process that beats answers later only if a call hangs: controllers are armed within 20 s.
+_ANSWER_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
+# Longest time to the first beat: a busy machine imports the package in some seconds.
+_START_S = 20.0
 _POLL_S = 0.1
-# Without a cycle for that long the device process counts as silent, which is a fault;
+# Without a beat for that long the device process counts as silent, which is a fault;
 _SILENT_S = 0.15
 # and for that long, its answers are not waited for.
 _UNRESPONSIVE_S = 2.0
@@ -120,6 +125,8 @@ class DeviceProcess:
         if self.incidents is not None:
             self.incidents.start()
         self._heartbeat.start()
+        if not self._setup.lock_step:
+            self._setup.pulse.value = time.monotonic() + _START_S - _UNRESPONSIVE_S
         self._child.start()
         self._wait()
 
@@ -168,7 +175,7 @@ class DeviceProcess:
 
     @property
     def silence_s(self) -> float:
-        """Time since the last cycle, seconds; 0 while no cycles run by the clock."""
+        """Time since the last beat, seconds; 0 before it is due and in lock-step."""
         return silence_s(self._setup.pulse)
 
     def hold(self) -> None:
@@ -246,12 +253,15 @@ def _child(setup: DeviceSetup) -> ChildProcess[Connection]:
         Pipe(),
         name="stringline device process",
         end_timeout_s=_END_TIMEOUT_S,
-        stop=_stop,
+        stop=partial(_stop, setup.pulse),
     )
 
 
-def _stop(pipe: Connection) -> None:
-    """Requests the end and waits until the arms are at rest."""
+def _stop(pulse: c_double, pipe: Connection) -> None:
+    """Requests the end and waits until the arms are at rest, or the process does not respond."""
     pipe.send_bytes(b"stop")
-    if pipe.poll(_ANSWER_TIMEOUT_S):
-        pipe.recv_bytes()
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while silence_s(pulse) <= _UNRESPONSIVE_S and time.monotonic() < deadline:
+        if pipe.poll(_POLL_S):
+            pipe.recv_bytes()
+            return

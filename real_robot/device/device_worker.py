@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from ctypes import c_bool, c_double
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,7 @@ from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.group_signals import leave_to_owner
 from stringline.real_robot.ipc.heartbeat import (
     NEVER_SILENT,
+    beating,
     heartbeat_memory,
     hold_memory,
     silence_s,
@@ -48,6 +50,7 @@ OK = b"ok"
 TIME = struct.Struct("<d")
 EPISODE = struct.Struct("<qq")
 _PUNCTUAL = 0.1  # Share of a period.
+_IDLE_S = 0.05  # Time between two beats of the pulse without torque.
 _BRAKING_CYCLES = 12  # Lower bound; slow limits take more.
 _BRAKING_PATIENCE = 3  # Factor for arms that do not accept a command in every cycle.
 # Modules whose threads and memory would disturb a loop of milliseconds. MuJoCo itself computes in
@@ -63,7 +66,7 @@ class DeviceSetup:
         driver: Not connected yet.
         log: Memory of the ring of the incident log, or None.
         heartbeat: Heartbeat of the owner; ignored in lock-step.
-        pulse: Heartbeat of this process while it runs cycles by the clock.
+        pulse: Heartbeat of this process from its connection on; none in lock-step.
         hold: Whether the owner requests a hold, which ends with the next `begin`.
         cameras: Capture times of the monitored cameras; ignored in lock-step.
         priority: Need of real-time priority; ignored in lock-step.
@@ -86,6 +89,10 @@ class DeviceSetup:
     priority: Priority = Priority.REQUIRED
     inputs: MotionInputs = NO_INPUTS
 
+    def beating(self) -> AbstractContextManager[None]:
+        """Renews the pulse during a block that takes long and runs no cycles."""
+        return contextlib.nullcontext() if self.lock_step else beating(self.pulse)
+
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
     """Runs in the spawned process until the owner requests the end or disappears."""
@@ -106,7 +113,8 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
     try:
         if setup.priority is Priority.REQUIRED and not setup.lock_step:
             check_priority(setup.period_s)
-        setup.driver.connect()
+        with setup.beating():
+            setup.driver.connect()
     except ValueError as error:
         if incidents is not None:
             incidents.end()
@@ -160,6 +168,9 @@ class _Worker:
             if self._armed and not self._setup.lock_step:
                 due = self._tick(due)
                 timeout_s = max(0.0, due - time.monotonic())
+            elif not self._setup.lock_step:
+                self._setup.pulse.value = time.monotonic()
+                timeout_s = _IDLE_S
             if self._connection.poll(timeout_s):
                 self._serve()
         if self._armed and not self._setup.lock_step:
@@ -192,7 +203,7 @@ class _Worker:
         self._loop.observe(self._clock)
         if self._setup.hold.value:
             self._loop.brake()
-        self._loop.act(self._clock())
+        self._loop.act(self._clock)
         self._setup.pulse.value = time.monotonic()
 
     def _come_to_rest(self) -> None:
@@ -240,7 +251,7 @@ class _Worker:
             (self._now,) = TIME.unpack(request[len(b"observe") :])
             self._loop.observe(self._clock)
         elif request == b"act":
-            self._loop.act(self._now)
+            self._loop.act(self._clock)
         elif request.startswith(b"begin"):
             session, acknowledged = EPISODE.unpack(request[len(b"begin") :])
             if self._armed and not self._setup.lock_step:
@@ -248,16 +259,16 @@ class _Worker:
             self._setup.hold.value = False
             self._begin(session, Reason(acknowledged))
         elif request == b"arm":
-            self._setup.pulse.value = NEVER_SILENT  # Arming takes seconds, without cycles.
-            self._check_cell()
-            self._setup.driver.arm()
-            self._begin(0, ~Reason(0))
+            with self._setup.beating():
+                self._check_cell()
+                self._setup.driver.arm()
+                self._begin(0, ~Reason(0))
             self._armed = True
             return self._setup.driver.notes
         elif request == b"disarm":
             self._armed = False
-            self._setup.pulse.value = NEVER_SILENT
-            self._setup.driver.disarm()
+            with self._setup.beating():
+                self._setup.driver.disarm()
         elif request == b"stop":
             self._stopped = True
         return ()

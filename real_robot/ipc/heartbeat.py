@@ -7,10 +7,12 @@ Chunks are no substitute: the last one may reach a second ahead.
 import math
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import c_bool, c_double
 from multiprocessing.sharedctypes import RawValue
 
-_PERIOD_S = 0.05
+_PERIOD_S = 0.02
 NEVER_SILENT = math.inf  # Time of the last beat of a process that need not beat.
 
 
@@ -31,6 +33,17 @@ def hold_memory() -> c_bool:
 def silence_s(memory: c_double) -> float:
     """Returns the time since the last heartbeat, seconds."""
     return max(0.0, time.monotonic() - memory.value)
+
+
+@contextmanager
+def beating(memory: c_double) -> Iterator[None]:
+    """Renews the time in a `heartbeat_memory` during a block."""
+    heartbeat = Heartbeat(memory)
+    heartbeat.start()
+    try:
+        yield
+    finally:
+        heartbeat.stop()
 
 
 class Heartbeat:

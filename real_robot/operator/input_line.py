@@ -27,6 +27,7 @@ LINES: Mapping[str, int] = {
 }
 _PERIOD_S = 0.01
 _ALIVE = b"1"
+_START_S = 10.0  # Longest wait for the process, which a busy machine starts in some seconds.
 _FIRST_S = 2.0  # Longest wait for the first permission.
 _END_TIMEOUT_S = 2.0
 
@@ -99,8 +100,8 @@ class InputLine:
             ValueError: It cannot.
         """
         line = f"The line {self.settings.signal} of {self.settings.port}"
-        if not self._child.channel.poll(_FIRST_S):
-            raise ValueError(f"{line} was not read within {_FIRST_S:g} s.")
+        if not self._child.channel.poll(_START_S):
+            raise ValueError(f"{line} was not read within {_START_S:g} s.")
         try:
             problem = self._child.channel.recv_bytes().decode()
         except EOFError:

@@ -13,7 +13,9 @@ from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.scheduling import Priority, check_priority
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
+from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
@@ -124,6 +126,10 @@ class RobotFactory:
             read_only=read_only,
             still_grippers=still_grippers,
         )
+        pedal = self.settings.hold_to_run
+        if isinstance(pedal, ControllerInput) and inputs.permission is not None:
+            assert isinstance(driver, FriDriver)
+            driver.permit_by(pedal, inputs.permission)
         return TwinnedDeviceProcess(
             driver,
             self.backend.embodiment,

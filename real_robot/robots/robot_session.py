@@ -12,6 +12,7 @@ from stringline.real_robot.cameras.camera_checks import check_cameras
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
+from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
@@ -174,6 +175,8 @@ class RobotSession:
         permission: c_double | None = None
         if isinstance(pedal, LineSettings):
             permission = self._line(pedal, "line of hold-to-run", permits=False)
+        elif isinstance(pedal, ControllerInput):
+            permission = input_memory()
         elif pedal is not None:
             permission = input_memory()
             self._held = HeldKey(permission)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
+from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.operator.input_line import LineSettings
 
 KEY, IMMEDIATELY = STARTS = ("key", "immediately")
+FRI = "fri"
 
 Arguments = Mapping[str, Any]
 """Keyword arguments of a driver or emulator, which checks them itself."""
@@ -66,8 +68,8 @@ class RobotSettings:
         limits_file: YAML file that overrides `limits`.
         start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
             only. None: `key` for real arms.
-        hold_to_run: `key`, or the line of a pedal: the arms move only while it is held. None: not
-            needed.
+        hold_to_run: `key`, the line of a pedal, or an input of a KUKA controller over FRI: the arms
+            move only while it is held. None: not needed.
         stop_line: Line of an external stop; None: there is none.
     """
 
@@ -91,7 +93,7 @@ class RobotSettings:
     limits: Arguments = field(default_factory=dict)
     limits_file: Path | None = None
     start: str | None = None
-    hold_to_run: str | LineSettings | None = None
+    hold_to_run: str | LineSettings | ControllerInput | None = None
     stop_line: LineSettings | None = None
     leaders: LeaderSettings | None = None
     teleoperation: TeleoperationSettings = TeleoperationSettings()
@@ -113,8 +115,13 @@ class RobotSettings:
             raise ValueError("robot.start=immediately is for emulated arms; real arms: key.")
         if isinstance(self.hold_to_run, str) and self.hold_to_run != KEY:
             raise ValueError(
-                f"robot.hold_to_run is {self.hold_to_run!r}; allowed: null, key, or the port and "
-                "signal of a line."
+                f"robot.hold_to_run is {self.hold_to_run!r}; allowed: null, key, the port and "
+                "signal of a line, or the input of a controller."
+            )
+        if isinstance(self.hold_to_run, ControllerInput) and self.transport != FRI:
+            raise ValueError(
+                f"robot.hold_to_run is the input {self.hold_to_run.input!r} of a controller, and "
+                f"robot.transport is {self.transport!r}; allowed: {FRI!r}."
             )
         if self.lock_step and (self.hold_to_run is not None or self.stop_line is not None):
             raise ValueError(
@@ -134,8 +141,9 @@ class RobotSettings:
             if name in chosen:
                 chosen[name] = part(**known_settings(f"robot.{name}", chosen[name], part))
         for name in ("hold_to_run", "stop_line"):
-            if isinstance(chosen.get(name), Mapping):
-                chosen[name] = LineSettings.of(chosen[name])
+            if isinstance(given := chosen.get(name), Mapping):
+                pedal = name == "hold_to_run" and "input" in given
+                chosen[name] = ControllerInput.of(given) if pedal else LineSettings.of(given)
         return cls(**chosen)
 
     @property

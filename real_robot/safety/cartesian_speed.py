@@ -1,20 +1,20 @@
-"""The stage that limits the speed of gripper, elbow and links."""
+"""The stage that limits the speed of gripper, elbow, links and tools."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.safety.keep_clear import KeepClear
-from stringline.real_robot.safety.link_points import LinkPoints
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, StageContext, StatelessStage
+from stringline.real_robot.safety.stage_context import StageContext, StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle
 
 Vector = NDArray[np.float64]
 
 _ROUNDING_M = 1e-12
-# Share of the limit that a reduced speed aims at: the estimate of the share is linear.
-_AIM = 0.99
-# Shares of the estimated speed that are tried, in this order, before the arms brake.
-_TRIES = (1.0, 0.5, 0.1)
+# An arm faster than this share of the limit is expected to be too fast in the next cycle.
+_ABOUT = 0.9
+# Shares of the estimated speed that are tried, in this order; with the last one, the arm brakes.
+_TRIES = np.array([1.0, 0.5, 0.1, 0.0])
 
 
 class CartesianSpeed(StatelessStage):
@@ -26,101 +26,101 @@ class CartesianSpeed(StatelessStage):
     after the other can make the gripper faster. So braking is allowed in the next cycle, for any
     target.
 
-    It is the last stage, since stages before it choose speeds. A slower motion that has not been
-    checked for clearance is checked here; if it lacks clearance, all arms brake.
+    It is the last stage, since stages before it choose speeds. A slower motion is checked for
+    clearance here; if it lacks clearance, all arms brake.
     """
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        chains = context.embodiment.chains
-        self._arms = [LinkPoints(context.embodiment, chain) for chain in chains]
+        self._arms = context.link_points
+        self._speeds = context.point_speeds
+        self._arm_of_joint = context.arm_of_joint
+        self._paths = context.braking_paths
         self._keep_clear = KeepClear(context)
         self._largest_m = (self.limits.cartesian_speed or np.inf) * self.period_s
+        self._allowed_m = self._largest_m + _ROUNDING_M
+
+    def start(self) -> None:
+        """Forgets which arms were fast."""
+        self._speeds.slowed[:] = False
 
     def act(self, cycle: Cycle) -> None:
         """Slows down the arms that are too fast."""
         if self.limits.cartesian_speed is None:
             return
-        speed = cycle.speed.copy()
-        for points in self._arms:
-            own = points.hinges
-            braking = cycle.braking[own]
-            if not np.array_equal(speed[own], braking):
-                share = self._share(cycle, points)
-                speed[own] = braking + share * (speed[own] - braking)
+        speed = self._slowed(cycle)
         cycle.speed = speed if self._stays_clear(cycle, speed) else cycle.braking
 
-    def _share(self, cycle: Cycle, points: LinkPoints) -> float:
-        """Returns the share, 0 to 1, of the requested speed of an arm; the rest is braking."""
+    def _slowed(self, cycle: Cycle) -> Vector:
+        """Returns the speed (J,) at which no arm is too fast."""
         speed = cycle.speed
-        if np.abs(speed[points.hinges]) @ points.reach * self.period_s <= self._largest_m:
-            return 1.0
-        stopping = cycle.limiter.stopping
         braking = cycle.braking
-        fast, slow = self._steps(
-            cycle, points, stopping(speed, cycle.scale), stopping(braking, cycle.scale)
+        if not self._may_be_too_fast(speed, braking):
+            self._speeds.slowed[:] = False
+            return speed
+        start = self._paths.start(cycle).points[0]
+        path = self._points(cycle, speed)
+        (fast,) = self._steps(start, path)
+        fastest = self._speeds.fastest(fast)
+        self._speeds.slowed[:] = fastest > _ABOUT * self._largest_m
+        # An arm that brakes is not too fast, but for rounding.
+        too_fast = (fastest > self._allowed_m) & self._changed(speed, braking)
+        if not too_fast.any():
+            return speed
+        cycle.note(Reason.CARTESIAN_SPEED, float(fastest[too_fast].max()) / self.period_s)
+        fast, slow = self._steps(start, path, self._points(cycle, braking))
+        estimates = np.where(too_fast, self._speeds.shares(slow, fast), 1.0)
+        return self._first_slow_enough(cycle, start, estimates)
+
+    def _first_slow_enough(self, cycle: Cycle, start: Vector, estimates: Vector) -> Vector:
+        """Returns the first speed (J,) of those tried, from estimated shares (A,), that is allowed.
+
+        The share of an arm is that of the requested speed; the rest is braking.
+        """
+        speed = cycle.speed
+        braking = cycle.braking
+        level = np.zeros(len(estimates), dtype=np.int64)
+        while True:
+            shares = np.where(estimates < 1, estimates * _TRIES[level], 1.0)[self._arm_of_joint]
+            slower = np.where(shares < 1, braking + shares * (speed - braking), speed)
+            (steps,) = self._steps(start, self._points(cycle, slower))
+            again = (level < len(_TRIES) - 1) & (estimates < 1)
+            again &= self._speeds.fastest(steps) > self._allowed_m
+            if not again.any():
+                return slower
+            level[again] += 1
+
+    def _may_be_too_fast(self, speed: Vector, braking: Vector) -> bool:
+        """Returns whether an arm might be too fast, by upper bounds of its lengths."""
+        return any(
+            np.abs(speed[one.hinges]) @ one.reach * self.period_s > self._largest_m
+            for one in self._arms
         )
-        squares = _dot(fast, fast)
-        allowed = (self._largest_m + _ROUNDING_M) ** 2
-        if squares.max() <= allowed:
-            return 1.0
-        cycle.note(Reason.CARTESIAN_SPEED, float(np.sqrt(squares.max())) / self.period_s)
-        estimate = _largest_share(slow, fast, _AIM * self._largest_m)
-        for share in estimate * np.array(_TRIES):
-            path = stopping(braking + share * (speed - braking), cycle.scale)
-            (steps,) = self._steps(cycle, points, path)
-            if _dot(steps, steps).max() <= allowed:
-                return float(share)
-        return 0.0
+
+    def _points(self, cycle: Cycle, speed: Vector) -> Vector:
+        """Returns the points (T, P, 3) of all arms on the path of a speed (J,)."""
+        path = self._paths.of(cycle, speed)
+        return path.measured.points[: len(path.poses)]
+
+    def _changed(self, speed: Vector, braking: Vector) -> NDArray[np.bool_]:
+        """Returns the arms (A,) that do not brake."""
+        return np.array([(speed != braking)[one.hinges].any() for one in self._arms])
 
     @staticmethod
-    def _steps(cycle: Cycle, points: LinkPoints, *paths: Vector) -> Vector:
-        """Returns the motion (N, T, P, 3) of the points in each period of N paths, metres.
+    def _steps(start: Vector, *paths: Vector) -> Vector:
+        """Returns the motion (N, T, P, 3) of points in each period of N paths, metres.
 
-        The paths (T, J) end at rest, so shorter ones are extended by rest.
+        The points are at `start` (P, 3) before. The paths (T, P, 3) end at rest, so shorter ones
+        are extended by rest.
         """
         longest = max(map(len, paths))
-        rows = np.concatenate([_extended(path, longest) for path in paths])
-        places = points.positions(np.concatenate([cycle.limiter.position[None], rows]))
-        along = places[1:].reshape(len(paths), longest, *places.shape[1:])
-        steps = along.copy()
-        steps[:, 1:] -= along[:, :-1]
-        steps[:, 0] -= places[0]
+        steps = np.zeros((len(paths), longest, *start.shape))
+        for own, path in zip(steps, paths, strict=True):
+            own[: len(path)] = path
+            own[1 : len(path)] -= path[:-1]
+            own[0] -= start
         return steps
 
     def _stays_clear(self, cycle: Cycle, speed: Vector) -> bool:
-        """Returns whether a speed (J,) that is slower than that of the cycle keeps the arms clear.
-
-        A speed that was found clear with room to spare needs no second check: no capsule can be
-        farther from its place on the faster path than all hinges can move it.
-        """
-        if np.array_equal(speed, cycle.speed):
-            return True
-        slower, faster = (
-            cycle.limiter.stopping(each, cycle.scale) for each in (speed, cycle.speed)
-        )
-        longest = max(len(slower), len(faster))
-        apart = np.abs(_extended(slower, longest) - _extended(faster, longest)).max(axis=0)
-        moved = sum(float(apart[arm.hinges] @ arm.reach) for arm in self._arms)
-        return moved < cycle.room or self._keep_clear.is_clear(cycle, speed)
-
-
-def _extended(path: Vector, length: int) -> Vector:
-    """Returns a path (T, J) that rests at its end until it is so long."""
-    return path if len(path) == length else path[np.minimum(np.arange(length), len(path) - 1)]
-
-
-def _largest_share(slow: Vector, fast: Vector, largest_m: float) -> float:
-    """Returns the largest share of the way from slow to fast steps (T, P, 3) within a length."""
-    way = fast - slow
-    # |slow + share * way|^2 = largest^2
-    a = _dot(way, way)
-    b = _dot(slow, way)
-    c = np.minimum(_dot(slow, slow) - largest_m**2, 0.0)
-    too_fast = _dot(fast, fast) > largest_m**2
-    shares = (-b + np.sqrt(b * b - a * c))[too_fast] / a[too_fast]
-    return float(np.clip(shares.min(initial=1.0), 0.0, 1.0))
-
-
-def _dot(a: Vector, b: Vector) -> Vector:
-    return np.asarray(np.einsum("...i,...i->...", a, b))
+        """Returns whether a speed (J,) that is slower than the cycle's keeps the arms clear."""
+        return np.array_equal(speed, cycle.speed) or self._keep_clear.is_clear(cycle, speed)

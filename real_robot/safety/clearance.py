@@ -8,17 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
+from stringline.real_robot.safety.arm_copies import Pair
 from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell
-from stringline.real_robot.safety.collision_model import (
-    OBSTACLE,
-    OTHER_ARM,
-    SAME_ARM,
-    CollisionModel,
-    Measured,
-    Pair,
-)
+from stringline.real_robot.safety.collision_model import CollisionModel
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.slopes import ArmSlopes
+from stringline.real_robot.safety.link_points import LinkPoints
+from stringline.real_robot.safety.measured import OBSTACLE, OTHER_ARM, SAME_ARM, Contacts, Measured
 
 Vector = NDArray[np.float64]
 
@@ -29,6 +24,8 @@ _FAR_M = 0.1
 # An axis within this angle of the line to the next hinge turns the next link and does not bend the
 # arm (sine).
 _ROLLING = 0.1
+_UP = np.array([[0.0, 0.0, 1.0]])
+_INWARDS = np.concatenate([np.eye(3), -np.eye(3)])  # Normals of the walls.
 
 
 class Room(NamedTuple):
@@ -70,6 +67,7 @@ class Clearance:
             them are two hinges that bend the arm, or, if the arm carries one of the capsules, one
             that bends it and another one. Capsules with fewer hinges between them overlap in usual
             poses, where the limits of the joints keep the links themselves apart.
+        link_points: Points of each arm whose speed is limited.
     """
 
     def __init__(
@@ -87,22 +85,27 @@ class Clearance:
         links = (*embodiment.capsule_mounts, *embodiment.enclosing_mounts)
         self.mounts = tuple((*links, *carried[arm]) for arm in embodiment.arms)
         shape = len(self.mounts), max(len(of_arm) for of_arm in self.mounts)
-        self._radius = np.zeros(shape)
-        self._moving = np.zeros(shape, dtype=np.bool_)
+        # Radii; infinitely small where the distance from table and walls has no meaning.
+        self._wide = np.full(shape, -np.inf)
         for place, of_arm in enumerate(self.mounts):
-            self._radius[place, : len(of_arm)] = [mount.radius for mount in of_arm]
-            self._moving[place, : len(of_arm)] = _moves(of_arm)
+            radii = [mount.radius for mount in of_arm]
+            self._wide[place, : len(of_arm)] = np.where(_moves(of_arm), radii, -np.inf)
+        self._no_walls = np.full(shape, np.inf)
+        self._above = self._wide + table_height
         self.own_pairs = tuple(
             _own_pairs(chain, of_arm, len(links))
             for chain, of_arm in zip(embodiment.chains, self.mounts, strict=True)
         )
-        self._measured: Measured | None = None
-        self._model = CollisionModel(
+        self.link_points = [
+            LinkPoints(embodiment, chain, carried[chain.arm]) for chain in embodiment.chains
+        ]
+        self.model = CollisionModel(
             embodiment,
             self.mounts,
             cell.obstacles,
             _pairs(embodiment.arms, self.mounts, self.own_pairs, cell),
             far=_FAR_M + max(exact_up_to, 0.0),
+            link_points=self.link_points,
         )
 
     @classmethod
@@ -119,26 +122,53 @@ class Clearance:
     def measure(self, q: Vector) -> Room:
         """Returns the distances at joint vectors (..., J)."""
         q = np.asarray(q, dtype=np.float64)
-        self._measured = self._model.measure(q.reshape(-1, q.shape[-1]))
-        middles, halves, nearest = self._measured
-        extents = np.abs(halves)
-        heights = middles[..., 2] - extents[..., 2] - self._radius - self._table_height
-        walls = np.full(heights.shape, np.inf)
-        if self._box is not None:
-            gaps = np.minimum(middles - extents - self._box[0], self._box[1] - middles - extents)
-            walls = gaps.min(axis=-1) - self._radius
-        found = (
-            np.where(self._moving, heights, np.inf),
-            np.where(self._moving, walls, np.inf),
-            *(nearest[:, kind] for kind in (OTHER_ARM, SAME_ARM, OBSTACLE)),
-        )
+        found = self.room(self.model.measure(q.reshape(-1, q.shape[-1])))
         return Room(*(each.reshape(*q.shape[:-1], *each.shape[1:]) for each in found))
+
+    def room(self, measured: Measured) -> Room:
+        """Returns the distances at N measured poses."""
+        ends = measured.ends
+        heights = np.minimum(ends[..., 0, 2], ends[..., 1, 2]) - self._above
+        walls = self._no_walls
+        if self._box is not None:
+            gaps = np.minimum(ends - self._box[0], self._box[1] - ends)
+            walls = gaps.min(axis=(-2, -1)) - self._wide
+        nearest = (measured.nearest[:, kind] for kind in (OTHER_ARM, SAME_ARM, OBSTACLE))
+        return Room(heights, np.broadcast_to(walls, heights.shape), *nearest)
+
+    def from_table(self, measured: Measured, near: NDArray[np.bool_]) -> Contacts:
+        """Returns the ends of capsules in `near` (N, A, C) above the table, as contacts with it."""
+        low = np.array([[0.0, 0.0, self._table_height]])
+        return self._from_planes(measured, near, low, _UP)
+
+    def from_walls(self, measured: Measured, near: NDArray[np.bool_]) -> Contacts:
+        """Returns the ends of capsules in `near` (N, A, C) at each wall, as contacts with it."""
+        assert self._box is not None
+        return self._from_planes(measured, near, np.repeat(self._box, 3, axis=0), _INWARDS)
+
+    def _from_planes(
+        self, measured: Measured, near: NDArray[np.bool_], points: Vector, normals: Vector
+    ) -> Contacts:
+        """Returns ends of capsules beside planes through `points` (W, 3) with `normals` (W, 3)."""
+        poses, arms, capsules = near.nonzero()
+        ends = measured.ends[poses, arms, capsules]
+        distances = ends @ normals.T - (points * normals).sum(axis=1)
+        distances -= self._wide[arms, capsules][:, None, None]
+        each = 2 * len(normals)
+        places = np.repeat(arms * near.shape[2] + capsules, each)
+        return Contacts(
+            np.repeat(poses, each),
+            np.stack([np.full_like(places, -1), places], axis=1),
+            np.full_like(places, OBSTACLE),
+            distances.ravel(),
+            np.repeat(ends.reshape(-1, 3), len(normals), axis=0),
+            np.tile(normals, (2 * len(poses), 1)),
+        )
 
     def overlaps(self, q: Vector) -> list[str]:
         """Returns a sentence for each obstacle of the cell in which an arm is at a pose (J,)."""
-        self.measure(q)
         deepest: dict[tuple[str, str], float] = {}
-        for capsule, obstacle, distance in self._model.from_obstacles():
+        for capsule, obstacle, distance in self.model.from_obstacles(self.model.measure(q[None])):
             key = obstacle, capsule.partition("/")[0]
             deepest[key] = min(deepest.get(key, 0.0), distance)
         return [
@@ -147,12 +177,6 @@ class Clearance:
             for (obstacle, arm), depth in deepest.items()
             if depth < 0
         ]
-
-    def slopes(self, place: int) -> ArmSlopes:
-        """Returns the slopes around an arm, given by its number, at the pose measured last."""
-        assert self._measured is not None
-        links = [mount.link for mount in self.mounts[place]]
-        return ArmSlopes(self._model, self._measured, links, place, self._box)
 
 
 def _moves(mounts: Sequence[CapsuleMount]) -> list[bool]:

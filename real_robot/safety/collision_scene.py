@@ -5,11 +5,16 @@ from collections.abc import Mapping, Sequence
 import mujoco
 import numpy as np
 from mujoco import mjtGeom, mjtJoint
+from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 from stringline.real_robot.safety.cell import Obstacle
 
+Vector = NDArray[np.float64]
+
+ENDS = ("-", "+")
+"""After the number of a capsule in the names of the sites at the ends of its axis."""
 FINGERS = "fingers:"
 """Before the number of the capsule in the name of a joint that the gripper moves."""
 SHORTEST_M = 1e-6
@@ -22,23 +27,38 @@ _TYPES: Mapping[str, mjtGeom] = {
 }
 
 
-def scene_of(embodiment: Embodiment, mounts: Sequence[Sequence[CapsuleMount]]) -> mujoco.MjSpec:
-    """Returns the kinematic tree of all arms, with their capsules."""
-    spec = mujoco.MjSpec()
-    for chain, of_arm in zip(embodiment.chains, mounts, strict=True):
-        bodies = _bodies(spec, chain)
+def named(name: str, copy: int) -> str:
+    """Returns the name of a part of a copy of the arms."""
+    return f"{name}#{copy}"
+
+
+def add_arms(
+    spec: mujoco.MjSpec,
+    embodiment: Embodiment,
+    mounts: Sequence[Sequence[CapsuleMount]],
+    points: Sequence[Sequence[tuple[int, Vector]]],
+    copy: int,
+) -> None:
+    """Adds a copy of the kinematic trees of all arms, with their capsules.
+
+    `points` are those of each arm, with their links; they and the ends of axes become sites.
+    """
+    for chain, of_arm, fixed in zip(embodiment.chains, mounts, points, strict=True):
+        bodies = _bodies(spec, chain, copy)
+        for number, (link, place) in enumerate(fixed):
+            bodies[link + 1].add_site(name=named(f"{chain.arm}/{number}", copy), pos=place)
         for number, mount in enumerate(of_arm):
             body = bodies[mount.link + 1]
-            name = f"{chain.arm}/{number}"
             if number in fingers(of_arm):
                 body = _moving(body.add_body())
                 body.add_joint(
-                    name=f"{chain.arm}/{FINGERS}{number}",
+                    name=named(f"{chain.arm}/{FINGERS}{number}", copy),
                     type=mjtJoint.mjJNT_SLIDE,
                     axis=mount.per_opening,
                 )
-            _add_capsule(body, name, mount)
-    return spec
+            _add_capsule(body, named(f"{chain.arm}/{number}", copy), mount)
+            for side, end in enumerate((mount.start, mount.end)):
+                body.add_site(name=named(f"{chain.arm}/{number}{ENDS[side]}", copy), pos=end)
 
 
 def fingers(mounts: Sequence[CapsuleMount]) -> list[int]:
@@ -46,12 +66,14 @@ def fingers(mounts: Sequence[CapsuleMount]) -> list[int]:
     return [number for number, mount in enumerate(mounts) if mount.per_opening.any()]
 
 
-def _bodies(spec: mujoco.MjSpec, chain: Chain) -> list[mujoco.MjsBody]:
+def _bodies(spec: mujoco.MjSpec, chain: Chain, copy: int) -> list[mujoco.MjsBody]:
     """Adds the root and the links of an arm, and returns them."""
     bodies = [_at(spec.worldbody.add_body(), chain.T_base_root)]
     for link in chain.links:
         body = _moving(_at(bodies[-1].add_body(), link.T_parent_link))
-        body.add_joint(name=f"{chain.arm}/{link.name}", type=mjtJoint.mjJNT_HINGE, axis=link.axis)
+        body.add_joint(
+            name=named(f"{chain.arm}/{link.name}", copy), type=mjtJoint.mjJNT_HINGE, axis=link.axis
+        )
         bodies.append(body)
     return bodies
 

@@ -28,9 +28,10 @@ from stringline.real_robot.safety.chunk_stages import (
     ordered,
     right_shape,
 )
+from stringline.real_robot.safety.clear_target import ClearTarget
 from stringline.real_robot.safety.following_error import FollowingError
 from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
-from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
+from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.motion_stages import MotionLimits, RestAfterGap, SoftStart
@@ -45,7 +46,8 @@ from stringline.real_robot.safety.robot_stages import (
     NoServoError,
     PortsAlive,
 )
-from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Freshness, Stage, StageContext
+from stringline.real_robot.safety.stage_context import Stage, StageContext
+from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Freshness
 from stringline.real_robot.safety.target_stages import (
     NOTICEABLE,
     ActionDue,
@@ -171,6 +173,7 @@ class SafetyFilter:
             stage.start()
         self._session = session
         self._limiter.start(state.anchor)
+        self._before = self._limiter.position
 
     def admit(
         self,
@@ -238,11 +241,25 @@ class SafetyFilter:
         )
         for stage in self._stages:
             stage.act(cycle)
+        self._before = self._limiter.position
         position = self._limiter.commit(cycle.speed, cycle.scale, cycle.waits)
         if cycle.wanted is not None:
             self._note_lag(cycle, np.abs(position - cycle.wanted))
         self._conclude(cycle)
         return SafeCommand(position, self._sequence, SEAL)
+
+    def withdraw(self, delay_s: float) -> None:
+        """Takes back the command of this cycle, which was not sent because it was late.
+
+        The next command starts from rest at the one before. The cycle counts as a hold.
+        """
+        everywhere = np.ones(len(self.limits.lower), dtype=np.bool_)
+        self._limiter.restart(everywhere, self._before)
+        self.mode = max(self.mode, Mode.HOLD)
+        self.amounts[Reason.GAP] = max(delay_s, self.amounts.get(Reason.GAP, 0.0))
+        if Reason.GAP not in self.reasons:
+            self.counts[Reason.GAP] += 1
+        self.reasons |= Reason.GAP
 
     @property
     def at_rest(self) -> bool:

@@ -1,7 +1,8 @@
 """Stages that check the inputs by which a person or a cell permits motion."""
 
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
+from stringline.real_robot.safety.stage_context import StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle
 
 
 class StopLineClosed(StatelessStage):
@@ -14,7 +15,7 @@ class StopLineClosed(StatelessStage):
 
 
 class HeldToRun(StatelessStage):
-    """The arms hold while nobody holds the key or pedal of hold-to-run."""
+    """The arms hold while nobody holds the key, pedal or input of hold-to-run."""
 
     def act(self, cycle: Cycle) -> None:
         """Compares the time since the last permission with its limit."""

@@ -1,59 +1,61 @@
-"""Stages that keep the arms clear of the table, of walls and of each other."""
+"""The stage that keeps the arms clear of the table, of walls, of obstacles and of each other."""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.safety.stage_cycle import Cycle, StageContext, StatelessStage
-from stringline.real_robot.safety.surroundings import Surroundings
+from stringline.real_robot.safety.braking_paths import BrakingPath
+from stringline.real_robot.safety.projection import nearest_change
+from stringline.real_robot.safety.reasons import Reason
+from stringline.real_robot.safety.stage_context import StageContext, StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle
+from stringline.real_robot.safety.surroundings import Gaps
 
 Vector = NDArray[np.float64]
 
 _ROUNDING_M = 1e-9
-_TARGET_ROUNDING_M = 1e-6  # Upper bound of the effect of targets in float32.
-# Number of detours along an obstacle that are tried; each gets this multiple of the clearance that
-# the one before lacked as additional room.
-_DETOURS = 2
-_MORE = 2.0
-_CORRECTIONS = 1  # Per detour, which is short; the next one makes up for the rest.
+_SLOW = 1e-9  # Differences of speeds that are rounding.
+_DETOURS = 2  # Number of detours along an obstacle that are tried.
+_CLOSE_M = 0.005  # With more room to spare, no obstacle is expected to be met.
+# Room beyond the required one on a detour, and on one that is found from a shorter path.
+_MARGIN_M = 1e-4
+_GUESS_MARGIN_M = 3e-4
+_NEAR_M = 0.03  # Distances with more room to spare are not lost by a detour.
 # Shares of the way from braking to the requested speed, tried in this order.
 _SHARES = np.array([1.0, 0.5, 0.25, 0.0])
 
 
-class ClearTarget(StatelessStage):
-    """Moves a target that lacks clearance to a nearby pose that has it.
+class Aim(NamedTuple):
+    """What a detour comes near to.
 
-    So an arm that is pressed against an obstacle slides along it, instead of stopping with all its
-    joints at the contact. Each arm is checked against the present pose of the other one, so no arm
-    is moved by the target of the other one. An arm that lacks clearance already need not leave, but
-    gets no target that is closer.
+    Attributes:
+        speed: (J,) requested; hinges that no detour moves, and grippers, keep it.
+        rest: (J,) rest pose of arms that move straight to their targets.
+        movable: (H,) hinges of arms that make the detour.
+        bounds: (J,) lowest and (J,) highest allowed speed.
     """
 
-    def __init__(self, context: StageContext) -> None:
-        super().__init__(context)
-        self._surroundings = Surroundings(context)
-        self._embodiment = context.embodiment
-        self._own = [context.arm_of_joint == place for place in range(len(context.embodiment.arms))]
+    speed: Vector
+    rest: Vector
+    movable: NDArray[np.bool_]
+    bounds: tuple[Vector, Vector]
 
-    def act(self, cycle: Cycle) -> None:
-        """Moves the target of each arm."""
-        if cycle.wanted is None:
-            return
-        here = cycle.limiter.position
-        target = cycle.wanted
-        wanted = [np.where(own, target, here) for own in self._own]
-        now, *spares = self._surroundings.spare(np.stack([here, *wanted]))
-        least = np.minimum(now - _TARGET_ROUNDING_M * (now < 0), 0.0)
-        for place, (arm, own, spare) in enumerate(
-            zip(self._embodiment.arms, self._own, spares, strict=True)
-        ):
-            short = np.zeros_like(least)
-            short[:, place] = least[:, place] - spare[:, place]
-            if (short > 0).any():
-                self._surroundings.note(cycle, short)
-                target = np.where(
-                    own, self._surroundings.pushed_out(wanted[place], arm, least[:, place]), target
-                )
-        cycle.target = target
+
+class PathGaps(NamedTuple):
+    """K gaps on a path until rest.
+
+    Attributes:
+        gaps: The gaps.
+        slopes: (K, H) their change by the rest positions of hinges, metres per radian.
+        lacking: (K,) room that they lack, metres.
+        growth: (J,) change of the rest position by the speed, seconds.
+    """
+
+    gaps: Gaps
+    slopes: Vector
+    lacking: Vector
+    growth: Vector
 
 
 class KeepClear(StatelessStage):
@@ -67,7 +69,9 @@ class KeepClear(StatelessStage):
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self._surroundings = Surroundings(context)
+        self._surroundings = context.surroundings
+        self._paths = context.braking_paths
+        self._speeds = context.point_speeds
         self._embodiment = context.embodiment
         self._arm_of_joint = context.arm_of_joint
         self._own = [self._arm_of_joint == place for place in range(len(context.embodiment.arms))]
@@ -76,50 +80,157 @@ class KeepClear(StatelessStage):
         """Chooses the clear speed nearest to the requested one. Braking is never refused."""
         if cycle.wanted is None and cycle.retreat is None:
             return
-        spare = self._spare(cycle, cycle.speed)
-        if (spare >= 0).all():
-            cycle.room = float(spare.min())
+        self._slow_points(cycle)
+        path = self._guess(cycle) or self._paths.of(cycle, cycle.speed)
+        if path.speed is not cycle.speed:
+            self._slow_down(cycle, path, self._required(cycle))
+        elif not (path.least >= 0).all():
+            least = self._required(cycle)
+            if (path.least < least).any():
+                self._surroundings.note(cycle, least - path.least)
+                self._slow_down(cycle, path, least)
+
+    def _slow_points(self, cycle: Cycle) -> None:
+        """Slows arms that `CartesianSpeed`, which decides, would slow again as in the last cycle.
+
+        So it need not measure another path.
+        """
+        speeds = self._speeds
+        if not speeds.slowed.any():
             return
-        least = np.minimum(self._spare(cycle, cycle.braking) - _ROUNDING_M, 0.0)
-        if (spare < least).any():
-            self._surroundings.note(cycle, least - spare)
-            self._slow_down(cycle, spare, least)
+        hinges = self._surroundings.hinges
+        both = np.stack([cycle.braking, cycle.speed])
+        slow, fast = speeds.first_steps(self._paths.start(cycle), self.period_s * both[:, hinges])
+        shares = speeds.shares(slow[None], fast[None])
+        slowed = speeds.slowed & (shares < 1)
+        if slowed.any():
+            fastest = speeds.fastest(fast[None])[slowed].max()
+            cycle.note(Reason.CARTESIAN_SPEED, float(fastest) / self.period_s)
+            share = np.where(slowed, shares, 1.0)[self._arm_of_joint]
+            slower = cycle.braking + share * (cycle.speed - cycle.braking)
+            cycle.speed = np.where(share < 1, slower, cycle.speed)
+
+    def _guess(self, cycle: Cycle) -> BrakingPath | None:
+        """Returns the path of a detour for arms that are close to an obstacle.
+
+        It is found from the path of braking, without measuring the one of the requested speed. None
+        if this one seems to be clear.
+        """
+        moves = cycle.speed != cycle.braking
+        close = self._paths.room(cycle) < _CLOSE_M
+        arms = [place for place, own in enumerate(self._own) if close[place] and moves[own].any()]
+        if not arms:
+            return None
+        braking = self._paths.of(cycle, cycle.braking)
+        growth = self._secants(cycle, braking)
+        found = self._gaps(braking, self._required(cycle), growth, _GUESS_MARGIN_M)
+        change = (growth[-1] * (cycle.speed - cycle.braking))[self._surroundings.hinges]
+        short = found.lacking - found.slopes @ change
+        if not (short > 0).any():
+            return None
+        self._surroundings.note_gaps(cycle, found.gaps, short)
+        speed = self._detour(braking, found, self._aim(cycle, arms))
+        return self._paths.of(cycle, speed)
+
+    def _secants(self, cycle: Cycle, braking: BrakingPath) -> Vector:
+        """Returns growths as `_growth`, from braking to the requested speed."""
+        asked = cycle.limiter.stopping(cycle.speed, cycle.scale)
+        faster = cycle.speed - cycle.braking
+        count = len(braking.poses)
+        ahead = np.minimum(np.arange(count), len(asked) - 1)
+        ahead[-1] = len(asked) - 1
+        moved = asked[ahead] - braking.poses
+        differs = np.abs(faster) > _SLOW
+        growth = self._growth(braking.poses)
+        return np.where(differs, moved / np.where(differs, faster, 1.0), growth).clip(self.period_s)
 
     def is_clear(self, cycle: Cycle, speed: Vector) -> bool:
         """Returns whether a speed (J,) is as clear as this stage requires."""
-        spare = self._spare(cycle, speed)
-        least = np.minimum(self._spare(cycle, cycle.braking) - _ROUNDING_M, 0.0)
-        return bool((spare >= least).all())
+        spare = self._paths.of(cycle, speed).least
+        return bool((spare >= 0).all() or (spare >= self._required(cycle)).all())
 
-    def _along(self, cycle: Cycle, spare: Vector, least: Vector) -> tuple[Vector, Vector]:
-        """Returns a speed (J,) along the obstacles of arms that lack clearance, and its clearance.
+    def _required(self, cycle: Cycle) -> Vector:
+        """Returns the clearance to spare (S, A, C) that a path must have, metres."""
+        braking = self._paths.of(cycle, cycle.braking)
+        return np.minimum(braking.least - _ROUNDING_M, 0.0)
 
-        `spare` (S, A, C) is the clearance at the requested speed, `least` the required one.
+    def _along(self, cycle: Cycle, path: BrakingPath, least: Vector) -> tuple[Vector, BrakingPath]:
+        """Returns a speed (J,) along the obstacles of arms that lack clearance, and its path.
+
+        `path` is that of the requested speed, `least` (S, A, C) the required clearance.
         A share of the requested speed would not do: if that brings an arm closer, so does any share
         of it, and the arm would stand still.
         """
-        speed = cycle.speed
-        braked = cycle.limiter.stopping(cycle.braking, cycle.scale)[-1]
-        near = np.any(spare < least, axis=(0, 2))
-        moves = speed != cycle.braking
+        near = np.any(path.least < least, axis=(0, 2))
+        moves = cycle.speed != cycle.braking
         blocked = [place for place, own in enumerate(self._own) if near[place] and moves[own].any()]
-        rests = {place: self._straight(cycle, place, braked) for place in blocked}
-        reach = cycle.limiter.rests(cycle.scale)
-        room = np.where(least > -_TARGET_ROUNDING_M, 0.0, least)
+        if not blocked:
+            return path.speed, path
+        aim = self._aim(cycle, blocked)
         for _ in range(_DETOURS):
-            for place, rest in rests.items():
-                arm = self._embodiment.arms[place]
-                own = self._own[place]
-                rests[place] = self._surroundings.pushed_out(
-                    rest, arm, room[:, place], reach, corrections=_CORRECTIONS
-                )
-                speed = np.where(own, cycle.limiter.settle(rests[place], cycle.scale), speed)
-            spare = self._spare(cycle, speed)
-            if (spare >= least).all():
+            found = self._gaps(path, least, self._growth(path.poses))
+            path = self._paths.of(cycle, self._detour(path, found, aim))
+            if (path.least >= least).all():
                 break
-            # Joints come to rest one after the other, so an arm may dip on its way.
-            room = room + _MORE * np.maximum(least - spare, 0.0)
-        return speed, spare
+        return path.speed, path
+
+    def _aim(self, cycle: Cycle, blocked: list[int]) -> Aim:
+        """Returns where arms, given by their numbers, would come to rest if nothing was there."""
+        braked = cycle.limiter.rest(cycle.braking, cycle.scale)
+        rest = cycle.limiter.rest(cycle.speed, cycle.scale)
+        for place in blocked:
+            own = self._own[place]
+            rest[own] = self._straight(cycle, place, braked)[own]
+        movable = np.isin(self._surroundings.arm_of_hinge, blocked)
+        return Aim(cycle.speed, rest, movable, cycle.limiter.allowed(cycle.scale))
+
+    def _gaps(
+        self, path: BrakingPath, least: Vector, growth: Vector, margin: float = _MARGIN_M
+    ) -> PathGaps:
+        """Returns the gaps on a path; their slopes are those by the rest pose."""
+        surroundings = self._surroundings
+        hinges = surroundings.hinges
+        plain = np.arange(len(path.spare)) < len(path.poses)
+        gaps = surroundings.gaps(path.measured, path.spare, plain, _NEAR_M)
+        shares = (growth / growth[-1])[:, hinges]
+        slopes = surroundings.slopes(path.measured, gaps) * shares[gaps.near.poses]
+        return PathGaps(gaps, slopes, surroundings.lacking(gaps, least, margin), growth[-1])
+
+    def _detour(self, path: BrakingPath, found: PathGaps, aim: Aim) -> Vector:
+        """Returns the speed (J,) whose path has the required clearance to first order.
+
+        Of all speeds within the bounds, it is the one that comes to rest nearest to the aim,
+        measured by the motion of the grippers. `found` are the gaps on `path`.
+        """
+        hinges = self._surroundings.hinges
+        lower, upper = (
+            np.where(aim.movable, (found.growth * (bound - path.speed))[hinges], 0.0)
+            for bound in aim.bounds
+        )
+        fixed = ~aim.movable
+        kept = (found.growth * (aim.speed - path.speed))[hinges]
+        lower[fixed] = upper[fixed] = kept[fixed]
+        last = np.full(len(hinges), len(path.poses) - 1)
+        change = nearest_change(
+            self._surroundings.cost(path.measured, last),
+            (aim.rest - path.poses[-1])[hinges],
+            found.slopes,
+            found.lacking,
+            (lower, upper),
+        )
+        speed = aim.speed.copy()
+        speed[hinges] = path.speed[hinges] + change / found.growth[hinges]
+        # Hinges of other arms keep their speeds exactly.
+        other = hinges[fixed]
+        speed[other] = aim.speed[other]
+        return np.minimum(np.maximum(speed, aim.bounds[0]), aim.bounds[1])
+
+    def _growth(self, poses: Vector) -> Vector:
+        """Returns how far joints move until each pose of a path (T, J), per unit of their speed."""
+        moves = poses[1:] != poses[:-1]
+        periods = np.ones(poses.shape)
+        periods[1:] += np.cumsum(moves, axis=0)
+        return self.period_s * periods
 
     def _straight(self, cycle: Cycle, place: int, braked: Vector) -> Vector:
         """Returns the rest pose (J,) of an arm that moves straight to its target; others stay.
@@ -134,33 +245,20 @@ class KeepClear(StatelessStage):
         if target is None:
             assert cycle.retreat is not None
             target = np.where(cycle.retreat.joints, cycle.retreat.pose, braked)
-        rest = np.where(
-            self._own[place], limiter.stopping(cycle.speed, cycle.scale)[-1], limiter.position
-        )
+        rest = np.where(self._own[place], limiter.rest(cycle.speed, cycle.scale), limiter.position)
         rest[hinges] = limiter.rest_towards(target, hinges, cycle.scale)
         return rest
 
-    def _slow_down(self, cycle: Cycle, spare: Vector, least: Vector) -> None:
+    def _slow_down(self, cycle: Cycle, path: BrakingPath, least: Vector) -> None:
         """Reduces the speed of arms that lack clearance; if no share has it, all arms brake."""
-        wanted, spare = self._along(cycle, spare, least)
+        wanted, path = self._along(cycle, path, least)
         cycle.speed = wanted
         level = np.zeros(least.shape[1], dtype=np.int64)
-        while (near := np.any(spare < least, axis=(0, 2))).any():
+        while (near := np.any(path.least < least, axis=(0, 2))).any():
             if (level[near] == len(_SHARES) - 1).all():
                 cycle.speed = cycle.braking
                 return
             level[near] = np.minimum(level[near] + 1, len(_SHARES) - 1)
             share = _SHARES[level][self._arm_of_joint]
             cycle.speed = cycle.braking + share * (wanted - cycle.braking)
-            spare = self._spare(cycle, cycle.speed)
-
-    def _spare(self, cycle: Cycle, speed: Vector) -> Vector:
-        """Returns the smallest clearance to spare (S, A, C) from the coming period until rest."""
-        stopping = cycle.limiter.stopping
-        poses = stopping(speed, cycle.scale)
-        if np.any(cycle.waits):
-            poses = np.concatenate(
-                [poses, stopping(np.where(cycle.waits, 0.0, speed), cycle.scale)]
-            )
-        least: Vector = self._surroundings.spare(poses).min(axis=0)
-        return least
+            path = self._paths.of(cycle, cycle.speed)

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import (
     COUNT,
-    FINITE,
     NOT_NEGATIVE,
-    POSITIVE,
     Range,
 )
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -36,7 +34,14 @@ AGES = (
 )
 
 CLEARANCES = ("table_clearance", "arm_clearance", "self_clearance", "cell_clearance")
-# Larger numbers are millimetres in a file that forgot its units.
+# Larger numbers are in another unit, such as millimetres, degrees, or milliseconds.
+_ACCELERATION = Range(above=0, most=500)
+_TRACKING_RAD = Range(above=0, most=3.2)
+_MARGIN_RAD = Range(least=0, most=0.5)
+_EFFORT_NM = Range(above=0, most=500)
+_WALL_M = Range(least=-5, most=5)
+_AGE_S = Range(above=0, most=10)
+_TEMPERATURE = Range(least=20, most=120)
 _HEIGHT_M = Range(least=-2, most=2)
 _CLEARANCE_M = Range(least=-0.5, most=0.5)
 
@@ -68,8 +73,8 @@ class SafetyLimits:
         tracking: Largest distance of the target from the measured position.
         effort: Largest lasting effort as measured by the driver, Nm; infinite for grippers, whose
             force is limited elsewhere.
-        cartesian_speed: Largest speed of gripper, elbow and links (`LinkPoints`), m/s; None: no
-            limit, for emulated arms.
+        cartesian_speed: Largest speed of gripper, elbow, links and tools (`LinkPoints`), m/s;
+            None: no limit, for emulated arms.
         table_height: Height of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
@@ -123,7 +128,7 @@ class SafetyLimits:
     oldest_plan_s: float = 2.0
     oldest_action_s: float = 0.2
     oldest_image_s: float = 0.15
-    oldest_heartbeat_s: float = 0.5
+    oldest_heartbeat_s: float = 0.18
     longest_gap_s: float = 0.3
     oldest_permission_s: float = 0.2
     oldest_stop_line_s: float = 0.1
@@ -144,7 +149,7 @@ class SafetyLimits:
         _HEIGHT_M.check(table_height=self.table_height)
         for name in CLEARANCES:
             _CLEARANCE_M.check(**{name: getattr(self, name)})
-        FINITE.check(
+        _TEMPERATURE.check(
             hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature
         )
         NOT_NEGATIVE.check(
@@ -154,7 +159,7 @@ class SafetyLimits:
             hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects
         )
         for name in AGES:
-            POSITIVE.check(**{name: getattr(self, name)})
+            _AGE_S.check(**{name: getattr(self, name)})
         if self.fault_after_misses not in Range(least=self.hold_after_misses, whole=True):
             raise ValueError(
                 f"fault_after_misses is {self.fault_after_misses}; allowed: from "
@@ -167,6 +172,8 @@ class SafetyLimits:
                 f"box is {self.box.tolist()}; allowed: the lowest and the highest corner, [[x, y, "
                 f"z], [x, y, z]]."
             )
+        for wall in () if self.box is None else self.box.flat:
+            _WALL_M.check(box=float(wall))
         if not self.hold_temperature <= self.fault_temperature:
             raise ValueError("hold_temperature must not be above fault_temperature.")
 
@@ -220,12 +227,9 @@ class SafetyLimits:
         Raises:
             ValueError: A value is out of range.
         """
-        FINITE.check(margin_rad=margin_rad)
-        POSITIVE.check(
-            acceleration=acceleration,
-            gripper_acceleration=gripper_acceleration,
-            tracking_rad=tracking_rad,
-        )
+        _MARGIN_RAD.check(margin_rad=margin_rad)
+        _ACCELERATION.check(acceleration=acceleration, gripper_acceleration=gripper_acceleration)
+        _TRACKING_RAD.check(tracking_rad=tracking_rad)
         Range(above=0, most=1).check(speed_share=speed_share)
         hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
         return cls(
@@ -256,6 +260,6 @@ def _efforts(embodiment: Embodiment, requested: Sequence[float] | None) -> Vecto
                 f"effort has {len(requested)} entries; needed is one for each of {names}."
             )
         efforts[hinges] = requested
-    if not (efforts > 0).all():
-        raise ValueError(f"The limits of effort must be above 0; got {list(requested)}.")
+    for limit in requested:
+        _EFFORT_NM.check(effort=limit)
     return efforts

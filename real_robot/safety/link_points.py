@@ -1,72 +1,66 @@
-"""Points of an arm whose Cartesian speed is limited, and their positions."""
+"""Points of an arm whose Cartesian speed is limited."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.embodiment import Chain, Embodiment
+from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
 
 Vector = NDArray[np.float64]
 
 
 class LinkPoints:
-    """P points fixed to the links of one arm: its gripper and the ends of its capsules' axes.
+    """P points fixed to the links of one arm: gripper, tips, and ends of its capsules' axes.
 
     No point of a segment of a rigid body is faster than both ends. So these points stand for all
-    axes, including the elbow, and for the gripper. Fingers count as open: closed ones lie between
-    them. The motion of fingers relative to the hand does not count.
+    axes, including the elbow, for the gripper, and for tools and wrist cameras from tip to tip.
+    Fingers count as open: closed ones lie between them. The motion of fingers relative to the hand
+    does not count.
 
     Args:
         chain: The arm.
+        carried: Capsules of its tool and its wrist cameras, on its last link.
 
     Attributes:
         hinges: (H,) indices of its hinges in the joint vector.
+        places: The points: link, and place (3,) in its frame; the gripper is the last one.
         reach: (H,) upper bound of the distance of all points from the axis of each hinge, metres.
     """
 
-    def __init__(self, embodiment: Embodiment, chain: Chain) -> None:
+    def __init__(
+        self, embodiment: Embodiment, chain: Chain, carried: Sequence[CapsuleMount]
+    ) -> None:
         self.hinges = embodiment.hinges[chain.arm]
-        own = [_points(embodiment, chain, link) for link in range(len(chain.links))]
-        self._points = np.concatenate(own, axis=-1)
-        self._first = np.cumsum([0, *(points.shape[1] for points in own[:-1])])
-        # Rodrigues' formula: the pose of a link in the frame of its parent is a sum of constant
-        # matrices, times 1, the sine and 1 - cosine of its angle.
-        cross = np.cross(np.eye(3), chain.axes[:, None])
-        turns = np.stack([np.zeros_like(cross), cross, cross @ cross], axis=1)
-        parts = np.zeros((len(own), 3, 4, 4))
-        parts[:, 0] = chain.T_parent_link
-        parts[..., :3, :3] += chain.T_parent_link[:, None, :3, :3] @ turns
-        self._parts = parts.reshape(len(own), 3, 16)
+        own = [_axis_ends(embodiment, link) for link in range(len(chain.links))]
+        own[-1] += [tip for capsule in carried for tip in _tips(capsule)]
+        own[-1].append(chain.T_last_gripper[:3, 3])
+        self.places = [(link, place) for link, places in enumerate(own) for place in places]
         self.reach = _reach(chain, own)
 
-    def positions(self, q: Vector) -> Vector:
-        """Returns the positions (T, P, 3) at joint vectors (T, J), in the frame of the root."""
-        angles = q[:, self.hinges].T
-        factors = np.stack([np.ones_like(angles), np.sin(angles), 1 - np.cos(angles)], axis=-1)
-        T_parent_link = (factors @ self._parts).reshape(*angles.shape, 4, 4)
-        found = np.repeat(self._points[None], len(q), axis=0)
-        for link in reversed(range(len(self._first))):
-            beyond = found[..., self._first[link] :]
-            beyond[:] = T_parent_link[link] @ beyond
-        return np.asarray(found[:, :3].swapaxes(-1, -2))
 
-
-def _points(embodiment: Embodiment, chain: Chain, link: int) -> Vector:
-    """Returns the points (4, N) of a link in its frame, homogeneous."""
+def _axis_ends(embodiment: Embodiment, link: int) -> list[Vector]:
+    """Returns the ends (3,) of the axes of the capsules of a link, in its frame."""
     mounts = [mount for mount in embodiment.capsule_mounts if mount.link == link]
-    found = [end + mount.per_opening for mount in mounts for end in (mount.start, mount.end)]
-    if link == len(chain.links) - 1:
-        found.append(chain.T_last_gripper[:3, 3])
-    points = np.ones((4, len(found)))
-    points[:3] = np.array(found).reshape(-1, 3).T
-    return points
+    return [end + mount.per_opening for mount in mounts for end in (mount.start, mount.end)]
 
 
-def _reach(chain: Chain, points: list[Vector]) -> Vector:
-    """Returns the reach (H,) of links with points (4, N): the largest length of a way outwards."""
+def _tips(capsule: CapsuleMount) -> list[Vector]:
+    """Returns the outermost points (3,) of a capsule along its axis; the center of a sphere."""
+    axis = capsule.end - capsule.start
+    length = float(np.linalg.norm(axis))
+    if length == 0.0:
+        return [capsule.start]
+    beyond = capsule.radius / length * axis
+    return [capsule.start - beyond, capsule.end + beyond]
+
+
+def _reach(chain: Chain, points: list[list[Vector]]) -> Vector:
+    """Returns the reach (H,) of links with points (3,): the largest length of a way outwards."""
     reach = np.zeros(len(points))
     beyond = 0.0
     for link in reversed(range(len(points))):
-        own = np.linalg.norm(points[link][:3], axis=0).max(initial=0.0)
-        reach[link] = max(float(own), beyond)
+        own = max((float(np.linalg.norm(point)) for point in points[link]), default=0.0)
+        reach[link] = max(own, beyond)
         beyond = reach[link] + float(np.linalg.norm(chain.T_parent_link[link, :3, 3]))
     return reach

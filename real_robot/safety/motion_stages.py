@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, StageContext, StatelessStage
+from stringline.real_robot.safety.stage_context import StageContext, StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle
 
 Vector = NDArray[np.float64]
 

@@ -97,7 +97,7 @@ MESSAGES = {
         "use the emergency stop if they move"
     ),
     Reason.EXTERNAL_STOP: "the external stop was actuated, or its line is lost",
-    Reason.RELEASED: "the key or pedal of hold-to-run is not held",
+    Reason.RELEASED: "the key, pedal or input of hold-to-run is not held",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

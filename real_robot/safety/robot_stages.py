@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, FOLLOWED, Interlock
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, Retreat, StageContext, StatelessStage
+from stringline.real_robot.safety.stage_context import StageContext, StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle, Retreat
 
 _FAULT_EFFORT_FACTOR = 5
 _OLDEST_STATE_PERIODS = 3

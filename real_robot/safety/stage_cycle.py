@@ -1,18 +1,13 @@
 """The state of one cycle of the safety filter, which its stages read and change in turn."""
 
-import math
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limiter import MotionLimiter
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
 Vector = NDArray[np.float64]
@@ -55,26 +50,6 @@ class Retreat(NamedTuple):
     pose: Vector
 
 
-@dataclass(frozen=True, eq=False)
-class StageContext:
-    """The arguments of all stages; `period_s` is the time between two commands."""
-
-    embodiment: Embodiment
-    limits: SafetyLimits
-    period_s: float
-
-    @cached_property
-    def arm_of_joint(self) -> NDArray[np.int64]:
-        """(J,) number of the arm of each joint."""
-        arms = self.embodiment.arms
-        return np.array([arms.index(joint.arm) for joint in self.embodiment.joints])
-
-    @cached_property
-    def clearance(self) -> Clearance:
-        """Distances of the arms from each other and from their surroundings."""
-        return Clearance.of(self.embodiment, self.limits)
-
-
 @dataclass(eq=False)
 class Cycle:
     """Inputs of a cycle and the decisions of the stages so far. Vectors are (J,).
@@ -92,8 +67,6 @@ class Cycle:
         faults: Reasons that only an operator may reset.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
         retreat: Pose to which holding arms return; None: they brake.
-        room: Smallest clearance to spare on the path of `speed`, metres; minus infinity if it was
-            not measured.
     """
 
     target: Vector | None
@@ -111,7 +84,6 @@ class Cycle:
     held: bool = False
     waits: NDArray[np.bool_] | bool = False
     retreat: Retreat | None = None
-    room: float = -math.inf
 
     @property
     def wanted(self) -> Vector | None:
@@ -131,29 +103,3 @@ class Cycle:
         """Makes the arms hold until an operator resets the reason."""
         self.note(reason, amount)
         self.faults |= reason
-
-
-class Stage(Protocol):
-    """One safety rule."""
-
-    def __init__(self, context: StageContext) -> None: ...
-
-    def start(self) -> None:
-        """Resets the state of the stage at the beginning of an episode."""
-        ...
-
-    def act(self, cycle: Cycle) -> None:
-        """Applies the rule."""
-        ...
-
-
-class StatelessStage:
-    """A stage without state between cycles."""
-
-    def __init__(self, context: StageContext) -> None:
-        self.context = context
-        self.limits = context.limits
-        self.period_s = context.period_s
-
-    def start(self) -> None:
-        """Has no state to reset."""

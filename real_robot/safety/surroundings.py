@@ -1,32 +1,34 @@
-"""Obstacles of the arms, and nearby poses that are clear of them."""
+"""Obstacles of the arms, the room around them, and how hinges change it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.safety.collision_model import Hinges, cross
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.link_points import LinkPoints
+from stringline.real_robot.safety.measured import (
+    KINDS,
+    OBSTACLE,
+    OTHER_ARM,
+    SAME_ARM,
+    Contacts,
+    Measured,
+    cross,
+)
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, StageContext
+from stringline.real_robot.safety.stage_cycle import Cycle
 
 Vector = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
-_MARGIN_M = 1e-4  # Room beyond the required one for capsules that are pushed out.
-_CORRECTIONS = 4  # Newton's method needs two or three, unless there is no way out.
-_LARGEST_RAD = 0.2  # Largest change of a joint in a correction: slopes are local.
-# Beyond this depth inside an obstacle capsules are pushed out less and less, at twice the depth not
-# at all.
-_DEEP_M = 0.1
 # The cost of a change is the sum of the squared motion of the gripper and the squared rotations of
-# the gripper and the joints (metres per radian), so that joints without effect stay. A joint at its
-# limit has a very large cost.
+# the gripper and the joints (metres per radian), so that joints without effect stay.
 _TURN_M = 0.1
 _JOINT_M = 0.02
-_STUCK = 1e6
-# Directions that give less than this share of the room of the best one are damped: they would move
-# an arm far away.
-_DAMPING = 0.1
-_FLAT = 1e-6  # Smallest squared slope, room per unit of cost, that is not rounding.
 
 
 class Space(NamedTuple):
@@ -50,126 +52,130 @@ SPACES: tuple[Space, ...] = (
     Space(Reason.SAME_ARM, "own", "self_clearance"),
     Space(Reason.OBSTACLE, "obstacles", "cell_clearance"),
 )
+_FIELDS = {OTHER_ARM: "between", SAME_ARM: "own", OBSTACLE: "obstacles"}
+
+
+class Gaps(NamedTuple):
+    """K small distances of capsules from obstacles and each other.
+
+    Attributes:
+        near: Their points and normals.
+        spaces: (K,) numbers of the obstacles in `SPACES`.
+        spare: (K,) clearance to spare, metres.
+    """
+
+    near: Contacts
+    spaces: Indices
+    spare: Vector
 
 
 class Surroundings:
-    """S obstacles around C capsules of each of A arms with J joints in total."""
+    """S obstacles around C capsules of each of A arms with J joints and H hinges in total.
 
-    def __init__(self, context: StageContext) -> None:
-        self._embodiment = context.embodiment
-        self._limits = context.limits
-        self._clearance = context.clearance
+    Attributes:
+        hinges: (H,) indices of the hinges in the joint vector, of one arm after the other.
+        arm_of_hinge: (H,) number of the arm of each hinge.
+    """
+
+    def __init__(
+        self,
+        body: Embodiment,
+        limits: SafetyLimits,
+        clearance: Clearance,
+        link_points: Sequence[LinkPoints],
+        arm_of_joint: Indices,
+    ) -> None:
+        self._clearance = clearance
         self._spaces = SPACES
         self._kept = np.array(
-            [getattr(self._limits, space.clearance, 0.0) for space in SPACES], dtype=np.float64
-        )[:, None, None]
+            [getattr(limits, space.clearance, 0.0) for space in SPACES], dtype=np.float64
+        )
+        self._number = {space.distance: number for number, space in enumerate(SPACES)}
+        self._space_of_kind = np.array(
+            [self._number.get(_FIELDS[kind], -1) for kind in range(KINDS)]
+        )
+        self.hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+        self.arm_of_hinge = arm_of_joint[self.hinges]
+        self._same_arm = self.arm_of_hinge[:, None] == self.arm_of_hinge
+        grippers = np.cumsum([len(points.places) for points in link_points]) - 1
+        self._gripper = grippers[self.arm_of_hinge]
 
-    def spare(self, q: Vector) -> Vector:
-        """Returns the clearance to spare (..., S, A, C) at poses (..., J), metres."""
-        room = self._clearance.measure(q)
-        distances = [getattr(room, space.distance) for space in self._spaces]
-        return np.asarray(np.stack(distances, axis=-3) - self._kept)
+    def measure(self, q: Vector) -> Measured:
+        """Returns the arms at poses (N, J)."""
+        return self._clearance.model.measure(q)
+
+    def spare(self, measured: Measured) -> Vector:
+        """Returns the clearance to spare (N, S, A, C) at N measured poses, metres."""
+        room = self._clearance.room(measured)
+        spare = np.empty((len(room.heights), len(self._spaces), *room.heights.shape[1:]))
+        for number, space in enumerate(self._spaces):
+            np.subtract(getattr(room, space.distance), self._kept[number], out=spare[:, number])
+        return spare
 
     def note(self, cycle: Cycle, short: Vector) -> None:
         """Records the positive entries of the missing clearance (S, A, C), metres."""
-        for space, lacking in zip(self._spaces, short, strict=True):
-            if (lacking > 0).any():
-                cycle.note(space.reason, float(lacking.max()))
+        largest = short.reshape(len(self._spaces), -1).max(axis=1, initial=0.0).tolist()
+        for space, lacking in zip(self._spaces, largest, strict=True):
+            if lacking > 0:
+                cycle.note(space.reason, lacking)
 
-    def pushed_out(
-        self,
-        q: Vector,
-        arm: str,
-        least: Vector,
-        within: tuple[Vector, Vector] | None = None,
-        *,
-        corrections: int = _CORRECTIONS,
-    ) -> Vector:
-        """Returns a pose near `q` in which an arm has more clearance, if it lacks some.
+    def note_gaps(self, cycle: Cycle, gaps: Gaps, short: Vector) -> None:
+        """Records the positive entries of the missing clearance (K,) of gaps, metres."""
+        largest = np.zeros((len(self._spaces), 1))
+        np.maximum.at(largest[:, 0], gaps.spaces, short)
+        self.note(cycle, largest)
 
-        Damped Newton's method: each correction is the change with the smallest motion of the
-        gripper that gives all capsules of the arm their missing clearance, to first order. Capsules
-        deep inside an obstacle are left there.
+    def gaps(
+        self, measured: Measured, spare: Vector, poses: NDArray[np.bool_], most: float
+    ) -> Gaps:
+        """Returns the gaps at the poses in `poses` (N,) with at most so much to spare, metres.
 
-        Args:
-            q: (J,).
-            arm: Name of the arm that moves.
-            least: (S, C) clearance to spare that its capsules must have.
-            within: (J,) smallest and (J,) largest pose; None: the joint limits.
-            corrections: Largest number of corrections.
-
-        Returns:
-            (J,) within the bounds, continuous in `q` except where another way out becomes shorter.
+        `spare` (N, S, A, C) is the clearance to spare at all poses.
         """
-        place = self._embodiment.arms.index(arm)
-        hinges = self._embodiment.hinges[arm]
-        start = q
-        lower, upper = within or (self._limits.lower, self._limits.upper)
-        bounds = lower[hinges], upper[hinges]
-        cost = np.zeros(0)
-        share = 1.0
-        for correction in range(corrections):
-            spare = self.spare(q)[:, place]
-            short = least - spare
-            near = short > 0
-            if not near.any():
-                break
-            if correction == 0:
-                share = float(np.clip(2.0 - short.max() / _DEEP_M, 0.0, 1.0))
-            if share == 0.0:
-                break
-            slopes = self._clearance.slopes(place)
-            if correction == 0:
-                cost = _cost(slopes.hinges)
-            names = [(self._spaces[space].distance, int(i)) for space, i in np.argwhere(near)]
-            lacking = short[near] + _MARGIN_M * (least[near] == 0)
-            corrected = _corrected(q[hinges], bounds, slopes.of(names), lacking, cost)
-            if np.array_equal(corrected, q[hinges]):
-                break  # As with the base of the arm inside the other arm.
-            q = q.copy()
-            q[hinges] = corrected
-        return np.asarray(start + share * (q - start))
-
-
-def _cost(hinges: Hinges) -> Vector:
-    """Returns the cost (H, H) of joint changes of an arm, m^2/rad^2."""
-    axes, offsets, T_base_gripper = hinges
-    moved = np.concatenate(
-        [
-            cross(axes, T_base_gripper[:3, 3]) + offsets,
-            _TURN_M * cross(axes, T_base_gripper[:3, 0]),
-            _TURN_M * cross(axes, T_base_gripper[:3, 1]),
-        ],
-        axis=-1,
-    )
-    return np.asarray(moved @ moved.T + _JOINT_M**2 * np.eye(len(moved)))
-
-
-def _corrected(
-    hinges: Vector, bounds: tuple[Vector, Vector], slopes: Vector, lacking: Vector, cost: Vector
-) -> Vector:
-    lower, upper = bounds
-    change = _least_change(slopes, lacking, cost)
-    stuck = (change > 0) & (hinges >= upper) | (change < 0) & (hinges <= lower)
-    if stuck.any():
-        change = _least_change(
-            np.where(stuck, 0.0, slopes), lacking, cost + np.diag(stuck * _STUCK)
+        contacts = measured.contacts
+        spaces = self._space_of_kind[contacts.kinds]
+        room = contacts.distances - self._kept[spaces]
+        kept = np.flatnonzero((room < most) & poses[contacts.poses] & (spaces >= 0))
+        parts = [Gaps(contacts.where(kept), spaces[kept], room[kept])]
+        for name, planes in (
+            ("heights", self._clearance.from_table),
+            ("walls", self._clearance.from_walls),
+        ):
+            space = self._number.get(name)
+            if space is None:
+                continue
+            close = (spare[:, space] < most) & poses[:, None, None]
+            if close.any():
+                near = planes(measured, close)
+                of_space = np.full(len(near.poses), space)
+                parts.append(Gaps(near, of_space, near.distances - self._kept[space]))
+        if len(parts) == 1:
+            return parts[0]
+        return Gaps(
+            Contacts.joined([part.near for part in parts]),
+            np.concatenate([part.spaces for part in parts]),
+            np.concatenate([part.spare for part in parts]),
         )
-    change = change * min(1.0, _LARGEST_RAD / max(float(np.abs(change).max()), _LARGEST_RAD))
-    return np.clip(hinges + change, lower, upper)
 
+    def slopes(self, measured: Measured, gaps: Gaps) -> Vector:
+        """Returns how the hinges change the gaps, (K, H), metres per radian."""
+        return self._clearance.model.slopes(measured, gaps.near)
 
-def _least_change(slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
-    """Returns the cheapest change (H,) that gives at least `lacking` (N,) at slopes (N, H), damped.
+    def lacking(self, gaps: Gaps, least: Vector, margin: float) -> Vector:
+        """Returns the room (K,) that gaps lack to have the clearance `least` (S, A, C) to spare.
 
-    Capsules that the others give more than they lack are left out, so that none is drawn closer.
-    """
-    cheap = np.linalg.solve(cost, slopes.T)
-    squares = slopes @ cheap
-    squares += np.eye(len(squares)) * max(_DAMPING**2 * float(np.diag(squares).max()), _FLAT)
-    needed = np.ones(len(lacking), dtype=bool)
-    while True:
-        weights = np.linalg.solve(squares[np.ix_(needed, needed)], lacking[needed])
-        if (weights >= 0).all():
-            return np.asarray(cheap[:, needed] @ weights)
-        needed[np.flatnonzero(needed)[weights < 0]] = False
+        Where nothing was lacking before, `margin` more is demanded, metres.
+        """
+        count = len(least)
+        of_place = np.full((count, least[0].size + self._clearance.model.obstacles + 1), -np.inf)
+        of_place[:, : least[0].size] = least.reshape(count, -1)
+        needed = of_place[gaps.spaces[:, None], gaps.near.places].max(axis=1)
+        return np.asarray(needed + margin * (needed == 0.0) - gaps.spare)
+
+    def cost(self, measured: Measured, poses: Indices) -> Vector:
+        """Returns the cost (H, H) of joint changes, m^2/rad^2, with each hinge at its pose (H,)."""
+        hinge = np.arange(len(self.hinges))
+        axes = measured.axes[poses, hinge]
+        levers = measured.points[poses, self._gripper] - measured.anchors[poses, hinge]
+        moved = np.concatenate([cross(axes, levers), _TURN_M * axes], axis=1)
+        return np.asarray(moved @ moved.T * self._same_arm + _JOINT_M**2 * np.eye(len(hinge)))

@@ -3,7 +3,8 @@
 import numpy as np
 
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage, Vector
+from stringline.real_robot.safety.stage_context import StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle, Vector
 
 NOTICEABLE = 1e-3  # Smallest change of a target that is counted, rad or opening.
 

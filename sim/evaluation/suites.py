@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 import stringline
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
+from stringline.datasets.files.yaml_file import read_yaml
 from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.tasks.task_registry import is_user_task
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -106,7 +105,7 @@ def _settings_of(task: str) -> dict[str, Any]:
     known = {path.stem: path for path in folder.glob("*.yaml")}
     if task not in known:
         raise unknown_name("task", task, known)
-    plain: dict[str, Any] = yaml.safe_load(known[task].read_text(encoding="utf-8"))
+    plain: dict[str, Any] = read_yaml("The configuration", known[task])
     return plain
 
 
@@ -148,17 +147,11 @@ class Suite:
         """Reads a suite from a YAML file.
 
         Raises:
-            ValueError: The file is missing or holds no suite.
+            ValueError: The file is missing, expands to too much, or holds no suite.
         """
         if not path.is_file():
             raise ValueError(f"There is no suite file {str(path)!r}.")
-        try:
-            plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(
-                f"{path} is not valid YAML: {' '.join(str(error).split())}."
-            ) from error
-        return cls.parse(path.stem, plain)
+        return cls.parse(path.stem, read_yaml("The suite file", path))
 
     def with_versions(self, version: Callable[[str], Mapping[str, int]]) -> Self:
         """Returns the suite with the options that `version` returns for the name of a task.

@@ -14,7 +14,7 @@ from stringline.datasets.command.command_line import hydra_value
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
 
 # Options that are lists or mappings of overrides, which Hydra's grammar does not allow unquoted.
 LISTS_OF_OVERRIDES = ("recipes", "train", "collect", "evaluate")
@@ -168,7 +168,7 @@ def _for_hydra(argument: str) -> str:
     if key not in LISTS_OF_OVERRIDES or not value:
         return argument
     try:
-        plain = yaml.safe_load(value)
+        plain = parse_yaml(value)
     except yaml.YAMLError:
         return argument  # Hydra reports it.
     return f"{key}={_quoted(plain)}"

@@ -100,11 +100,17 @@ class TrainingData:
         return add_action_statistics(found, model, self.contract, episodes)
 
     def windows_for(
-        self, policy: ChunkPolicy, names: Sequence[Sequence[str]], *, segments: bool = False
+        self,
+        policy: ChunkPolicy,
+        names: Sequence[Sequence[str]],
+        *,
+        segments: bool = False,
+        hold_s: float = 0.0,
     ) -> Windows | MixedWindows:
         """Returns windows of the named episodes of each store with the inputs of a policy.
 
-        With `segments` they have the segments of images as well, as far as these are stored.
+        With `segments` they have the segments of images as well, as far as these are stored. The
+        last action of an episode is repeated for `hold_s` seconds.
 
         Raises:
             ValueError: The data lack an input of the policy, such as a camera.
@@ -119,7 +125,9 @@ class TrainingData:
             "past": () if history is None else history.steps(policy.contract.control_hz),
             "past_images": history is not None and history.images,
             "gripper_commands": policy.action_space.reads_commands,
+            "keyposes": policy.predicts_keyposes,
             "segments": segments,
+            "hold_steps": round(hold_s * policy.contract.control_hz),
         }
         if not self._mixed:
             return Windows(self._stores[0], names=names[0], **inputs)

@@ -21,6 +21,7 @@ class TrainingSettings:
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
         equal_tasks: See `WindowBatches`.
+        hold_s: Seconds after the end of an episode for which its last action is a target.
         held_out: Number of held-out episodes of each store, for probe and validation; at most a
             fifth of the store; see `split_names`.
         augmentation: Configuration of an `Augmentation` of training batches; None: no augmentation.
@@ -38,6 +39,7 @@ class TrainingSettings:
     early_s: float = 0.0
     early_factor: float = 1.0
     equal_tasks: bool = False
+    hold_s: float = 0.0
     held_out: int = 16
     augmentation: Mapping[str, Any] | None = None
     validation_windows: int = 256
@@ -49,7 +51,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
-        NOT_NEGATIVE.check(early_s=self.early_s)
+        NOT_NEGATIVE.check(early_s=self.early_s, hold_s=self.hold_s)
         POSITIVE.check(early_factor=self.early_factor)
         if not isinstance(self.equal_tasks, bool):
             raise ValueError(f"dataset.equal_tasks is {self.equal_tasks!r}; allowed: true, false.")
@@ -76,9 +78,9 @@ class TrainingSettings:
     def fingerprint(self) -> dict[str, Any]:
         """Returns the settings that decide the weights of a run, as plain data."""
         augmentation = self.augmentation if self.build_augmentation() else None
-        # Absent by default, so that runs which began before this setting can be continued.
-        balance = {"equal_tasks": True} if self.equal_tasks else {}
-        return balance | {
+        # Absent by default, so that runs which began before these settings can be continued.
+        later = {"equal_tasks": self.equal_tasks, "hold_s": self.hold_s}
+        return {name: value for name, value in later.items() if value} | {
             "early": [self.early_s, self.early_factor],
             "augmentation": None if augmentation is None else dict(augmentation),
             "initialisation": self.initialisation.describe() if self.initialisation else None,

@@ -4,19 +4,22 @@ import json
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
 
 ROOT = Path(__file__).parents[2]
 FIRST = "hand_over_banana/cayley_values/metric/0/small"
-LOOK = "kuka_pick-v2/lifting/0/small"
+LOOK = "kuka_pick-v2/grippers_noisy_learned/0/small"
 MODULES = (
     "evidence_recipe",
     "evidence_cells",
     "evidence_looks",
     "evidence_page",
     "evidence_looks_page",
+    "evidence_tasks",
+    "evidence_tasks_page",
     "evidence",
 )
 
@@ -50,7 +53,10 @@ def test_what_was_measured_is_the_answer_to_a_cell(evidence: ModuleType) -> None
     names = [cell.name for cell in evidence.questions()]
     assert len(set(names)) == len(names)
     assert evidence.known().keys() <= set(names)
-    assert all(len(line["success"]) == evidence.SEEDS for line in evidence.known().values())
+    for line in evidence.known().values():
+        tasks = line.get("tasks", {"": line})
+        count = 25 if "tasks" in line else evidence.SEEDS
+        assert {len(outcome["success"]) for outcome in tasks.values()} == {count}
 
 
 def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
@@ -63,16 +69,16 @@ def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
     assert names[:9] == [*encodings, f"{FIRST}/flow", f"{FIRST}/act", f"{FIRST}/energy", *doubled]
     tables = [
         f"kuka_pick-v2/{look}/0/small/{shift}"
-        for look in ("lifting", "2d")
+        for look in ("grippers_noisy_learned", "2d_values")
         for shift in ("raised_table", "lowered_table")
     ]
     assert names[9:16] == [
         LOOK,
-        "kuka_pick-v2/2d/0/small",
+        "kuka_pick-v2/2d_values/0/small",
         *tables,
-        "kuka_pick-v2/normals_lifting/0/small",
+        "kuka_pick-v2/lifting/0/small",
     ]
-    assert names[9 + 8 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
+    assert names[9 + 12 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
 
 
 def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> None:
@@ -135,22 +141,29 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
     }
 
 
-def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
-    found = {}
+def observed(looks: ModuleType, look: str, version: int) -> Any:
+    cell = looks.LookCell(look, 0, "small", version=version)
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        for look in looks.LOOKS:
-            policy = compose(
-                "train", overrides=dict(looks.LookCell(look, 0, "small").commands())["train"]
-            ).policy
-            assert policy.observation_encoder.cameras == ["overhead", "wrist"]
-            assert policy.action_space["_target_"].endswith("GripperPoses")
-            kinds = [
-                policy.observation_encoder[name]["_target_"].rpartition(".")[2]
-                for name in ("encoding", "coordinates", "depth_input")
-            ]
-            found[look] = (*kinds, policy.observation_encoder["values"])
+        policy = compose("train", overrides=dict(cell.commands())["train"]).policy
+    assert policy.observation_encoder.cameras == ["overhead", "wrist"]
+    assert policy.action_space["_target_"].endswith("GripperPoses")
+    assert ("gripper_space" in policy) == (version == 2)
+    return policy
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_look_is_a_command_that_can_be_given(looks: ModuleType, version: int) -> None:
+    found = {}
+    for look in looks.LOOKS[version]:
+        encoder = observed(looks, look, version).observation_encoder
+        kinds = [
+            encoder[name]["_target_"].rpartition(".")[2]
+            for name in ("encoding", "coordinates", "depth_input")
+        ]
+        found[look] = (*kinds, encoder["values"])
+    lifting = ("CayleyString", "MetricPlaces", "ColourOnly", True)
     assert found == {
-        "lifting": ("CayleyString", "MetricPlaces", "ColourOnly", True),
+        "lifting": lifting,
         "2d": ("SinusoidalEncoding", "GridPlaces", "ColourOnly", False),
         "normals_lifting": ("CayleyString", "MetricPlaces", "SurfaceNormals", True),
         "normals": ("SinusoidalEncoding", "GridPlaces", "SurfaceNormals", False),
@@ -158,6 +171,26 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
         "string_lifting": ("CirculantString", "PatchDepthPlaces", "ColourOnly", False),
         "2d_values": ("CayleyString", "GridPlaces", "ColourOnly", True),
         "2d_attention": ("CayleyString", "GridPlaces", "ColourOnly", False),
+    } | {look: lifting for look in looks.LOOKS[version] if look.startswith("grippers")}
+
+
+def test_looks_of_places_differ_in_their_names(looks: ModuleType) -> None:
+    found = {}
+    for look in looks.PLACES:
+        policy = observed(looks, look, 2)
+        encoder = policy.observation_encoder
+        found[look] = (
+            "frames" in encoder,
+            policy.get("action_places", {}).get("at"),
+            encoder.learned_places,
+        )
+    assert found == {
+        "2d_values": (False, None, False),
+        "lifting": (False, None, False),
+        "grippers": (True, None, False),
+        "grippers_noisy": (True, "noisy_pose", False),
+        "grippers_learned": (True, None, True),
+        "grippers_noisy_learned": (True, "noisy_pose", True),
     }
 
 
@@ -349,6 +382,72 @@ def test_versions_of_the_task_have_tables_of_their_own(looks_page: ModuleType) -
     assert "| raised table | 2d | 6/10" in latter
 
 
+def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
+    modules: dict[str, ModuleType],
+) -> None:
+    module = modules["evidence_tasks"]
+    cell = module.tasks_cells("small")[0]
+    assert cell.name == "aloha12/cayley_values/0/small"
+    commands = list(cell.commands())
+    assert [verb for verb, _ in commands] == ["collect"] * 12 + ["train", "eval"]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for (_, collect), task in zip(commands[:12:5], module.tasks()[::5], strict=True):
+            settings = compose("collect", overrides=collect)
+            assert (settings.task.name, settings.episodes) == (task, 100)
+            assert settings.task.options.version == 2
+        training = compose("train", overrides=commands[12][1])
+        for encoding in module.COMPARED:
+            other = dict(module.TasksCell(encoding, 1, "large").commands())["train"]
+            assert compose("train", overrides=other).trainer.seed == 1
+        evaluation = commands[13][1]
+        compose("eval", overrides=[each for each in evaluation if not each.startswith("suite=")])
+    assert len(training.dataset.stores) == 12
+    assert training.dataset.equal_tasks
+    assert "suite=aloha12" in evaluation
+    assert set(cell.results()) == set(module.tasks())
+
+
+def tasks_line(encoding: str, seed: int, bowls: int, pens: int) -> dict[str, object]:
+    """Returns the line of a policy of two tasks, with so many successes of ten."""
+    tasks = {
+        task: {"success": "1" * many + "0" * (10 - many), "stages": "3" * many + "1" * (10 - many)}
+        for task, many in (("bowl_on_rack", bowls), ("hand_over_pen", pens))
+    }
+    return {
+        "campaign": "aloha12",
+        "encoding": encoding,
+        "seed": seed,
+        "scale": "small",
+        "tasks": tasks,
+    }
+
+
+def test_tasks_count_equally_in_the_table_of_one_policy(modules: dict[str, ModuleType]) -> None:
+    page = modules["evidence_tasks_page"]
+    lines = [
+        tasks_line("none", 0, 2, 4),
+        tasks_line("cayley_values", 0, 9, 5),
+        tasks_line("cayley_values", 1, 7, 3),
+        line("none", 2),
+    ]
+    text = page.tables(lines)
+    assert "| task | cayley_values | none | STRING's table 5" in text
+    (bowls,) = [row for row in text.splitlines() if row.startswith("| bowl_on_rack |")]
+    assert "9/10 = 90 % [60, 98]; 7/10 = 70 % [40, 89] | 2/10" in bowls
+    assert bowls.endswith("| 90 %, 80 %, 100 % |")
+    (means,) = [row for row in text.splitlines() if row.startswith("| mean over tasks |")]
+    assert "70 % [" in means
+    assert "50 % [" in means
+    assert "| 30 % [" in means
+    (recipe,) = [row for row in text.splitlines() if row.startswith("| mean, recipe |")]
+    assert recipe.startswith("| mean, recipe | 60 % [")
+    assert recipe.endswith("| - | - |")
+    assert "bowl_on_rack 1: 4, hand_over_pen 1: 12" in text.replace("; ", ", ")
+    both = page.tables([*lines, tasks_line("none", 1, 2, 4)])
+    assert "+30 points [" in both
+    assert page.tables([line("none", 2)]) == ""
+
+
 def test_without_lines_there_is_no_table(page: ModuleType, looks_page: ModuleType) -> None:
     assert looks_page.tables([line("none", 2)]) == page.tables([seen("2d", 2)]) == ""
 
@@ -369,7 +468,7 @@ def test_lines_without_a_policy_are_of_diffusion(
     old = json.loads((ROOT / "docs" / "results.jsonl").read_text().splitlines()[0])
     assert "policy" not in old
     assert page.policy_of(old) == "diffusion"
-    cell = modules["evidence_cells"].Cell(
+    cell = modules["evidence_cells"].EncodingCell(
         *(old[name] for name in ("task", "encoding", "coordinates", "seed", "scale"))
     )
     assert cell.name == old["name"]

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import yaml
-from tests.datasets.formats import mcap_recordings
+from tests.datasets.formats import droid_recordings, mcap_recordings
 from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 from tests.datasets.formats.small_sets import rlds
@@ -116,7 +116,7 @@ def write_rgbd(store: EpisodeStore, path: Path) -> None:
 
 
 def write_recordings(root: Path) -> None:
-    """Writes a bag of an arm with two hinges, whose base is `base_link`, and RLDS of ALOHA."""
+    """Writes a bag of an arm with two hinges and base `base_link`, RLDS of ALOHA, and DROID."""
     (root / "bags").mkdir()
     entries = mcap_recordings.ros2_entries(0.2)
     for *_, fields in entries:
@@ -126,6 +126,9 @@ def write_recordings(root: Path) -> None:
     fixed = ("/tf_static", "tf2_msgs/msg/TFMessage", 0.0, {"transforms": [still]})
     mcap_recordings.write_ros2(root / "bags/take_0.mcap", [*entries, fixed])
     rlds(root).rename(root / "play")
+    droid_recordings.droid(root).rename(root / "droid")
+    (root / "droid" / "1.0.0").rename(root / "droid" / "1.0.1")
+    droid_recordings.annotations(root / "droid_annotations")
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ Most are followed by `-m stress` only. `tests/sim/test_my_robot_page.py` follows
 every run of the tests.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.docs.pages import ROOT, Reader
 
 DOCS = ROOT / "docs"
+PLACED = re.compile(r"(\d+) % of the image tokens have a position")
 WORLD = ("task.image_size=32", "task.frame_hz=5")
 NETWORK = (
     "policy.dim=32",
@@ -45,12 +47,15 @@ class Page:
         smaller: Overrides by console script.
         replaced: Text of the page's files and snippets that is replaced.
         stress: Whether only long runs of the tests follow the page.
+        placed: Least share of image tokens with a position, in %, for each of the trainings of the
+            page in metric coordinates; empty: the page has none.
     """
 
     results: Sequence[str]
     smaller: Mapping[str, Sequence[str]] = field(default_factory=lambda: SMALLER)
     replaced: Mapping[str, str] = field(default_factory=dict)
     stress: bool = True
+    placed: Sequence[int] = ()
 
 
 FOLLOWED = {
@@ -66,6 +71,7 @@ FOLLOWED = {
         ("runs/rgbd_evaluation/report.html", "runs/rgbd_zarr_evaluation/report.html"),
         # The clouds of smaller images have too few points to be compared.
         smaller={**SMALLER, "stringline-collect": (*COLLECTION, "task.image_size=128")},
+        placed=(91, 91),  # Of ACT's files and of the replay buffer.
     ),
     "tutorials/cluster.md": Page(
         tuple(
@@ -96,11 +102,18 @@ FOLLOWED_ELSEWHERE = {"tutorials/compare-encodings.md"}  # By tests/sim/test_exp
     ],
 )
 def test_pages_lead_to_their_results(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = FOLLOWED[name]
     Reader(tmp_path, monkeypatch, page.smaller, page.replaced).run(DOCS / name)
     assert [result for result in page.results if not (tmp_path / result).exists()] == []
+    if page.placed:
+        shares = [int(share) for share in PLACED.findall(capsys.readouterr().err)]
+        assert len(shares) == len(page.placed)
+        assert all(share >= least for share, least in zip(shares, page.placed, strict=True)), shares
 
 
 def test_every_tutorial_is_followed() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from stringline.datasets.contract.argument_checks import FINITE
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Embodiment
-from stringline.real_robot.safety import cell_file, clearance, limits
+from stringline.real_robot.safety import cell_file, clearance, limits, link_points
 from stringline.real_robot.safety.cell import Cell
 from stringline.real_robot.safety.clearance import Clearance
 
@@ -29,6 +29,7 @@ def _without_meshes(self: Clearance, embodiment: Embodiment, *given: Any, **more
 CELL_GUARDS: dict[str, tuple[Any, str, Any]] = {
     "tools": (Cell, "carried", _without_tools),
     "wrist cameras": (Cell, "carried", _without_cameras),
+    "speed of what is carried": (link_points, "_tips", lambda _: []),
     "published meshes": (Clearance, "__init__", _without_meshes),
     "pairs of one arm": (clearance, "_own_pairs", lambda *_: ()),
     "pose before torque": (Clearance, "overlaps", lambda *_: []),

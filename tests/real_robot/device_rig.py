@@ -103,7 +103,7 @@ class DeviceRig:
         """Advances by so many periods and returns the state of the device process."""
         for _ in range(count):
             self.loop.observe(self.clock)
-            self.loop.act(self.now)
+            self.loop.act(self.clock)
             self.emulator.advance(self.writes())
             self.now += PERIOD
         return self.state

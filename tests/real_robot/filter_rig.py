@@ -75,13 +75,28 @@ def moved(**joints: float) -> Vector:
     return q
 
 
+def wrist_cameras(body: Embodiment, poses: Vector) -> dict[str, Vector]:
+    """Returns the centers (T, 3) of the wrist cameras by arm, 11.5 mm behind their front glass."""
+    T_base_grippers = body.forward_kinematics(poses)
+    return {
+        mount.parent: (T_base_grippers[mount.parent] @ mount.T_parent_camera)[:, :3]
+        @ (0.0, 0.0, -0.0115, 1.0)
+        for mount in body.cameras
+        if mount.parent in body.arms
+    }
+
+
 def fastest(body: Embodiment, path: Sequence[Vector] | Vector) -> Vector:
-    """Returns the speed (T,) of the fastest gripper or end of a capsule with open fingers, m/s."""
+    """Returns the speed (T,) of the fastest gripper, wrist camera or end of a capsule, m/s.
+
+    Fingers are open.
+    """
     poses = np.array(path)
     poses[:, list(body.grippers.values())] = 1.0
     places = [
         T_base_gripper[:, :3, 3] for T_base_gripper in body.forward_kinematics(poses).values()
     ]
+    places += wrist_cameras(body, poses).values()
     ends = body.capsule_axes(poses)
     points = np.concatenate([np.stack(places, axis=1), ends.reshape(len(poses), -1, 3)], axis=1)
     return np.asarray(np.linalg.norm(np.diff(points, axis=0), axis=-1).max(axis=-1) / PERIOD)

@@ -1,5 +1,6 @@
 """A device loop in the process of a test, in lock-step with an emulated drake-iiwa-driver."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class LcmRig(KukaRig):
         self, emulator: LcmEmulator, folder: Path, body: Embodiment, **settings: object
     ) -> None:
         self._folder = folder
+        self._worlds: list[int] = []
         self.driver = LcmDriver(
             emulator.ports,
             period_s=PERIOD,
@@ -62,6 +64,11 @@ class LcmRig(KukaRig):
             self.close()
             raise AssertionError("Something was said before it was time.")
 
+    def new_world(self, seed: int = 0) -> None:
+        """Begins an episode of the world, in which the arm stands elsewhere."""
+        super().new_world(seed)
+        self._worlds.append(len(self.sent()))
+
     def sent(self, prefix: str = USUAL_PREFIX) -> list[tuple[int, bool, Vector]]:
         """Returns period, whether it was passed on, and positions of each command to a program."""
         data = (self._folder / f"{prefix}.bin").read_bytes()
@@ -75,34 +82,61 @@ class LcmRig(KukaRig):
     def assert_within_limits(self, prefix: str = USUAL_PREFIX) -> None:
         """Checks positions, steps and their changes of all commands to the first arm of a program.
 
-        Where commands are missing only the position counts: these tests lose commands on their way,
-        let the arm go and restart its program. `LcmLine` checks gaps of the driver itself.
+        Where commands are missing, speeds and their changes are those by the clock of the program.
         """
         hinges = np.arange(7)
         lower, upper, velocity = (
             values[hinges]
             for values in (self.limits.lower, self.limits.upper, self.limits.velocity)
         )
-        found = [one for one in self.sent(prefix) if one[1]]
-        path = np.array([row[:7] for _, _, row in found])
-        assert np.isfinite(path).all()
-        assert (path >= lower - 1e-9).all()
-        assert (path <= upper + 1e-9).all()
-        periods = np.diff([period for period, _, _ in found])
-        assert (periods >= 0).all()
-        steps = np.diff(path, axis=0)
-        follows = periods == 1
-        assert (np.abs(steps)[follows] <= velocity * PERIOD + 1e-9).all()
-        self._assert_gentle(steps, follows)
+        sent = self.sent(prefix)
+        bounds = [0, *(self._worlds if prefix == USUAL_PREFIX else ()), len(sent)]
+        paths = [path for first, end in pairwise(bounds) for path in _paths(sent[first:end])]
+        assert paths
+        for periods, path in paths:
+            assert np.isfinite(path).all()
+            assert (path >= lower - 1e-9).all()
+            assert (path <= upper + 1e-9).all()
+            seconds = PERIOD * np.diff(periods)
+            assert (seconds >= 0).all()
+            steps = np.diff(path, axis=0)
+            assert (np.abs(steps) <= velocity * np.maximum(seconds, PERIOD)[:, None] + 1e-9).all()
+            self._assert_gentle(steps, seconds)
+        assert max(len(path) for _, path in paths) > 2
 
     def assert_gentle(self, since: int) -> None:
         """Checks changes of steps of all commands since one."""
-        sent = self.sent()[since:]
-        steps = np.diff(np.array([row[:7] for _, _, row in sent]), axis=0)
-        self._assert_gentle(steps, np.diff([period for period, _, _ in sent]) <= 1)
+        paths = _paths(self.sent()[since:], released=True)
+        assert max(len(path) for _, path in paths) > 2
+        for periods, path in paths:
+            self._assert_gentle(np.diff(path, axis=0), PERIOD * np.diff(periods))
 
-    def _assert_gentle(self, steps: Vector, follows: NDArray[np.bool_]) -> None:
-        """Checks changes of steps (T, 7), where both follow their predecessors (T,)."""
-        changes = np.abs(np.diff(steps, axis=0))[follows[1:] & follows[:-1]]
-        assert len(changes)
-        assert (changes <= self.limits.acceleration[:7] * PERIOD**2 + 1e-9).all()
+    def _assert_gentle(self, steps: Vector, seconds: Vector) -> None:
+        """Checks changes of speeds between steps (T, 7) that took some seconds (T,)."""
+        seconds = np.maximum(seconds, PERIOD)
+        speeds = steps / seconds[:, None]
+        between = (seconds[1:] + seconds[:-1]) / 2
+        changes = np.abs(np.diff(speeds, axis=0)) / between[:, None]
+        assert (changes <= self.limits.acceleration[:7] + 1e-5).all()
+
+
+def _paths(
+    sent: list[tuple[int, bool, Vector]], *, released: bool = False
+) -> list[tuple[NDArray[np.int64], Vector]]:
+    """Returns periods (T,) and positions (T, 7) of each path; a release of the arm ends one.
+
+    Commands that the network duplicated count once. `released`: a release ends no path.
+    """
+    paths: list[list[tuple[int, Vector]]] = [[]]
+    for period, active, row in sent:
+        if not active and not released:
+            paths.append([])
+            continue
+        path = paths[-1]
+        if not path or path[-1][0] != period or not np.array_equal(path[-1][1], row[:7]):
+            path.append((period, row[:7]))
+    return [
+        (np.array([period for period, _ in path]), np.array([row for _, row in path]))
+        for path in paths
+        if path
+    ]

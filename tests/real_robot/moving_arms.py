@@ -23,6 +23,9 @@ from stringline.real_robot.safety.limits import SafetyLimits
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
+# Commands that were sent before a gap arrive at a far end before it stops as well; otherwise their
+# times of arrival would be those after the gap.
+ON_THE_WAY_S = 0.01
 # Emulated controllers that end a session only after a long silence, as for a busy machine.
 PATIENT: dict[str, dict[str, Any]] = {
     "aloha": {},
@@ -38,6 +41,23 @@ def backend_of(robot: str) -> RobotBackend:
     return robot_backend(robot, "one", {})
 
 
+def brisk_limits(backend: RobotBackend) -> SafetyLimits:
+    """Returns limits with which arms reach a speed soon that is far from that of rest."""
+    limits: SafetyLimits = backend.limits(
+        cartesian_speed=None, soft_start_s=0.0, acceleration=10.0, speed_share=0.25
+    )
+    return limits
+
+
+def swing(home: Vector) -> ActionChunk:
+    """Returns a plan of eight seconds in which the first joint moves at the largest speed."""
+    seconds = 0.04 * np.arange(200.0)
+    due = time.monotonic() + seconds
+    way = np.tile(home, (len(seconds), 1)).astype(np.float32)
+    way[:, 0] += 0.8 * np.sin(2.0 * due).astype(np.float32)
+    return ActionChunk(due, way)
+
+
 @dataclass
 class Arms:
     """Moving arms, their device process and what arrives at their far end."""
@@ -48,21 +68,18 @@ class Arms:
     home: Vector
 
     def swing(self) -> None:
-        """Sends a plan of eight seconds in which the first joint moves at the largest speed."""
-        seconds = 0.04 * np.arange(200.0)
-        way = np.tile(self.home, (len(seconds), 1)).astype(np.float32)
-        way[:, 0] += 0.8 * np.sin(2.0 * seconds).astype(np.float32)
-        self.device.send(ActionChunk(time.monotonic() + seconds, way))
+        """Sends a plan of `swing`."""
+        self.device.send(swing(self.home))
 
-    def freeze(self, gap_s: float, *, all_processes: bool) -> list[DeviceState]:
-        """Stops the device process, or all processes, for a time; returns the states after it."""
-        pids = [self.device.pid, self.emulator.pid if all_processes else None]
+    def freeze(self, gap_s: float, *, far_end: bool) -> list[DeviceState]:
+        """Stops the device process for a time, alone or with its far end; returns later states."""
+        pids = [self.device.pid, self.emulator.pid if far_end else None]
         stopped = [pid for pid in pids if pid is not None]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.02)
+            time.sleep(ON_THE_WAY_S)
         before = self.device.latest().tick
-        time.sleep(gap_s - 0.02)
+        time.sleep(gap_s - len(stopped) * ON_THE_WAY_S)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
         wait(lambda: self.device.latest().tick >= before + 60)
@@ -79,16 +96,14 @@ def wait(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20.0
     while not done():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.001)
 
 
 @contextmanager
 def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
     """Starts arms and their device process, and waits until the arms move."""
     backend = backend_of(robot)
-    limits: SafetyLimits = backend.limits(
-        cartesian_speed=None, soft_start_s=0.0, acceleration=10.0, speed_share=0.25
-    )
+    limits = brisk_limits(backend)
     with ExitStack() as stack:
         emulator = stack.enter_context(backend.bare_emulator(capture=folder, **PATIENT[robot]))
         driver = backend.driver(

@@ -2,14 +2,16 @@
 
 Chunk rules, stages, obstacles and the bounds of the limiter are removed one at a time, each in
 another process that runs the tests of the filter until the first failure. The same is done with the
-guards of the drivers of servos, FRI, LCM and grippers, with their own tests. A part without a
-failing test has no effect, or lacks a test. `make mutate` tries all parts;
+guards of the drivers of servos, FRI, LCM and grippers, with their own tests. Guards that act in
+processes of their own are removed in a copy of the repository (`source_mutants.py`). A part without
+a failing test has no effect, or lacks a test. `make mutate` tries all parts;
 `python -m tests.real_robot.mutate WORD ...` those whose name has one of the words.
 """
 
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,9 +22,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.real_robot.cell_mutants import CELL_GUARDS
+from tests.real_robot.device_mutants import DEVICE_GUARDS
 from tests.real_robot.input_mutants import INPUT_GUARDS
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
+from tests.real_robot.source_mutants import SOURCE_GUARDS, SOURCE_SUITES, copied_tree
 
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Interlock
 from stringline.real_robot.drivers.fri import fri_arm, fri_inbox, fri_session
@@ -42,13 +46,15 @@ from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.motion_stages import MotionLimits
-from stringline.real_robot.safety.stage_cycle import Cycle, StatelessStage
+from stringline.real_robot.safety.stage_context import StatelessStage
+from stringline.real_robot.safety.stage_cycle import Cycle
 
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
-CELL, INPUT = "cell: ", "input: "
-PREFIXES = (SERVOS, FRI, LCM, GRIPPER, CELL, INPUT)
+CELL, INPUT, DEVICE = "cell: ", "input: ", "device: "
+PREFIXES = (SERVOS, FRI, LCM, GRIPPER, CELL, INPUT, DEVICE, *SOURCE_SUITES)
 SUITES = {
+    **SOURCE_SUITES,
     "": (
         "safety/test_filter.py",
         "safety/test_gaps.py",
@@ -77,6 +83,7 @@ SUITES = {
         "safety/test_cell.py",
         "safety/test_clearance.py",
         "safety/test_published_meshes.py",
+        "safety/test_adversarial_cells.py",
     ),
     GRIPPER: ("drivers/fri/test_gripper_outputs.py", "drivers/lcm/test_gripper_wsg.py"),
     INPUT: (
@@ -84,6 +91,22 @@ SUITES = {
         "robots/test_deliberate_start.py",
         "emulators/fri/test_fri_emulator.py",
     ),
+    DEVICE: (
+        "safety/test_limits.py",
+        "safety/test_gaps.py",
+        "drivers/fri/test_fri_frame.py",
+        "operator/test_input_line.py",
+        "device/test_motion_inputs.py",
+        "device/test_scheduling.py",
+        "device/test_late_commands.py",
+        "device/test_liveness.py",
+    ),
+}
+GUARDS = {
+    GRIPPER: GRIPPER_GUARDS,
+    CELL: CELL_GUARDS,
+    INPUT: INPUT_GUARDS,
+    DEVICE: DEVICE_GUARDS,
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
@@ -298,20 +321,13 @@ def mutants() -> dict[str, Callable[[], None]]:
     found["letting go"] = functools.partial(
         without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale)
     )
-    grippers = {
-        GRIPPER + name: functools.partial(without_method, *guard)
-        for name, guard in GRIPPER_GUARDS.items()
-    }
-    cell = {
-        CELL + name: functools.partial(without_method, *guard)
-        for name, guard in CELL_GUARDS.items()
-    }
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
-    inputs = {
-        INPUT + name: functools.partial(without_method, *guard)
-        for name, guard in INPUT_GUARDS.items()
+    guards = {
+        prefix + name: functools.partial(without_method, *guard)
+        for prefix, named in GUARDS.items()
+        for name, guard in named.items()
     }
-    return found | servos | fri_mutants() | lcm_mutants() | grippers | cell | inputs
+    return found | servos | fri_mutants() | lcm_mutants() | guards
 
 
 def suite_of(name: str) -> str:
@@ -355,43 +371,60 @@ def run_without(name: str) -> int:
     return 0
 
 
-def ask(name: str) -> tuple[int, str]:
+def ask(name: str, root: Path = ROOT) -> tuple[int, str]:
     """Runs the tests in another process; returns pytest's exit code and the first failed test."""
-    done = subprocess.run(
+    tests = subprocess.Popen(
         [sys.executable, "-m", "tests.real_robot.mutate", "--without", name],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / ".src")},
-        capture_output=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / ".src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        start_new_session=True,
     )
     try:
-        answer = json.loads(done.stdout.strip().rpartition("\n")[2])
+        said, errors = tests.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(tests.pid, signal.SIGKILL)  # With all processes that the tests have started.
+        tests.communicate()
+        return int(pytest.ExitCode.TESTS_FAILED), f"(no end within {TIMEOUT_S} s)"
+    try:
+        answer = json.loads(said.strip().rpartition("\n")[2])
     except ValueError:
-        raise SystemExit(
-            f"The tests did not run without {name!r}:\n{done.stdout}{done.stderr}"
-        ) from None
+        raise SystemExit(f"The tests did not run without {name!r}:\n{said}{errors}") from None
     return int(answer["code"]), str(answer["test"])
+
+
+def noticed(name: str, code: int, test: str) -> bool:
+    """Prints which test noticed that a part is missing; returns whether one did."""
+    found = code == pytest.ExitCode.TESTS_FAILED
+    sys.stdout.write(f"without {name:<33} {test if found else 'NOTHING FAILS'}\n")
+    sys.stdout.flush()
+    return found
+
+
+def missed_in_sources(names: list[str]) -> list[str]:
+    """Removes guards in a copy of the repository; returns those that no test notices."""
+    missed = []
+    with copied_tree() as tree:
+        for name in names:
+            with tree.without(SOURCE_GUARDS[name]):
+                missed += [] if noticed(name, *ask(suite_of(name), tree.root)) else [name]
+    return missed
 
 
 def main(words: list[str]) -> int:
     """Tries all mutants, or those whose name has one of the words; 1 if no test fails for one."""
-    missed, names = (
-        [],
-        [name for name in mutants() if not words or any(word in name for word in words)],
-    )
+    found = [*mutants(), *SOURCE_GUARDS]
+    names = [name for name in found if not words or any(word in name for word in words)]
     for suite in sorted({suite_of(name) for name in names}):
         code, test = ask(suite)
         if code:
             sys.stdout.write(f"The tests fail with everything in place: {test}\n")
             return 1
-    for name in names:
-        code, test = ask(name)
-        noticed = code == pytest.ExitCode.TESTS_FAILED
-        missed += [] if noticed else [name]
-        sys.stdout.write(f"without {name:<33} {test if noticed else 'NOTHING FAILS'}\n")
-        sys.stdout.flush()
+    here = [name for name in names if name not in SOURCE_GUARDS]
+    missed = [name for name in here if not noticed(name, *ask(name))]
+    missed += missed_in_sources([name for name in names if name in SOURCE_GUARDS])
     sys.stdout.write(f"{len(names) - len(missed)} of {len(names)} noticed.\n")
     return 1 if missed else 0
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 
 Vector = NDArray[np.float64]
@@ -18,17 +19,30 @@ SEGMENT = st.tuples(
     st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT
 )
 STREAMS = st.lists(SEGMENT, min_size=1, max_size=10)
+PRESS = "press"
+PRESSING_KINDS = (*KINDS, *(PRESS,) * len(KINDS))
+PRESSES_CYCLES = 8  # Periods for which a target is held, for each cycle of a segment.
+# Half of the segments hold a target that is too near to something.
+PRESSING_STREAMS = st.lists(
+    st.tuples(
+        st.sampled_from(PRESSING_KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT
+    ),
+    min_size=1,
+    max_size=10,
+)
 Segment = tuple[str, int, int, float]
 
 
-def odd_chunk(random: np.random.Generator, value: float, now: float) -> tuple[Vector, Vector]:
+def odd_chunk(
+    random: np.random.Generator, value: float, now: float, body: Embodiment = ALOHA
+) -> tuple[Vector, Vector]:
     """Draws invalid times (T,) and actions (T, A)."""
-    count = int(random.integers(1, 60))
+    count, joints = int(random.integers(1, 60)), len(body.joints)
     due = now + 0.02 * np.arange(count, dtype=np.float64)
-    action = random.uniform(-4, 4, (count, 14))
+    action = random.uniform(-4, 4, (count, joints))
     match int(random.integers(0, 10)):
         case 0:
-            action[random.integers(count), random.integers(14)] = value
+            action[random.integers(count), random.integers(joints)] = value
         case 1:
             action *= 1e30
         case 2:
@@ -42,11 +56,11 @@ def odd_chunk(random: np.random.Generator, value: float, now: float) -> tuple[Ve
         case 6:
             due = now + 1e-6 * np.arange(count, dtype=np.float64)
         case 7:
-            action = action[:, : random.integers(0, 14)]
+            action = action[:, : random.integers(0, joints)]
         case 8:
-            action = np.where(np.arange(count)[:, None] % 2, ALOHA.lower, ALOHA.upper)
+            action = np.where(np.arange(count)[:, None] % 2, body.lower, body.upper)
         case _:
-            action = np.full((count, 14), value)
+            action = np.full((count, joints), value)
     return due, action
 
 
@@ -71,27 +85,40 @@ class Sink(Protocol):
         ...
 
 
-def play(stream: list[Segment], sink: Sink, *, chunks_only: bool = False) -> None:
-    """Sends a stream to a sink."""
+def play(
+    stream: list[Segment],
+    sink: Sink,
+    body: Embodiment = ALOHA,
+    *,
+    chunks_only: bool = False,
+    too_near: Vector | None = None,
+) -> None:
+    """Sends a stream to a sink; `too_near` (N, J) are targets that arms must not reach."""
+    joints = len(body.joints)
     for kind, number, cycles, value in stream:
         random = np.random.default_rng(number)
         if kind == "restart":
             sink.restart()
         if kind in ("chunks", "odd chunks", "old session") or chunks_only:
-            due, action = odd_chunk(random, value, sink.now)
+            due, action = odd_chunk(random, value, sink.now, body)
             if kind == "chunks":
                 due, action = (
                     sink.now + 0.02 * np.arange(50.0),
-                    random.uniform(ALOHA.lower, ALOHA.upper, (50, 14)),
+                    random.uniform(body.lower, body.upper, (50, joints)),
                 )
             with np.errstate(over="ignore"):
                 sink.send(ActionChunk(due, action.astype(np.float32)), old=kind == "old session")
+        if kind == PRESS and too_near is not None:
+            for _ in range(PRESSES_CYCLES * cycles):
+                sink.cycle(too_near[number % len(too_near)])
+            continue
+        shapes = [(), (joints - 1,), (joints, 1), (0,), (joints + 1,)]
         for cycle in range(cycles):
             target: Vector | None = None
             if kind == "targets":
-                target = random.uniform(-4, 4, 14) if cycle % 2 else np.full(14, value)
+                target = random.uniform(-4, 4, joints) if cycle % 2 else np.full(joints, value)
             elif kind == "bang":
-                target = ALOHA.upper if (cycle // (1 + number % 9)) % 2 else ALOHA.lower
+                target = body.upper if (cycle // (1 + number % 9)) % 2 else body.lower
             elif kind == "shapes":
-                target = np.full([(), (13,), (14, 1), (0,), (15,)][int(random.integers(5))], value)
+                target = np.full(shapes[int(random.integers(5))], value)
             sink.cycle(target)

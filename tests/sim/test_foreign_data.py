@@ -1,6 +1,7 @@
 """A user's own dataset is imported, trained on and evaluated by the commands alone."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -123,6 +124,27 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
         )
         assert "/1 = " in said, said
         assert (tmp_path / f"{name}_evaluation/report.html").is_file()
+
+
+def test_images_of_84x84_are_trained_on_at_a_multiple_of_the_patch(
+    tmp_path: Path, stringline: Callable[..., str]
+) -> None:
+    """The error of a training on them names the options of the import, which then suffice."""
+    written = write_act_data(tmp_path, (25, 25), CAMERAS[:1], (84, 84))
+    source = ("import", "format=act_hdf5", f"path={written}", *GRIPPERS)
+    stringline(data.main, *source, f"store={tmp_path / 'raw'}")
+    training = (train.main, "coordinates=grid", *SMALL, f"output={tmp_path / 'run'}")
+    with pytest.raises(AssertionError) as caught:
+        stringline(*training, f"dataset.path={tmp_path / 'raw'}")
+    said = str(caught.value)
+    assert "Camera 'overhead' has 84x84 pixels; allowed: multiples of 16" in said
+    (advised,) = re.findall(r"image_size=\[80,80\] image_fit=crop", said)
+    stringline(data.main, *source, *advised.split(), f"store={tmp_path / 'crop'}")
+    copied = re.findall(r"stringline-data (cache) .* (height=80) (width=80)", said)[0]
+    stringline(data.main, *copied, f"store={tmp_path / 'raw'}", f"output={tmp_path / 'copy'}")
+    for name in ("crop", "copy"):
+        stringline(*training, f"dataset.path={tmp_path / name}", f"output={tmp_path / name}_run")
+        assert (tmp_path / f"{name}_run" / "checkpoint").is_dir()
 
 
 def test_a_policy_of_480x640_images_runs_in_gym_aloha(

@@ -17,12 +17,13 @@ from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYE
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.enums import ControlMode, OperationMode, SessionState
 from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.fri_inbox import Inbox, usable
+from stringline.real_robot.drivers.fri.fri_inbox import Inbox, usable, versions_of
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.fri_session import interlock_of
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.fri.playback import Playback
+from stringline.real_robot.drivers.fri.run_input import RunInput
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
 
@@ -59,6 +60,7 @@ class FriArm(KukaArm):
         gripper: Gripper | None = None,
         read_only: bool = False,
         own_clock: bool = False,
+        run_input: RunInput | None = None,
     ) -> None:
         super().__init__(name, period_s)
         self.link = link
@@ -68,6 +70,7 @@ class FriArm(KukaArm):
         self.gripper: Gripper = NoGripper() if gripper is None else gripper
         self._read_only = read_only
         self._own_clock = own_clock
+        self._run_input = run_input
         self.message: Monitoring | None = None
         self.pending = False
         self.fresh = False
@@ -108,6 +111,8 @@ class FriArm(KukaArm):
             self._notice(Interlock.STRAYED)
         if isinstance(self.gripper, OutputGripper):
             self.gripper.hear(message.inputs)
+        if self._run_input is not None:
+            self._run_input.hear(message.inputs)
         self._unanswered += 1
         self.fresh = True
         self.pending = self._unanswered >= message.receive_multiplier
@@ -152,13 +157,8 @@ class FriArm(KukaArm):
         about = f"{self.name} on {self.link.port}:"
         message = self.message
         name = self._version.name
-        if message is None and self.inbox.broken:
-            return f"{about} the datagrams are not FRI {name} of an LBR. {self.inbox.complaint}"
         if message is None:
-            return (
-                f"{about} no controller sends messages. Check that its application runs, that this "
-                f"address is its remote host, and that no firewall blocks UDP."
-            )
+            return f"{about} {self._silence()}"
         if not self.keeps_period:
             return (
                 f"{about} the controller expects an answer every "
@@ -175,7 +175,23 @@ class FriArm(KukaArm):
                 f"{about} its messages contain the commanded position, which FRI {name} lacks. Is "
                 f"the controller's version 1.x? Set version."
             )
-        return ""
+        lacking = "" if self._run_input is None else self._run_input.problem(message.inputs)
+        return f"{about} {lacking}" if lacking else ""
+
+    def _silence(self) -> str:
+        """Returns the probable cause of missing messages."""
+        name = self._version.name
+        if versions := versions_of(self.inbox.unusable):
+            return (
+                f"the controller sends FRI {' or '.join(versions)}; this driver's version is "
+                f"{name}. Set version."
+            )
+        if self.inbox.broken:
+            return f"the datagrams are not FRI {name} of an LBR. {self.inbox.complaint}"
+        return (
+            "no controller sends messages. Check that its application runs, that this address is "
+            "its remote host, and that no firewall blocks UDP."
+        )
 
     def _begin_at(self, position: Vector) -> None:
         self._last = position

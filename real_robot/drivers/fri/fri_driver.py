@@ -7,9 +7,11 @@ and follow the path of the filter's commands with a short delay.
 
 import time
 from collections.abc import Mapping, Sequence
+from ctypes import c_double
 from typing import Unpack
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.driver_interface.interlocks import Interlock, describe_interlock
 from stringline.real_robot.driver_interface.safe_command import SafeCommand
@@ -17,6 +19,7 @@ from stringline.real_robot.drivers.fri.enums import OperationMode
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
+from stringline.real_robot.drivers.fri.run_input import RunInput
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 from stringline.real_robot.drivers.kuka.arm_unit import ArmUnit, Controller
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
@@ -58,6 +61,26 @@ class FriDriver(KukaDriver):
         self._arms: list[FriArm] = []
         self._arm_units: list[ArmUnit] = []
         self._deadline = 0.0
+        self._permissions: dict[str, tuple[str, c_double]] = {}
+
+    def permit_by(self, chosen: ControllerInput, permission: c_double) -> None:
+        """Lets an input of a controller permit motion, before the connection.
+
+        Args:
+            chosen: The input.
+            permission: Memory of the time of the last permission.
+
+        Raises:
+            ValueError: The arm is unknown, or the version of FRI lacks inputs.
+        """
+        if not version_of(self._version).has_io:
+            raise ValueError(
+                f"FRI {self._version} has no inputs for hold-to-run; allowed: 1.14 and later."
+            )
+        arm = chosen.arm or next(iter(self._ports))
+        if arm not in self._ports:
+            raise unknown_name("arm of robot.hold_to_run", arm, self._ports)
+        self._permissions = {arm: (chosen.input, permission)}
 
     @property
     def _all_links(self) -> Sequence[FriLink]:
@@ -92,6 +115,7 @@ class FriDriver(KukaDriver):
                 gripper=self._grippers.get(name),
                 read_only=self._read_only,
                 own_clock=index > 0 and not self._together,
+                run_input=RunInput(*self._permissions[name]) if name in self._permissions else None,
             )
             for index, (name, link) in enumerate(zip(self._ports, self._links, strict=True))
         ]

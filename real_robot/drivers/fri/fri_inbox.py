@@ -6,7 +6,7 @@ from collections.abc import Callable
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
-from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.fri.versions import VERSIONS, FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
 
 _COMMANDING = (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
@@ -20,6 +20,7 @@ class Inbox:
     Attributes:
         stale: Number of messages that were older than one before, or duplicates.
         complaint: Error of the last unusable one.
+        unusable: Its datagram.
     """
 
     def __init__(self, version: FriVersion) -> None:
@@ -27,6 +28,7 @@ class Inbox:
         self.broken = 0
         self.stale = 0
         self.complaint = ""
+        self.unusable = b""
         self._last: Monitoring | None = None
         self._last_at = -math.inf
 
@@ -38,6 +40,7 @@ class Inbox:
         except FriDecodeError as error:
             self.broken += 1
             self.complaint = str(error)
+            self.unusable = data
             return None
         if (
             self._last is not None
@@ -56,6 +59,19 @@ def _newer(message: Monitoring, last: Monitoring) -> bool:
     ahead = (message.sequence - last.sequence) % (1 << 32)
     later = message.time is not None and last.time is not None and message.time > last.time
     return 0 < ahead < 1 << 31 or later
+
+
+def versions_of(data: bytes) -> list[str]:
+    """Returns the names of the versions of which a datagram is a usable message."""
+    return [name for name, version in VERSIONS.items() if _is_of(version, data)]
+
+
+def _is_of(version: FriVersion, data: bytes) -> bool:
+    try:
+        _check(Monitoring.of(version, data))
+    except FriDecodeError:
+        return False
+    return True
 
 
 def seven_joints(message: Monitoring) -> str:

@@ -31,7 +31,7 @@ from stringline.real_robot.emulators.program.faulty_channel import KINDS, Faulty
 from stringline.real_robot.ipc.array_messages import Json
 
 _OF_THE_ARM = ("stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load")
-EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral")
+EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral", "pedal_down", "pedal_up")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
 _REPEATED_RAD = 1e-6
@@ -60,6 +60,7 @@ class EmulatedController:
         self._send_period_ms = settings.send_period_ms
         self._stamp_ms = 0
         self._load_nm = 0.0
+        self._pedal = 0.0
         self._bits: tuple[float, ...] = UNSET
         self._sequence = 0
         self._last_command = -1
@@ -176,7 +177,7 @@ class EmulatedController:
             commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
             commanded_torque=(0.0,) * JOINTS,
             external_torque=(self._load_nm, *(0.0,) * (JOINTS - 1)),
-            inputs=inputs_of(self._measured_opening, self.opening, self._bits)
+            inputs=inputs_of(self._measured_opening, self.opening, self._bits, self._pedal)
             if settings.version.has_io
             else (),
             time=(_EPOCH_S + self._stamp_ms // 1000, self._stamp_ms % 1000 * 1_000_000),
@@ -252,7 +253,7 @@ class EmulatedController:
         the connection; `stop` and `release`: the safety controller; `leave`: the motion ends;
         `restart`: the application; `t1`, `t2`, `aut`: the operation mode; `period`: the send period
         becomes `count` ms; `load`: a torque of `count` Nm on the first axis; `neutral`: the
-        gripper's valve gets neither bit.
+        gripper's valve gets neither bit; `pedal_down`, `pedal_up`: the input `Run.Pedal`.
 
         Raises:
             ValueError: The fault is unknown.
@@ -280,6 +281,8 @@ class EmulatedController:
                 self._load_nm = float(count)
             case "neutral":
                 self._bits = NEUTRAL
+            case "pedal_down" | "pedal_up":
+                self._pedal = float(kind == "pedal_down")
             case _:
                 channel = self.back if kind.startswith("answer_") else self.out
                 channel.plan(kind.removeprefix("answer_"), count)

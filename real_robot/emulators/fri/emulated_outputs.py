@@ -13,6 +13,8 @@ GRIPPER_INPUT = "Gripper.MeasuredOpening"
 GRIPPER_OPEN = "Gripper.Open"
 GRIPPER_CLOSE = "Gripper.Close"
 GRIPPER_IS_OPEN = "Gripper.IsOpen"
+# A pedal of hold-to-run.
+RUN_PEDAL = "Run.Pedal"
 
 _AS_GOOD_AS_OPEN = 0.95
 # States of a valve's bits, to open and to close: not set by a client yet, so that they follow the
@@ -46,7 +48,9 @@ def bits_of(outputs: Sequence[IoValue], before: tuple[float, ...]) -> tuple[floa
     return given[GRIPPER_OPEN], given.get(GRIPPER_CLOSE, 1.0 - given[GRIPPER_OPEN])
 
 
-def inputs_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[IoValue, ...]:
+def inputs_of(
+    measured: float, wanted: float, bits: tuple[float, ...], pedal: float = 0.0
+) -> tuple[IoValue, ...]:
     """Returns the inputs and outputs in each message, by the measured and the wanted opening."""
     is_open = float(measured >= _AS_GOOD_AS_OPEN)
     as_wanted = float(wanted >= 0.5)
@@ -54,6 +58,7 @@ def inputs_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[
     return (
         IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, measured),
         IoValue(GRIPPER_IS_OPEN, IoType.BOOLEAN, IoDirection.INPUT, is_open),
+        IoValue(RUN_PEDAL, IoType.BOOLEAN, IoDirection.INPUT, pedal),
         IoValue(GRIPPER_OUTPUT, IoType.ANALOG, IoDirection.OUTPUT, wanted),
         IoValue(GRIPPER_OPEN, IoType.BOOLEAN, IoDirection.OUTPUT, opens),
         IoValue(GRIPPER_CLOSE, IoType.BOOLEAN, IoDirection.OUTPUT, closes),

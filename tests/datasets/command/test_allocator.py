@@ -25,13 +25,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def faults(argument: str, **variables: str) -> list[str]:
-    """Runs `FAULTS` in a process with only these variables of malloc."""
+def faults(argument: str, *, code: str = FAULTS, **variables: str) -> list[str]:
+    """Runs code in a process with only these variables of malloc; returns what it prints."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     # NumPy asks for huge pages, which would hide the faults.
     own["NUMPY_MADVISE_HUGEPAGE"] = "0"
     done = subprocess.run(
-        [sys.executable, "-c", FAULTS, argument],
+        [sys.executable, "-c", code, argument],
         capture_output=True,
         text=True,
         env=own | variables,
@@ -49,6 +49,24 @@ def test_arrays_are_fetched_from_the_system_once() -> None:
     names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
     inherited = dict(zip(names, variables, strict=True))
     assert int(faults("leave", **inherited)[1]) < 1.5 * PAGES
+
+
+# The entry of every command, then the page faults.
+COMMAND = f"""
+import sys
+from stringline.datasets.command.entry_points import data
+arguments = sys.argv
+sys.argv = ["stringline-data", "--version"]
+data()
+sys.argv = arguments
+{FAULTS}"""
+
+
+def test_each_command_keeps_its_freed_memory() -> None:
+    count, mmap, trim = faults("leave", code=COMMAND)[-3:]
+    assert int(count) < 1.5 * PAGES
+    assert "None" not in (mmap, trim)
+    assert int(faults("leave", MALLOC_MMAP_THRESHOLD_="4096", code=COMMAND)[-3]) > 15 * PAGES
 
 
 def test_settings_of_the_user_have_priority() -> None:

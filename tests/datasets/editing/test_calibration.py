@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.datasets.editing.waiting import waiting
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.data import main
 from stringline.datasets.editing.calibration import calibrate
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.files.lock import exclusive
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
@@ -104,6 +106,24 @@ def test_one_camera_can_be_corrected(bare: EpisodeStore, tmp_path: Path) -> None
     assert second in bare.names()
 
 
+def test_intrinsics_alone_are_corrected_and_poses_stay(bare: EpisodeStore, tmp_path: Path) -> None:
+    file = write_cameras(tmp_path / "all.yaml")
+    names = calibrate(bare, bare.names(), CameraCalibration.read(file))
+    before = {key: np.array(array) for key, array in bare.episode(names[0]).arrays.items()}
+    plain = yaml.safe_load(file.read_text())
+    for camera in plain["cameras"].values():
+        del camera["T_parent_camera"]
+        camera["parent"] = "recorded"
+        camera["intrinsics"][0] *= 1.5
+    file.write_text(yaml.safe_dump(plain))
+    for corrected in calibrate(bare, names, CameraCalibration.read(file))[:1]:
+        for key, array in bare.episode(corrected).arrays.items():
+            expected = before[key]
+            if key.startswith("intrinsics/"):
+                expected[0, 0] *= 1.5
+            np.testing.assert_allclose(array, expected, rtol=1e-6, atol=0)
+
+
 def test_a_calibration_that_does_not_fit_every_episode_changes_none(
     bare: EpisodeStore, tmp_path: Path
 ) -> None:
@@ -113,3 +133,14 @@ def test_a_calibration_that_does_not_fit_every_episode_changes_none(
         calibrate(bare, before, calibration)
     assert bare.names() == before
     assert not trash_of(bare.path).exists()
+
+
+def test_one_of_two_calibrations_at_once_is_refused(bare: EpisodeStore, tmp_path: Path) -> None:
+    calibration = CameraCalibration.read(write_cameras(tmp_path / "cameras.yaml"))
+    with waiting() as edits, exclusive(bare.path):
+        for _ in range(2):
+            edits.start(lambda: calibrate(bare, bare.names(), calibration))
+    with pytest.raises(ValueError, match="Another command has replaced or removed .*, .* of "):
+        edits.results()
+    assert edits.succeeded == 1
+    assert len(bare) == 2

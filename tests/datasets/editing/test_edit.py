@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline.datasets.editing.edit import delete, part_of, relabel, select, split_episode, trim
 from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
+from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import read_episode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import recover, trash_of
@@ -251,3 +253,65 @@ def test_a_failed_edit_is_rolled_back(
         relabel(store, names, success=True)
     assert store.names() == names
     assert sorted(os.listdir(store.path)) == sorted([*names, "zarr.json"])
+
+
+EDITS = {
+    "trim": lambda store, names: trim(store, names, to_s=0.3),
+    "split": lambda store, names: split_episode(store, names[-1], [0.3]),
+    "relabel": lambda store, names: relabel(store, names, success=True),
+    "delete": delete,
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_deleted_episode_is_not_edited_by_a_command_that_waited(
+    store: EpisodeStore, kind: str, number: int
+) -> None:
+    """Nothing comes back, and episodes that only the second command names stay as they are."""
+    first, second = store.names()[:2]
+    named = [second, first][-number:]
+    with waiting() as edits, exclusive(store.path):
+        edits.start(lambda: EDITS[kind](store, named))
+        delete_locked(store, first)
+    with pytest.raises(ValueError, match=f"Another command has replaced or removed {first} of"):
+        edits.results()
+    assert seeds(store) == [1, 2, 3, 4, 5]
+    assert second in store.names()
+    assert sorted(os.listdir(store.path)) == sorted([*store.names(), "zarr.json"])
+    assert os.listdir(trash_of(store.path)) == [first]
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_one_of_two_edits_of_an_episode_is_refused(store: EpisodeStore, kind: str) -> None:
+    name = store.names()[2]
+    with waiting() as edits, exclusive(store.path):
+        for _ in range(2):
+            edits.start(lambda: EDITS[kind](store, [name]))
+    with pytest.raises(ValueError, match="Another command has replaced or removed") as caught:
+        edits.results()
+    assert "Nothing was changed; repeat the command" in str(caught.value)
+    assert edits.succeeded == 1
+    assert os.listdir(trash_of(store.path)) == [name]
+    parts = {"trim": 1, "split": 2, "relabel": 1, "delete": 0}[kind]
+    assert seeds(store) == [0, 1, *[2] * parts, 3, 4, 5]
+    assert verify_store(store) == {}
+
+
+def test_a_command_does_not_report_the_deletion_of_another(store: EpisodeStore) -> None:
+    name = store.names()[0]
+    command = [sys.executable, "-m", "stringline.datasets.data", "delete"]
+    with exclusive(store.path):
+        late = subprocess.Popen(
+            [*command, f"store={store.path}", f"episodes={name}"],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert late.stderr is not None
+        assert "Waiting for another process" in late.stderr.readline()
+        delete_locked(store, name)
+    printed, error = late.communicate(timeout=60)
+    assert (late.returncode, printed) == (2, "")
+    assert f"Another command has replaced or removed {name} of {store.path}" in error

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.editing.edit import trim
+from stringline.datasets.editing.edit import delete, trim
 from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
+from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
@@ -94,3 +96,27 @@ def test_stores_that_differ_are_not_merged(
         other.write(make_episode(), EpisodeAttributes(changed, "reach", 9))
         with pytest.raises(ValueError, match=f"cannot be merged. .*{message}"):
             merge([store, other], tmp_path / "merged")
+
+
+def test_a_merge_that_waited_brings_no_deleted_episode_back(store: EpisodeStore) -> None:
+    """The output may be one of the merged stores; another command deletes in it meanwhile."""
+    deleted, *kept = store.names()
+    with waiting() as merges, exclusive(store.path):
+        merges.start(lambda: merge([store], store.path))
+        delete_locked(store, deleted)
+    merges.results()
+    assert store.names() == kept
+
+
+def test_a_merge_that_waited_has_the_episodes_that_it_began_with(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
+    """Deleted episodes are taken from the trash of their store."""
+    names = store.names()
+    merged = EpisodeStore.create(tmp_path / "merged")
+    with waiting() as merges, exclusive(merged.path):
+        merges.start(lambda: merge([store], merged.path))
+        delete(store, names[:2])
+    merges.results()
+    assert merged.names() == names
+    assert verify_store(merged) == {}

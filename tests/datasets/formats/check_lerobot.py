@@ -8,6 +8,8 @@ lerobot's code. Newer ones decode with PyAV themselves.
 """
 
 import importlib
+import importlib.util
+import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -31,6 +33,8 @@ from interop import (
 )
 
 VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
+DEPTH_MODULE = "lerobot.datasets.depth_utils"  # Of the versions with depth, 0.6 and newer.
+DEPTH_LOSS_MM = 5  # Of the 4095 steps in a video of depth.
 LOSS = 8.0  # Largest mean difference of an image before and after the video codec.
 
 
@@ -48,7 +52,8 @@ def check_import(folder: Path, python: str) -> None:
     from stringline.datasets.formats.lerobot import LeRobotReader
     from stringline.datasets.formats.vector_layout import AlohaLayout
 
-    in_lerobot(python, "write", folder / "theirs", folder)
+    in_lerobot(python, "write", folder / "theirs", folder / "theirs.npz")
+    theirs = np.load(folder / "theirs.npz")
     reader = LeRobotReader(AlohaLayout("opening", "opening"))
     store = imported_store(reader, folder / "theirs", folder / "imported")
     for number, episode in enumerate(store.episodes()):
@@ -71,6 +76,36 @@ def check_import(folder: Path, python: str) -> None:
             )
             loss = np.abs(arrays["rgb/top"][step].astype(int) - image(step, number)).mean()
             expect(loss < LOSS, "its video shows the right images", show=step == 0)
+        check_depth(
+            episode, {name: theirs[name] for name in theirs if name.startswith(f"{number} ")}
+        )
+    expect(bool(len(theirs.files)) == has_depth(python), "depth was compared if lerobot has it")
+
+
+def check_depth(episode: Any, theirs: dict[str, Any]) -> None:
+    """Compares depth in mm with what was written, and with what lerobot itself reads."""
+    for name, read in theirs.items():
+        camera = name.split()[1]
+        found = episode.arrays[f"depth/{camera}"]
+        written = np.stack([depth(step) for step in range(episode.steps)])
+        expect(
+            episode.attributes.contract.camera(camera).depth_unit_m == 0.001,
+            f"the depth of {camera} is in mm",
+        )
+        if camera == "wrist":
+            expect(np.array_equal(found, written), "its depth in single images is exact")
+        off = np.abs(found.astype(float) - read.reshape(found.shape))
+        # lerobot computes with 32 bits, so that few values are rounded to the next number.
+        same = off.max() <= 1 and (off > 0).mean() < 0.01
+        expect(same, f"the depth of {camera} is that of lerobot ({(off > 0).mean():.2%} 1 mm off)")
+        off = np.abs(found.astype(float) - written).max()
+        expect(off <= DEPTH_LOSS_MM, f"the depth of {camera} is the written one ({off:.0f} mm off)")
+
+
+def has_depth(python: str) -> bool:
+    """Returns whether a version of lerobot knows depth."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    return not subprocess.run([python, "-c", code, DEPTH_MODULE], check=False).returncode
 
 
 def check_export(folder: Path, python: str, stored: str) -> None:
@@ -104,8 +139,8 @@ def check_export(folder: Path, python: str, stored: str) -> None:
     )
 
 
-def write(path: Path, _: Path) -> None:
-    """In lerobot's environment: writes a data set with its own writer."""
+def write(path: Path, result: Path) -> None:
+    """In lerobot's environment: writes a data set with its own writer, and reads its depth."""
     dataset_class = lerobot()
     names = [f"joint_{place}" for place in range(14)]
     numbers = {"dtype": "float32", "shape": (14,), "names": names}
@@ -116,6 +151,11 @@ def write(path: Path, _: Path) -> None:
         VIDEO: {"dtype": "video", **shown},
         IMAGE: {"dtype": "image", **shown},
     }
+    deep = [VIDEO, IMAGE] if importlib.util.find_spec(DEPTH_MODULE) else []
+    for key in deep:
+        shape = {"shape": (*SHAPE[:2], 1), "names": ["height", "width", "channels"]}
+        kind = features[key]["dtype"]
+        features[f"{key}_depth"] = {"dtype": kind, **shape, "info": {"is_depth_map": True}}
     dataset = dataset_class.create(
         "here/theirs", fps=HZ, features=features, root=path, robot_type="aloha"
     )
@@ -129,9 +169,24 @@ def write(path: Path, _: Path) -> None:
                 VIDEO: shot,
                 IMAGE: shot,
             }
+            row |= {f"{key}_depth": depth(step)[..., None] for key in deep}
             dataset.add_frame({**row, "task": f"task {episode}"})
         dataset.save_episode()
     dataset.finalize()
+    np.savez(result, **_depth_of(dataset_class("here/theirs", root=path), deep))
+
+
+def _depth_of(dataset: Any, keys: list[str]) -> dict[str, Any]:
+    """Returns depth (T, ...) in mm by "<episode> <camera>", as lerobot reads it."""
+    items = [dataset[row] for row in range(len(dataset))] if keys else []
+    starts = np.cumsum([0, *LENGTHS])
+    found = {}
+    for key in keys:
+        for number, steps in enumerate(LENGTHS):
+            mine = items[starts[number] : starts[number] + steps]
+            rows = [np.asarray(item[f"{key}_depth"], np.float64) for item in mine]
+            found[f"{number} {key.rpartition('.')[2]}"] = np.stack(rows)
+    return found
 
 
 def read(path: Path, result: Path) -> None:

@@ -286,3 +286,27 @@ def _(folder: Path) -> Path:
     with h5py.File(path, "r+") as file:
         replaced(file, "mask/train", h5py.ExternalLink(str(outside_file(folder)), "/qpos"))
     return path
+
+
+def shaped(name: str, key: str, shape: tuple[int, ...], says: str) -> None:
+    """Adds a file of robomimic with a series of another shape in its second demonstration."""
+
+    def build(folder: Path) -> Path:
+        path = robomimic(folder)
+        with h5py.File(path, "r+") as file:
+            if f"data/demo_1/{key}" in file:
+                del file[f"data/demo_1/{key}"]
+            file[f"data/demo_1/{key}"] = np.zeros(shape)
+        return path
+
+    case(f"robomimic, {name}", "robomimic", says, 2)(build)
+
+
+shaped("positions of one number", "obs/robot0_eef_pos", (STEPS, 1), "robot0_eef_pos has shape (5, ")
+shaped(
+    "quaternions of zero numbers", "obs/robot0_eef_quat", (STEPS, 0), "eef_quat has shape (5, 0);"
+)
+shaped(
+    "fingers of zero numbers", "obs/robot0_gripper_qpos", (STEPS, 0), "gripper_qpos has shape (5, 0"
+)
+shaped("actions without an axis", "actions", (STEPS,), "actions has shape (5,); allowed: (T, D).")

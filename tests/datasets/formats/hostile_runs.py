@@ -11,7 +11,9 @@ from types import FrameType
 from tests.datasets.formats import (
     hostile_hdf5,
     hostile_lerobot,
+    hostile_libero,
     hostile_recordings,
+    hostile_videos,
     hostile_zarr,
 )
 from tests.datasets.formats.hostile_corpus import CASES, SECRET, canary_of, secret_of
@@ -21,7 +23,14 @@ from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.limited_import import limit_memory
 from stringline.datasets.store.store import EpisodeStore
 
-FILES = (hostile_hdf5, hostile_lerobot, hostile_recordings, hostile_zarr)
+FILES = (
+    hostile_hdf5,
+    hostile_lerobot,
+    hostile_libero,
+    hostile_recordings,
+    hostile_videos,
+    hostile_zarr,
+)
 HANGS_S = 60
 
 

@@ -304,3 +304,15 @@ def _(folder: Path) -> Path:
     path = umi(folder, {"camera0_rgb": Jpegxl(level=99, numthreads=1)})
     large = imagecodecs.jpegxl_encode(np.zeros((900, 1600, 3), np.uint8), numthreads=1)
     return _rewritten(path, "data/camera0_rgb/16.0.0.0", bytes(large), zipfile.ZIP_STORED)
+
+
+@case("umi, member whose own header has a name of 32 kB", "umi", "File name in directory")
+def _(folder: Path) -> Path:
+    path = umi(folder)
+    data = bytearray(path.read_bytes())
+    # A local header has the length of the name at byte 26, and the name at byte 30.
+    start = data.index(b"data/robot0_eef_pos/.zarray") - 30
+    assert data[start : start + 4] == b"PK\x03\x04"
+    data[start + 26 : start + 28] = (2**15 - 1).to_bytes(2, "little")
+    path.write_bytes(data)
+    return path

@@ -2,6 +2,8 @@
 
 import json
 import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from stringline.datasets.formats.rlds import RldsReader
 from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
+from stringline.datasets.formats.video import write_video
 
 PERCENT = {"closed": 0, "opened": 100}
 OPENINGS = AlohaLayout("opening", "opening")
@@ -108,6 +111,24 @@ def diffusion_policy(folder: Path, codecs: Any = None, name: str = "set.zarr") -
     return replay_buffer(folder / name, _series(sum(LENGTHS)), codecs)
 
 
+def recording(folder: Path) -> Path:
+    """Writes a raw recording of diffusion_policy: numbers, and a video of each episode at 30 Hz."""
+    root = folder / "demo"
+    series = _series(sum(LENGTHS))
+    del series["img"]
+    replay_buffer(root / "replay_buffer.zarr", series)
+    for number, steps in enumerate(LENGTHS):
+        video(root / f"videos/{number}/0.mp4", [image(frame) for frame in range(3 * steps)])
+    return root
+
+
+def video(path: Path, frames: Sequence[NDArray[np.uint8]]) -> None:
+    """Writes a video of 30 frames per second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"crf": "5", "g": "2", "preset": "ultrafast"}
+    write_video(path, frames, fps=30, codec="libx264", pixel_format="yuv420p", options=options)
+
+
 def umi(folder: Path, codecs: Any = None) -> Path:
     steps = sum(LENGTHS)
     hand = {
@@ -159,7 +180,7 @@ def rlds(folder: Path) -> Path:
     return folder / "small"
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[[Path], Path]] = {
     "act_hdf5": act,
     "robomimic": robomimic,
     "diffusion_policy": diffusion_policy,
@@ -169,3 +190,13 @@ WRITERS = {
     "mcap": mcap,
     "rlds": rlds,
 }
+
+VARIANTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    **{name: (name, writer) for name, writer in WRITERS.items()},
+    "diffusion_policy, videos": ("diffusion_policy", recording),
+    "lerobot, mp4": ("lerobot", partial(lerobot, images="libx264")),
+    "lerobot v3.0": ("lerobot", partial(lerobot, version="v3.0")),
+    "lerobot v3.0, mp4": ("lerobot", partial(lerobot, images="libx264", version="v3.0")),
+    "lerobot v3.0, mp4 of depth": ("lerobot", partial(lerobot, images="depth", version="v3.0")),
+}
+"""The name of the format and a writer, for each form of a format that other code reads."""

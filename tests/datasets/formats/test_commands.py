@@ -97,6 +97,17 @@ def test_an_import_lists_omitted_episodes_and_exits_with_2(
     } == {"stack"}
 
 
+def test_an_import_without_a_readable_episode_says_so(
+    tmp_path: Path, act: Path, command: Command
+) -> None:
+    for file in act.iterdir():
+        file.write_bytes(file.read_bytes()[:-100])
+    store = tmp_path / "back"
+    status, out, error = command("import", f"path={act}", f"store={store}", *OPENINGS)
+    assert (status, out.count("Left out: ")) == (2, 2)
+    assert f"2 of 2 episodes were left out; {store} has none of them." in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 import pytest
 import yaml
+from scipy.spatial.transform import Rotation
+from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.data import main
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -126,3 +128,67 @@ def test_a_later_episode_that_does_not_fit_is_left_out(data: Path, run: Run) -> 
     assert status == 2
     assert "Left out: episode 1 (episode_1.hdf5): There is no camera 'hand'." in messages
     assert len(EpisodeStore.open(data / "store")) == 1
+
+
+def mount(seed: int) -> Any:
+    """Returns a random pose (4, 4) of a camera on a gripper."""
+    rng = np.random.default_rng(seed)
+    T = np.eye(4)
+    T[:3, :3] = Rotation.random(rng=rng).as_matrix()
+    T[:3, 3] = rng.uniform(-0.1, 0.1, 3)
+    return T
+
+
+@pytest.fixture
+def two_hands(tmp_path: Path, samples: Any) -> tuple[Path, dict[str, Any]]:
+    """A buffer of UMI with two grippers that move, a camera on each, and a calibration file."""
+    rng = np.random.default_rng(0)
+    steps = sum(LENGTHS)
+    series: dict[str, Any] = {}
+    poses: dict[str, Any] = {}
+    for hand in range(2):
+        position = rng.normal(size=(steps, 3)).astype(np.float32)
+        turn = rng.normal(size=(steps, 3)).astype(np.float32)
+        series |= {
+            f"camera{hand}_rgb": np.stack([samples.image(frame) for frame in range(steps)]),
+            f"robot{hand}_eef_pos": position,
+            f"robot{hand}_eef_rot_axis_angle": turn,
+            f"robot{hand}_gripper_width": np.full((steps, 1), 0.04, np.float32),
+        }
+        poses[f"camera{hand}_rgb"] = np.tile(np.eye(4), (steps, 1, 1))
+        poses[f"camera{hand}_rgb"][:, :3, :3] = Rotation.from_rotvec(turn).as_matrix()
+        poses[f"camera{hand}_rgb"][:, :3, 3] = position
+    entries = {
+        f"camera{hand}_rgb": {
+            "parent": f"robot{hand}",
+            "T_parent_camera": mount(hand).tolist(),
+            "size": [16, 24],
+            "intrinsics": [20.0, 20.0, 12.0, 8.0],
+        }
+        for hand in range(2)
+    }
+    plain = {"version": 1, "embodiment": "umi", "cameras": entries}
+    (tmp_path / "umi.yaml").write_text(yaml.safe_dump(plain))
+    return replay_buffer(tmp_path / "cup.zarr", series), poses
+
+
+def test_the_camera_on_a_gripper_of_umi_moves_with_it(
+    two_hands: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, poses = two_hands
+    words = [f"path={path}", f"store={tmp_path / 'store'}", f"cameras={tmp_path / 'umi.yaml'}"]
+    options = ["format=umi", "format.gripper_open_m=0.08", "format.control_hz=60"]
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "import", *words, *options])
+    main()
+    episodes = EpisodeStore.open(tmp_path / "store").episodes()
+    starts = np.cumsum([0, *LENGTHS])
+    for start, steps, episode in zip(starts, LENGTHS, episodes, strict=False):
+        for hand, (camera, T_base_gripper) in enumerate(poses.items()):
+            assert episode.attributes.contract.camera(camera).has_geometry
+            found = episode.arrays[f"T_base_camera/{camera}"]
+            moved = T_base_gripper[start : start + steps]
+            np.testing.assert_allclose(found, moved @ mount(hand), atol=1e-5)
+            assert np.abs(np.diff(found[:, :3, 3], axis=0)).max(axis=1).min() > 0.1
+            gripper = episode.arrays[f"T_base_gripper/robot{hand}"]
+            on_gripper = np.linalg.inv(gripper) @ found
+            np.testing.assert_allclose(on_gripper, np.tile(mount(hand), (steps, 1, 1)), atol=1e-5)

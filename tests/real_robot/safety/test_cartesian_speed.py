@@ -1,4 +1,4 @@
-"""The speed of gripper, elbow and links: no target makes a point faster than the limit."""
+"""The speed of gripper, elbow, links and tools: no target makes a point faster than the limit."""
 
 import dataclasses
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.real_robot.filter_rig import PERIOD, Run, fastest, state
+from tests.real_robot.filter_rig import PERIOD, Run, fastest, state, wrist_cameras
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -16,8 +16,8 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
-from stringline.real_robot.safety.link_points import LinkPoints
 from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.stage_context import StageContext
 
 Vector = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def test_near_an_obstacle_a_slower_motion_that_is_not_clear_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     near = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) - 0.001
-    limits = dataclasses.replace(LIMITS["iiwa14"], table_height=near)
+    limits = SafetyLimits.of(IIWA14, soft_start_s=0.0, acceleration=20.0, table_height=near)
     target = IIWA14.home.copy()
     target[0] += 1.0
     moving, refused = Run(limits, IIWA14), Run(limits, IIWA14)
@@ -133,7 +133,9 @@ def test_near_an_obstacle_a_slower_motion_that_is_not_clear_is_refused(
     monkeypatch.setattr(KeepClear, "is_clear", lambda *_: False)
     for _ in range(20):
         refused.step(target)
-    assert fastest(IIWA14, refused.path)[-2:].min() < 0.9 * REDUCED_SPEED  # It brakes in between.
+    # It brakes in between, and the other one does not.
+    assert np.diff(fastest(IIWA14, refused.path)).min() < -0.1 * REDUCED_SPEED
+    assert np.diff(fastest(IIWA14, moving.path)).min() > -0.01 * REDUCED_SPEED
 
 
 def test_an_arm_that_cannot_be_sent_a_command_continues_within_the_limit() -> None:
@@ -149,21 +151,28 @@ def test_an_arm_that_cannot_be_sent_a_command_continues_within_the_limit() -> No
 @pytest.mark.parametrize("name", BODIES)
 def test_the_points_are_those_of_the_kinematics_and_within_reach(name: str) -> None:
     body, random = BODIES[name], np.random.default_rng(0)
+    context = StageContext(body, LIMITS[name], PERIOD)
     q = random.uniform(body.lower, body.upper, (20, len(body.joints)))
-    q[:, list(body.grippers.values())] = 1.0
+    found = context.surroundings.measure(q).points
+    opened = q.copy()
+    opened[:, list(body.grippers.values())] = 1.0
     moving = [place for place, mount in enumerate(body.capsule_mounts) if mount.link >= 0]
+    first = 0
     for arm, chain in enumerate(body.chains):
-        points = LinkPoints(body, chain)
-        found = points.positions(q) @ chain.T_base_root[:3, :3].T + chain.T_base_root[:3, 3]
-        ends = body.capsule_axes(q)[:, arm, moving].reshape(20, -1, 3)
+        points = context.link_points[arm]
+        own = slice(first, first + len(points.places))
+        first = own.stop
+        ends = body.capsule_axes(opened)[:, arm, moving].reshape(20, -1, 3)
         gripper = body.forward_kinematics(q)[chain.arm][:, None, :3, 3]
-        assert found == pytest.approx(np.concatenate([ends, gripper], axis=1), abs=1e-12)
+        camera = wrist_cameras(body, q)[chain.arm][:, None]
+        expected = np.concatenate([ends, camera, gripper], axis=1)
+        assert found[:, own] == pytest.approx(expected, abs=1e-12)
         nudged = q[:, None] + 1e-6 * np.eye(len(body.joints))[points.hinges]
-        moved = points.positions(nudged.reshape(-1, q.shape[1])).reshape(20, -1, *found.shape[1:])
-        slopes = (
-            np.linalg.norm(moved - points.positions(q)[:, None], axis=-1).max(axis=(0, 2)) / 1e-6
-        )
+        moved = context.surroundings.measure(nudged.reshape(-1, q.shape[1])).points[:, own]
+        changes = moved.reshape(20, -1, *found[0, own].shape) - found[:, None, own]
+        slopes = np.linalg.norm(changes, axis=-1).max(axis=(0, 2)) / 1e-6
         assert (slopes <= points.reach + 1e-5).all()
+    assert first == found.shape[1]
 
 
 def test_without_a_limit_commands_are_those_of_the_other_stages() -> None:

@@ -1,6 +1,7 @@
 """The cell: a file with tools, wrist cameras and obstacles, and arms that keep clear of them."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import NDArray
-from tests.real_robot.filter_rig import Run
+from tests.real_robot.filter_rig import PERIOD, Run
+from tests.real_robot.shape_distances import CUBE
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
@@ -20,7 +22,7 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.cell_file import cell_of
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
 from stringline.real_robot.safety.limits_file import read_limits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -28,10 +30,34 @@ Vector = NDArray[np.float64]
 
 TOOL = {"mass_kg": 0.4, "capsules": [{"start": [0, 0, 0], "end": [0.1, 0, 0], "radius": 0.03}]}
 POST = {"shape": "capsule", "position": [-0.22, 0.2, 0.3], "radius": 0.05, "length": 0.6}
-CUBE = """v 0 0 0\nv 2 0 0\nv 0 2 0\nv 2 2 0\nv 0 0 2\nv 2 0 2\nv 0 2 2\nv 2 2 2
-f 1 3 2\nf 2 3 4\nf 5 6 7\nf 6 8 7\nf 1 2 5\nf 2 6 5\nf 3 7 4\nf 4 7 8\nf 1 5 3\nf 3 5 7
-f 2 4 6\nf 4 8 6\n"""
 EXAMPLE = Path(__file__).parents[3] / "docs" / "robots.md"
+
+
+def tips(path: Sequence[Vector]) -> Vector:
+    """Returns the ends (T, 2, 3) of the left arm's `TOOL`, radius included."""
+    T_base_gripper = ALOHA.forward_kinematics(np.array(path))["left"]
+    ends = np.array([[-0.03, 0.0, 0.0, 1.0], [0.13, 0.0, 0.0, 1.0]])
+    return np.asarray((T_base_gripper[:, None] @ ends[..., None])[..., :3, 0])
+
+
+def test_the_tip_of_a_tool_is_not_faster_than_the_limit() -> None:
+    settings: dict[str, Any] = {"soft_start_s": 0.0, "speed_share": 1.0, "acceleration": 20.0}
+    tool = {"tools": {"left": TOOL}}
+    bare = Run(SafetyLimits.of(ALOHA, **settings))
+    tooled = Run(SafetyLimits.of(ALOHA, **settings, cell=tool))
+    target = ALOHA.home.copy()
+    target[[0, 3, 4]] += (0.5, 0.8, -0.6)
+    for run in (bare, tooled):
+        for _ in range(60):
+            run.step(target)
+    speeds = [
+        np.linalg.norm(np.diff(tips(run.path), axis=0), axis=-1).max() / PERIOD
+        for run in (bare, tooled)
+    ]
+    assert speeds[0] > 1.2 * REDUCED_SPEED
+    assert speeds[1] <= REDUCED_SPEED * (1 + 1e-6)
+    assert Reason.CARTESIAN_SPEED in tooled.filter.counts
+    assert np.abs(tooled.path[-1] - tooled.path[0]).max() > 0.1
 
 
 def test_the_example_of_the_documentation_is_a_limits_file(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
 from stringline.datasets.embodiments.transforms import pose
 from stringline.real_robot.safety.cell import Cell, Obstacle
 from stringline.real_robot.safety.clearance import Clearance, Room
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.stage_context import StageContext
+from stringline.real_robot.safety.surroundings import SPACES
 
 Vector = NDArray[np.float64]
 
@@ -95,26 +98,31 @@ def test_slopes_are_the_derivatives_of_the_distances(name: str) -> None:
     body, step = BODIES[name], 1e-7
     obstacle = Obstacle("box", "box", (0.1, 0.05, 0.2), pose((0.1, 0.2, 0.2)))
     box = np.array([[-0.6, -0.4, -1.0], [0.6, 0.4, 1.0]])
-    clearance = Clearance(body, 0.0, box, Cell(obstacles=(obstacle,)), exact_up_to=0.3)
+    limits = replace(SafetyLimits.of(body), box=box, cell=Cell(obstacles=(obstacle,)))
+    around = StageContext(body, limits, 0.01).surroundings
     seen = set()
     drawn = random_poses(body, 400, seed=1)
-    meeting = drawn[clearance.measure(drawn).between.min(axis=(1, 2)) < 0.2]
-    poses = [*(0.5 * random_poses(body, 12) + 0.5 * body.home), *meeting[:2]]
-    for number, q in enumerate(poses):
-        place = number % 2
-        room = clearance.measure(q)
-        which = [
-            (field, i)
-            for field in room._fields
-            for i in np.flatnonzero(getattr(room, field)[place] < 0.3).tolist()
-        ]
-        slopes = clearance.slopes(place).of(which)
-        nudges = step * np.eye(len(q))[body.hinges[body.arms[place]]]
-        above, below = clearance.measure(q + nudges), clearance.measure(q - nudges)
-        for (field, i), slope in zip(which, slopes, strict=True):
-            change = getattr(above, field)[:, place, i] - getattr(below, field)[:, place, i]
-            assert slope == pytest.approx(change / (2 * step), abs=1e-6)
-            seen.add(field)
+    meeting = drawn[around.spare(around.measure(drawn))[:, 2].min(axis=(1, 2)) < 0.1]
+    for q in (*(0.5 * random_poses(body, 12) + 0.5 * body.home), *meeting[:2]):
+        measured = around.measure(np.stack([body.home, q]))
+        both = around.spare(measured)
+        spare = both[1]
+        gaps = around.gaps(measured, both, np.array([False, True]), most=0.3)
+        slopes = around.slopes(measured, gaps)
+        nudges = step * np.eye(len(q))[around.hinges]
+        above, below = (around.spare(around.measure(q + way * nudges)) for way in (1, -1))
+        with np.errstate(invalid="ignore"):  # Distances without a meaning are infinite.
+            change = (above - below).reshape(len(nudges), len(spare), -1) / (2 * step)
+        for space, places, value, slope in zip(
+            gaps.spaces, gaps.near.places, gaps.spare, slopes, strict=True
+        ):
+            of_space = spare[space].ravel()
+            nearest = [place for place in places if 0 <= place < of_space.size]
+            for place in nearest:
+                if value < of_space[place] + 1e-9:
+                    assert slope == pytest.approx(change[:, space, place], abs=1e-6)
+                    seen.add(SPACES[space].distance)
+            assert value >= of_space[nearest].max() - 1e-9
     assert seen == set(Room._fields)
 
 

@@ -1,5 +1,6 @@
 """Effort limits: overloaded arms hold, retreat, and end in a fault if they push again."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,12 +51,17 @@ def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
             assert 0.5 * largest < limits.effort[index] < 0.8 * largest
 
 
-@pytest.mark.parametrize("effort", [[9.0] * 5, [9.0] * 5 + [0.0], [9.0] * 5 + [np.nan]])
-def test_invalid_limits_of_effort_are_refused(effort: list[float]) -> None:
-    with pytest.raises(
-        ValueError,
-        match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0",
-    ):
+@pytest.mark.parametrize(
+    ("effort", "message"),
+    [
+        ([9.0] * 5, "effort has 5 entries; needed is one for each of left/waist"),
+        ([9.0] * 5 + [0.0], "effort is 0.0; allowed: above 0, up to 500."),
+        ([9.0] * 5 + [np.nan], "effort is nan; allowed: above 0, up to 500."),
+        ([9.0] * 5 + [501.0], "effort is 501.0; allowed: above 0, up to 500."),
+    ],
+)
+def test_invalid_limits_of_effort_are_refused(effort: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         SafetyLimits.of(ALOHA, cartesian_speed=None, effort=effort)
 
 

@@ -1,7 +1,7 @@
 """Faults of a real robot, row by row: the cause is put on the line, the reaction is read from it.
 
 Other rows: damaged bytes in `test_damaged_lines.py`; processes that stand still in
-`test_stopped_processes.py` and their death in `test_device_process.py`; servos that are set
+`test_frozen_owners.py` and their death in `test_device_process.py`; servos that are set
 otherwise than they should be, and shadows that diverge from their masters, in
 `test_dynamixel_driver.py`; a disk that is full in `test_incident_log.py`.
 """

@@ -33,6 +33,25 @@ def test_limits_without_an_effect_are_refused() -> None:
         dataclasses.replace(LIMITS, hold_temperature=90.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("box", [[-500.0, -500.0, 0.0], [500.0, 500.0, 800.0]], "-5 to 5"),
+        ("acceleration", 3000.0, "above 0, up to 500"),
+        ("gripper_acceleration", 3000.0, "above 0, up to 500"),
+        ("tracking_rad", 45.0, "above 0, up to 3.2"),
+        ("margin_rad", 1.0, "0 to 0.5"),
+        ("margin_rad", -0.1, "0 to 0.5"),
+        ("effort", [3000.0] * 6, "above 0, up to 500"),
+        ("oldest_image_s", 150.0, "above 0, up to 10"),
+        ("hold_temperature", 343.0, "20 to 120"),
+    ],
+)
+def test_a_limit_in_another_unit_is_refused(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} is .*; allowed: .*{allowed}"):
+        SafetyLimits.of(ALOHA, **{name: value})
+
+
 @pytest.mark.parametrize("strange", [float("nan"), float("inf"), "0.1", None, True])
 def test_a_limit_that_is_not_a_number_is_refused(strange: Any) -> None:
     """Limits files may contain them; `nan` is neither above nor below any number."""

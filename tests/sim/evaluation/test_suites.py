@@ -102,12 +102,18 @@ def test_versions_are_added_to_entries_without_one() -> None:
     assert [entry.name for entry in found.entries] == [entry.name for entry in suite.entries]
 
 
+# Its aliases stand for more than a hundred million words.
+LEVELS = ", ".join(f"&l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 9))
+BOMB = f"entries: [{{task: [&l0 [a, b, c], {LEVELS}]}}]"
+
+
 def test_errors_of_a_whole_suite(tmp_path: Path) -> None:
     """Missing, empty, of another shape, or with the same entry twice."""
     with pytest.raises(ValueError, match=r"There is no suite file '.*mine\.yaml'"):
         Suite.read(tmp_path / "mine.yaml")
     for text, answer in (
         ("entries: [", "is not valid YAML"),
+        (BOMB, "mine.yaml is not valid YAML: with its aliases it has more than 1000000 entries"),
         ("entries: []", "mine has no entry"),
         ("tasks: []", "is not a mapping of 'entries' to a list"),
         (

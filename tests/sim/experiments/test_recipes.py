@@ -1,5 +1,6 @@
 """Recipes are read from command lines and files; wrong ones are found before anything runs."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_hydra_reads_command_lines(argument: str, key: str, value: object) -> No
     assert changed[0] == "stringline-experiment"
     parsed = OverridesParser.create().parse_override(changed[1])
     assert (parsed.key_or_group, parsed.value()) == (key, value)
+
+
+def test_a_list_whose_aliases_stand_for_too_much_is_left_to_hydra() -> None:
+    """Hydra has no aliases, and refuses them."""
+    levels = ", ".join(f"&l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 9))
+    argument = f"recipes=[&l0 [a, b, c], {levels}]"
+    start = time.process_time()
+    assert with_recipes(["run", argument]) == ["run", argument]
+    assert time.process_time() - start < 1.0
 
 
 def test_a_line_that_is_not_yaml_is_left_to_hydra() -> None:

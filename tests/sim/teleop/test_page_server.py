@@ -1,6 +1,8 @@
 """Addresses and ports of the page, and the errors for others."""
 
+import http.client
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import pytest
 import viser
 import websockets.datastructures
 import websockets.exceptions
+from tests.policies.remote.test_access import self_signed
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -115,6 +118,36 @@ def test_a_token_opens_the_page_once_and_its_cookie_then(tmp_path: Path) -> None
         port = int(address.rpartition(":")[2])
         assert address_of("127.0.0.1", port, access).startswith(f"http://{address}/?token=TOKEN (")
         assert TOKEN not in address_of("127.0.0.1", port, access)
+
+
+def test_a_page_with_tls_is_opened_by_its_certificate(tmp_path: Path) -> None:
+    (file := tmp_path / "token").touch(mode=0o600)
+    file.write_text(TOKEN)
+    certificate, key = self_signed(tmp_path)
+    access = ServerAccess(file, certificate, key)
+    known = ssl.create_default_context(cafile=str(certificate))
+    version = Subprotocol(f"viser-v{viser.__version__}")
+    with page(access) as address:
+        url = f"https://{address}/?token={TOKEN}"
+        with urllib.request.urlopen(url, timeout=5, context=known) as answer:
+            assert answer.status == 200
+            cookie = answer.headers["Set-Cookie"]
+        assert cookie.endswith("; HttpOnly; SameSite=Strict; Path=/; Secure")
+        with connect(
+            f"wss://{address}/",
+            proxy=None,
+            ssl=known,
+            subprotocols=[version],
+            additional_headers={"Cookie": cookie.partition(";")[0]},
+            max_size=None,
+        ) as visitor:
+            assert visitor.recv(timeout=10)
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            urllib.request.urlopen(url, timeout=5, context=ssl.create_default_context())
+        with pytest.raises((urllib.error.URLError, ConnectionError, http.client.HTTPException)):
+            urllib.request.urlopen(url.replace("https", "http"), timeout=5)
+        port = int(address.rpartition(":")[2])
+        assert address_of("127.0.0.1", port, access).startswith(f"https://{address}/?token=TOKEN")
 
 
 def test_a_server_whose_requests_are_not_checked_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,17 @@ def test_windows_have_the_inputs_of_the_policy(
     )
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_time_of_holding_is_in_seconds(store: EpisodeStore, mixed: bool) -> None:
+    data = TrainingData([Source(store.path)] if mixed else store, 0)
+    policy = trained_on(data)
+    inside = data.windows_for(policy, data.training)
+    held = data.windows_for(policy, data.training, hold_s=0.1)
+    before, after = (each.batch([len(each) - 1])["action_mask"].sum() for each in (inside, held))
+    assert before < policy.chunk
+    assert after == min(before + round(0.1 * policy.contract.control_hz), policy.chunk)
+
+
 def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Path) -> None:
     """At the construction of a policy, and for an existing policy with other data."""
     data = TrainingData(store, 0)
@@ -230,6 +241,7 @@ def test_wrong_mixtures_are_refused(stores: object, message: str) -> None:
         ),
         ({"early_s": float("nan")}, "early_s is nan; allowed: 0 and above"),
         ({"early_factor": 0.0}, "early_factor is 0.0; allowed: above 0"),
+        ({"hold_s": -0.5}, "hold_s is -0.5; allowed: 0 and above"),
     ],
 )
 def test_numbers_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -270,3 +282,8 @@ def test_equal_tasks_must_be_a_truth_value() -> None:
         TrainingSettings(equal_tasks="tasks")  # type: ignore[arg-type]
     assert "equal_tasks" not in TrainingSettings().fingerprint()
     assert TrainingSettings(equal_tasks=True).fingerprint()["equal_tasks"]
+
+
+def test_runs_without_a_time_of_holding_can_be_continued() -> None:
+    assert "hold_s" not in TrainingSettings().fingerprint()
+    assert TrainingSettings(hold_s=1.0).fingerprint()["hold_s"] == 1.0

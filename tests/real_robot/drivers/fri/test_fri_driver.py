@@ -589,7 +589,11 @@ def test_problems_at_connection_are_reported(
     ("version", "words"),
     [
         ("2.5", "which FRI 2.5 lacks. Is the controller's version 1.x"),
-        ("2.7", "the datagrams are not FRI 2.7 of an LBR. A datagram of .* lacks the frame"),
+        (
+            "2.7",
+            r"the controller sends FRI 1.11 or 1.14 or 1.15 or 1.16.*; this driver's version is "
+            r"2.7. Set version",
+        ),
     ],
 )
 def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
@@ -598,6 +602,20 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
     is_told_at_once(driver, monkeypatch, controller.say)
+    with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
+        driver.connect()
+
+
+@pytest.mark.parametrize("version", ["1.15", "2.5"])
+def test_a_controller_of_2_7_is_named_where_an_earlier_version_is_set(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
+    newest = version_of("2.7")
+    message = dataclasses.replace(ACTIVE, commanded=()).to_bytes(newest)
+    is_told_at_once(driver, monkeypatch, lambda: controller.send(message))
+    words = rf"sends FRI 2.7; this driver's version is {version}. Set version"
     with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         driver.connect()
 

@@ -72,7 +72,7 @@ def check_motion(python: str, file: Path) -> None:
     running = np.mean([mode is Mode.RUN for mode in modes])
     expect(running > 0.9, f"the arm runs ({running:.0%} of the time)")
     found = np.load(file)
-    check_commands(found["received"], found["followed"], limits.velocity[:7])
+    check_commands(found["received"], found["followed"], limits)
 
 
 def swing(home: Any) -> Any:
@@ -85,7 +85,7 @@ def swing(home: Any) -> Any:
     return ActionChunk(due, way.astype(np.float32))
 
 
-def check_commands(received: Any, followed: Any, velocity: Any) -> None:
+def check_commands(received: Any, followed: Any, limits: Any) -> None:
     """Checks the times and commands (N, 1 + 7) that drake received, and its positions (T, 7)."""
     moved = float(np.ptp(followed[:, 0]))
     # On a busy machine each gap in drake's states is a start from rest, which makes the arm slow.
@@ -94,8 +94,15 @@ def check_commands(received: Any, followed: Any, velocity: Any) -> None:
     # The time of a command is that of the state that it answers. A command that would miss the next
     # step of the controller is not sent, so the one after it may cover two periods.
     seconds, *joints = np.diff(received, axis=0).T
-    peak = float((np.abs(np.transpose(joints)) / (velocity * seconds[:, None])).max())
+    speeds = np.transpose(joints) / seconds[:, None]
+    peak = float((np.abs(speeds) / limits.velocity[:7]).max())
     expect(peak < 1.001, f"within the limits of velocity ({peak:.3f} of them at most)")
+    between = (seconds[1:] + seconds[:-1]) / 2
+    changes = np.abs(np.diff(speeds, axis=0)) / between[:, None]
+    sharpest = float((changes / limits.acceleration[:7]).max())
+    expect(sharpest < 1.001, f"within those of acceleration ({sharpest:.3f} of them at most)")
+    punctual = float(np.mean(np.isclose(seconds, PERIOD_S, rtol=0.1)))
+    expect(punctual > 0.9, f"at {1 / PERIOD_S:.0f} Hz ({punctual:.1%} of the commands)")
 
 
 def multicast_interface() -> str:

@@ -1,0 +1,130 @@
+"""Cells of one policy for the twelve tasks of ALOHA, after table 5 of STRING (arXiv 2502.02562).
+
+A policy with instructions is trained on demonstrations of all tasks, each task drawn equally often,
+and evaluated on each task. Encodings differ: none, RoPE-Mixed, Cayley-STRING in attention only, as
+published, and with relative values. Differences from the paper: scripted instead of teleoperated
+demonstrations, three RGB-D cameras instead of four RGB cameras, an image encoder that is trained
+from scratch instead of SigLIP, and 25 episodes per task instead of 10 per checkpoint.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import yaml
+from evidence_cells import CAMERAS, ENCODINGS
+from evidence_recipe import EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale, arithmetic
+
+CAMPAIGN = "aloha12"
+SUITE = ROOT / "configs" / "suite" / f"{CAMPAIGN}.yaml"
+# The most informative first.
+COMPARED = ("cayley_values", "none", "rope_mixed", "cayley")
+STARTS = 25  # Episodes per task.
+# Episodes are demonstrations per task.
+SCALES = {"small": Scale(100, 4000, 48), "large": Scale(200, 16000, 128)}
+COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
+TRAINED = [
+    "policy=diffusion",
+    CAMERAS,
+    "dataset=mixture",
+    "dataset.equal_tasks=true",
+    "instruction=task",
+    *EARLY,
+]
+
+
+@dataclass(frozen=True)
+class TasksCell(Cell):
+    """One training of one encoding on all tasks.
+
+    Attributes:
+        encoding: One of `ENCODINGS`.
+        seed: Seed of the training.
+        scale: One of `SCALES`.
+    """
+
+    encoding: str
+    seed: int
+    scale: str
+    seeds: ClassVar[int] = STARTS
+    largest_checkpoint: ClassVar[int] = 30 * 2**20
+
+    @property
+    def name(self) -> str:
+        """Path of the cell, which never changes."""
+        return f"{CAMPAIGN}/{self.encoding}/{self.seed}/{self.scale}"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its files."""
+        return RUNS / self.name
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """Settings of collection, training and evaluation, plain data."""
+        return asdict(SCALES[self.scale]) | {
+            "collect": COLLECTED,
+            "train": self._trained,
+            "eval": EVALUATED,
+        }
+
+    @property
+    def _trained(self) -> list[str]:
+        return [*TRAINED, *ENCODINGS[self.encoding].split(), *arithmetic(self.scale)]
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields the commands of the cell: a collection per task, the training, the evaluation."""
+        scale = SCALES[self.scale]
+        stores = {task: RUNS / CAMPAIGN / f"{task}_{self.scale}" for task in tasks()}
+        for task, store in stores.items():
+            episodes = f"episodes={scale.episodes}"
+            yield "collect", [f"task={task}", f"output={store}", episodes, *COLLECTED]
+        paths = ", ".join(f"{{path: {store}}}" for store in stores.values())
+        yield (
+            "train",
+            [
+                *self._trained,
+                f"dataset.stores=[{paths}]",
+                f"output={self.checkpoint.parent}",
+                f"trainer.steps={scale.steps}",
+                f"trainer.batch_size={scale.batch}",
+                f"trainer.seed={self.seed}",
+            ],
+        )
+        yield (
+            "eval",
+            [
+                f"suite={CAMPAIGN}",
+                f"checkpoint={self.checkpoint}",
+                f"output={self.evaluation}",
+                f"seeds={STARTS}",
+                f"first_seed={FIRST_SEED}",
+                "workers=0",  # One per core: without effect on the results.
+                *EVALUATED,
+            ],
+        )
+
+    def about(self) -> dict[str, object]:
+        """Returns the fields of the cell, plain data."""
+        return {"campaign": CAMPAIGN, **asdict(self)}
+
+    def results(self) -> Mapping[str, Path]:
+        """Returns the file of the episodes of each task."""
+        return {task: self.evaluation / task / "results.jsonl" for task in tasks()}
+
+
+def tasks() -> list[str]:
+    """Returns the names of the tasks."""
+    entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["entries"]
+    return [entry["task"] for entry in entries]
+
+
+def tasks_cells(scale: str) -> list[TasksCell]:
+    """Returns the cells of a scale: the reference twice, then each encoding, then further seeds."""
+    cells = [TasksCell(COMPARED[0], seed, scale) for seed in (0, 1)]
+    return list(
+        dict.fromkeys(
+            [*cells, *(TasksCell(each, seed, scale) for seed in range(3) for each in COMPARED)]
+        )
+    )

@@ -1,0 +1,132 @@
+"""DROID's annotations: its RLDS gets the calibration of its fixed cameras."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.datasets.formats import droid_recordings as droid
+from tests.datasets.formats.conftest import Run
+
+
+def test_the_annotations_of_droid_calibrate_its_fixed_cameras(tmp_path: Path, run: Run) -> None:
+    root = droid.droid(tmp_path / "set")
+    folder = droid.annotations(tmp_path / "droid")
+    status, said, episodes = run(root, "rlds", *droid.RLDS, f"format.droid={folder}")
+    assert status == 0, said
+    assert "pose of wrist_image_left  2 of 2 episodes: one pose in the whole episode" in said
+    for number, episode in enumerate(episodes):
+        for camera, name in ((3, "exterior_image_1_left"), (4, "exterior_image_2_left")):
+            pose = episode.arrays[f"T_base_camera/{name}"]
+            np.testing.assert_allclose(
+                pose, droid.pose(droid.pose_numbers(number, camera)), atol=1e-6
+            )
+            np.testing.assert_allclose(episode.arrays[f"intrinsics/{name}"], droid.K, rtol=1e-6)
+        assert not episode.attributes.contract.camera("wrist_image_left").has_geometry
+        assert episode.attributes.extra["droid_episode"] == droid.EPISODES[number]
+
+
+def changed(name: str, change: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Returns a change of a JSON file of the annotations."""
+
+    def apply(folder: Path) -> None:
+        path = folder / f"{name}.json"
+        plain = json.loads(path.read_text())
+        change(plain)
+        path.write_text(json.dumps(plain))
+
+    return apply
+
+
+def linked(path: Path, target: Path) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+FIRST = droid.EPISODES[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "others"),
+    [
+        (
+            changed("cam2base_extrinsics", lambda plain: plain[FIRST].pop("222")),
+            f"{droid.RIGHT} of the episode {FIRST} (serial number 222) is not calibrated in "
+            "cam2base_extrinsics.json and cam2base_extrinsic_superset.json; format.cameras selects",
+            1,
+        ),
+        (
+            changed("intrinsics", lambda plain: plain.pop(FIRST)),
+            "(serial number 111) is not calibrated in intrinsics.json; format.cameras selects",
+            1,
+        ),
+        (
+            changed("episode_id_to_path", lambda plain: plain.pop(FIRST)),
+            "episode_id_to_path.json lacks the recording 'gs://xembodiment_data/r2d2/",
+            1,
+        ),
+        (
+            changed("intrinsics", lambda plain: plain[FIRST].update({"111": [1, 2]})),
+            f"The calibration of {droid.LEFT} in the episode {FIRST} is damaged: not enough",
+            1,
+        ),
+        (
+            changed("intrinsics", lambda plain: plain[FIRST].update({"111": [520, 9e3, 520, 360]})),
+            "the principal point is (9000, 360); allowed: inside the image of 720 rows and 1280",
+            1,
+        ),
+        (
+            changed("cam2base_extrinsics", lambda plain: plain[FIRST].update({"111": [0] * 6})),
+            "is damaged: all numbers are 0: the camera was not calibrated",
+            1,
+        ),
+        (
+            lambda folder: (folder / "intrinsics.json").unlink(),
+            "lacks intrinsics.json, a file of DROID's annotations.",
+            0,
+        ),
+        (
+            lambda folder: (folder / "camera_serials.json").write_text("[]"),
+            "camera_serials.json is a list; allowed: a mapping.",
+            0,
+        ),
+        (
+            lambda folder: (folder / "camera_serials.json").write_text("{"),
+            "camera_serials.json cannot be read: Expecting property name",
+            0,
+        ),
+        (
+            lambda folder: (folder / "camera_serials.json").write_text("[" * 200_000),
+            "camera_serials.json cannot be read: maximum recursion depth exceeded",
+            0,
+        ),
+        (
+            lambda folder: linked(folder / "camera_serials.json", Path("/etc/passwd")),
+            "camera_serials.json leads out of the data set, to /etc/passwd; it is not read.",
+            0,
+        ),
+        (
+            lambda folder: os.truncate(folder / "intrinsics.json", 2**27 + 1),
+            "intrinsics.json has 134217729 bytes or more; allowed: 134217728.",
+            0,
+        ),
+        (
+            lambda folder: [file.unlink() for file in folder.glob("cam2base*")],
+            "has no calibrations of DROID: cam2base_extrinsics.json or cam2base_extrinsic_superset",
+            0,
+        ),
+    ],
+)
+def test_what_the_annotations_lack_is_named(
+    tmp_path: Path, run: Run, change: Callable[[Path], None], message: str, others: int
+) -> None:
+    root = droid.droid(tmp_path / "set")
+    folder = droid.annotations(tmp_path / "droid")
+    change(folder)
+    status, said, episodes = run(root, "rlds", *droid.RLDS, droid.CHOSEN, f"format.droid={folder}")
+    assert status == 2
+    assert message in said
+    assert len(episodes) == others

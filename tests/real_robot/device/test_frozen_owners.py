@@ -1,0 +1,56 @@
+"""A frozen owner, alone or with all other processes: a hold in time, and a soft start after it."""
+
+from pathlib import Path
+
+import pytest
+from tests.real_robot.moving_arms import ROBOTS
+from tests.real_robot.owned_arms import first, moved_by, owned_arms
+
+from stringline.real_robot.safety.reasons import Mode, Reason
+
+SHOWN_S = 0.2
+GAPS = pytest.mark.parametrize(
+    ("robot", "gap_s"),
+    [
+        *((robot, 0.3) for robot in ROBOTS),
+        *(
+            pytest.param(robot, gap_s, marks=pytest.mark.stress)
+            for robot in ROBOTS
+            for gap_s in (0.03, 0.1, 3.0)
+        ),
+    ],
+)
+
+
+@GAPS
+def test_a_frozen_owner_is_a_hold_until_it_continues(
+    robot: str, gap_s: float, tmp_path: Path
+) -> None:
+    with owned_arms(robot, tmp_path) as arms:
+        begin, end = arms.freeze("owner", gap_s)
+        states = arms.end()
+        arms.check()
+    assert moved_by(states, begin) > 0.02
+    held = first(states, begin, Mode.HOLD)
+    if gap_s > SHOWN_S:
+        assert held - begin <= SHOWN_S
+        during = [state for now, state in states if begin + SHOWN_S < now < end]
+        assert during
+        assert all(state.reasons & Reason.SUPERVISOR for state in during)
+    assert first(states, end, Mode.RUN) - end < 1.0
+
+
+@GAPS
+def test_frozen_processes_are_shown_at_once_when_they_continue(
+    robot: str, gap_s: float, tmp_path: Path
+) -> None:
+    with owned_arms(robot, tmp_path) as arms:
+        begin, end = arms.freeze("all", gap_s)
+        states = arms.end()
+        arms.check()
+    assert moved_by(states, begin) > 0.02
+    shown = next(
+        (now, state) for now, state in states if now > begin and state.mode is not Mode.RUN
+    )
+    assert shown[0] - end <= SHOWN_S
+    assert shown[1].reasons & Reason.GAP

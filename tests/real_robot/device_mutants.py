@@ -1,0 +1,43 @@
+"""Guards of liveness, limits, inputs and framing, for mutation tests in the owner's process.
+
+The device process imports the package anew, so only guards that the tests' own process uses can be
+removed here.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import FINITE, POSITIVE
+from stringline.real_robot.device import device_process, scheduling
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.device.suspension_clock import SuspensionClock
+from stringline.real_robot.drivers.fri import versions
+from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.operator.input_line import InputLine
+from stringline.real_robot.safety import limits
+from stringline.real_robot.safety.filter import SafetyFilter
+
+# Owner, attribute, and a value without effect.
+DEVICE_GUARDS: dict[str, tuple[Any, str, Any]] = {
+    "silent state": (DeviceState, "silent", lambda self: self),
+    "time of silence": (device_process, "_SILENT_S", np.inf),
+    "answers of a frozen process": (device_process, "_UNRESPONSIVE_S", np.inf),
+    "hold flag": (DeviceProcess, "hold", lambda _: None),
+    "heartbeat of the owner": (device_process.Heartbeat, "_beat", lambda _: None),
+    "real-time priority": (scheduling, "request_priority", lambda: ""),
+    "late commands": (SafetyFilter, "withdraw", lambda *_: None),
+    "suspension": (SuspensionClock, "elapsed_s", lambda _: 0.0),
+    "ages of inputs": (MotionInputs, "ages_s", lambda _: (0.0, 0.0)),
+    "line that permits": (InputLine, "check_permits", lambda _: None),
+    "line that can be read": (InputLine, "check_readable", lambda _: None),
+    "units of accelerations": (limits, "_ACCELERATION", POSITIVE),
+    "units of tracking": (limits, "_TRACKING_RAD", POSITIVE),
+    "units of margins": (limits, "_MARGIN_RAD", FINITE),
+    "units of efforts": (limits, "_EFFORT_NM", POSITIVE),
+    "units of walls": (limits, "_WALL_M", FINITE),
+    "units of ages": (limits, "_AGE_S", POSITIVE),
+    "units of temperatures": (limits, "_TEMPERATURE", FINITE),
+    "frame of FRI 2.7": (versions, "unframed", lambda datagram: datagram[4:-4]),
+}

@@ -1,0 +1,146 @@
+"""Arms whose owner is a process of its own, so that it can be frozen, ended or killed."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.real_robot.moving_arms import (
+    ON_THE_WAY_S,
+    PATIENT,
+    PERIOD,
+    backend_of,
+    brisk_limits,
+    swing,
+    wait,
+)
+
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
+from stringline.real_robot.protocol_in_the_loop.wire_limits import WireLine, wire_lines
+from stringline.real_robot.safety.reasons import Mode
+
+LONGEST_S = 60.0
+
+
+def own(robot: str, ports: Any, folder: Path, reports: Connection) -> None:
+    """Owns a device process: sends plans of eight seconds twice a second, and nothing else."""
+    os.setsid()
+    end_as_by_ctrl_c()
+    backend = backend_of(robot)
+    driver = backend.driver(
+        ports, period_s=PERIOD, lock_step=False, read_only=False, still_grippers=True
+    )
+    log = LogPlan(folder, everything=True)
+    with DeviceProcess(driver, backend.embodiment, brisk_limits(backend), log=log) as device:
+        device.connect()
+        device.arm()
+        device.begin()
+        start = time.monotonic()
+        while time.monotonic() < start + LONGEST_S:
+            device.send(swing(backend.embodiment.home))
+            reports.send(device.pid)
+            time.sleep(0.5)
+
+
+@dataclass
+class OwnedArms:
+    """Moving arms with their three processes and what arrives at their far end."""
+
+    owner: SpawnProcess
+    device_pid: int
+    emulator: Emulator
+    lines: dict[str, WireLine]
+    logs: Path
+
+    def freeze(self, who: str, gap_s: float) -> tuple[float, float]:
+        """Stops the owner, or all processes, for a time; returns the times of both signals."""
+        pids = [self.owner.pid]
+        if who == "all":
+            pids += [self.device_pid, self.emulator.pid]
+        stopped = [pid for pid in pids if pid is not None]
+        wait(
+            lambda: abs(np.cos(2.0 * time.monotonic() - 0.4)) > 0.9
+        )  # The speed of `swing` is high.
+        begin = time.monotonic()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+            if pid == self.device_pid:
+                time.sleep(ON_THE_WAY_S)
+        time.sleep(gap_s)
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
+        end = time.monotonic()
+        time.sleep(1.2)
+        return begin, end
+
+    def end(self) -> list[tuple[float, DeviceState]]:
+        """Kills the owner; returns the time and the state of each cycle of its device process."""
+        self.owner.kill()
+        self.owner.join(20.0)
+        wait(lambda: not _alive(self.device_pid))
+        (log,) = self.logs.glob("session-*.log")
+        cycles = Incident.open(log).cycles
+        return [(1e-9 * entry.ns, DeviceState.of(record["state"])) for entry, record in cycles]
+
+    def check(self) -> None:
+        """Checks the commands that arrived, gaps included."""
+        for line in self.lines.values():
+            line.take(1 << 40)
+            assert line.check.goals > 20
+            assert line.check.violations == 0
+
+
+@contextmanager
+def owned_arms(robot: str, folder: Path) -> Iterator[OwnedArms]:
+    """Starts arms and their owner, which moves them."""
+    backend = backend_of(robot)
+    wire, logs = folder / "wire", folder / "log"
+    wire.mkdir()
+    reports, far_end = multiprocessing.Pipe(duplex=False)
+    spawn = multiprocessing.get_context("spawn")
+    with backend.bare_emulator(capture=wire, **PATIENT[robot]) as emulator:
+        owner = spawn.Process(target=own, args=(robot, emulator.ports, logs, far_end))
+        owner.start()
+        far_end.close()
+        try:
+            assert reports.poll(LONGEST_S)
+            device_pid = reports.recv()
+            lines = wire_lines(backend, wire, brisk_limits(backend), PERIOD)
+            arms = OwnedArms(owner, device_pid, emulator, lines, logs)
+            time.sleep(1.5)
+            yield arms
+        finally:
+            owner.kill()
+            owner.join(20.0)
+
+
+def first(states: list[tuple[float, DeviceState]], since: float, mode: Mode) -> float:
+    """Returns the time of the first cycle after a time with a mode; infinite without one."""
+    return next((now for now, state in states if now > since and state.mode is mode), np.inf)
+
+
+def moved_by(states: list[tuple[float, DeviceState]], end: float) -> float:
+    """Returns the way of the first joint in the tenth of a second before a time, rad."""
+    way = [state.command[0] for now, state in states if end - 0.1 < now < end]
+    return float(np.ptp(way))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

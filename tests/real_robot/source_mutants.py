@@ -1,0 +1,212 @@
+"""Guards that act in processes of their own, for mutation tests: changed lines in a copied tree.
+
+Device processes, input lines and servers import the package anew. So these mutants change a line of
+a file in a copy of the repository, where the tests then run.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REMOTE, DEVICE = "policies/remote", "real_robot/device"
+SERVER_TESTS = tuple(
+    f"../policies/remote/{name}.py"
+    for name in ("test_access", "test_turns", "test_server", "test_floods")
+)
+YAML_TESTS = ("../datasets/files/test_yaml_file.py",)
+SOURCE_SUITES = {
+    "server: ": SERVER_TESTS,
+    "yaml: ": YAML_TESTS,
+    "frame: ": ("drivers/fri/test_fri_frame.py",),
+    "line: ": ("operator/test_input_line.py",),
+    "pedal: ": ("device/test_controller_input.py",),
+    "priority: ": ("device/test_scheduling.py",),
+    "process: ": (
+        "device/test_motion_inputs.py",
+        "safety/test_cell.py",
+        "device/test_liveness.py",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class SourceGuard:
+    """A guard: text of a file that occurs once, and what replaces it."""
+
+    file: str
+    text: str
+    instead: str
+
+    def removed(self, source: str) -> str:
+        """Returns a file without the guard.
+
+        Raises:
+            ValueError: The text does not occur once.
+        """
+        if source.count(self.text) != 1:
+            raise ValueError(
+                f"{self.file} has {self.text!r} {source.count(self.text)} times; allowed: once."
+            )
+        return source.replace(self.text, self.instead)
+
+
+def _never(file: str, condition: str) -> SourceGuard:
+    """Returns the guard of an `if`."""
+    return SourceGuard(file, f"if {condition}:", "if False:")
+
+
+SOURCE_GUARDS = {
+    "server: origins": _never(f"{REMOTE}/access.py", "origin not in allowed"),
+    "server: hosts": _never(f"{REMOTE}/access.py", "not self._is_known(host)"),
+    "server: token": SourceGuard(
+        f"{REMOTE}/access.py",
+        "self.token is not None and not hmac",
+        'self.token == "" and not hmac',
+    ),
+    "server: token without TLS": _never(
+        f"{REMOTE}/access.py", "self.token is not None and self.tls is None"
+    ),
+    "server: token of a client without TLS": _never(
+        f"{REMOTE}/access.py", 'parts.scheme != "wss" and parts.hostname not in LOCAL'
+    ),
+    "server: mode of private files": _never(f"{REMOTE}/access.py", "status.st_mode & 0o077"),
+    "server: owner of private files": _never(
+        f"{REMOTE}/access.py", "status.st_uid not in (0, os.geteuid())"
+    ),
+    "server: length of tokens": SourceGuard(
+        f"{REMOTE}/access.py", "SHORTEST_TOKEN = 32", "SHORTEST_TOKEN = 0"
+    ),
+    "server: size of messages": SourceGuard(
+        f"{REMOTE}/server.py",
+        "max_size=largest_request(self._policy.contract)",
+        "max_size=None",
+    ),
+    "server: fragments": SourceGuard(
+        f"{REMOTE}/server.py", "MOST_FRAGMENTS = 64", "MOST_FRAGMENTS = 1 << 40"
+    ),
+    "server: entries of messages": SourceGuard(
+        f"{REMOTE}/protocol.py", "REQUEST_ENTRIES = 8192", "REQUEST_ENTRIES = 1 << 30"
+    ),
+    "server: lists in messages": SourceGuard(
+        f"{REMOTE}/protocol.py", "REQUEST_LIST = 64", "REQUEST_LIST = 1 << 30"
+    ),
+    "server: one request at a time": SourceGuard(
+        f"{REMOTE}/server.py",
+        "if receiving.done():\n                    receiving.result()",
+        "if False:\n                    receiving.result()",
+    ),
+    "server: answers to pings": SourceGuard(
+        f"{REMOTE}/bounded_connection.py", "MOST_PONG_BYTES = 65536", "MOST_PONG_BYTES = 1 << 40"
+    ),
+    "server: idle clients": SourceGuard(
+        f"{REMOTE}/connection_slots.py", "return not self.waits and", "return False and"
+    ),
+    "server: clients that have asked": SourceGuard(
+        f"{REMOTE}/connection_slots.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
+    ),
+    "server: number of clients": _never(
+        f"{REMOTE}/connection_slots.py", "len(self._taken) >= self.count"
+    ),
+    "server: turns": _never(f"{REMOTE}/turns.py", "self._taken"),
+    "server: pauses": SourceGuard(
+        f"{REMOTE}/turns.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
+    ),
+    "server: longest lead": SourceGuard(
+        f"{REMOTE}/turns.py",
+        "min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)",
+        "PAUSE_WEIGHT * pause_s",
+    ),
+    "yaml: nodes": _never("datasets/files/yaml_file.py", "count > MOST_NODES"),
+    "yaml: depth": _never("datasets/files/yaml_file.py", "self._depth == DEEPEST"),
+    "yaml: cycles": _never("datasets/files/yaml_file.py", "not counts[node]"),
+    "yaml: bytes": _never("datasets/files/yaml_file.py", "len(data) > MOST_YAML_BYTES"),
+    "process: obstacles before torque": SourceGuard(
+        f"{DEVICE}/device_worker.py", "                self._check_cell()\n", ""
+    ),
+    "priority: of real arms": SourceGuard(
+        f"{DEVICE}/device_worker.py",
+        "setup.priority is Priority.REQUIRED and not setup.lock_step",
+        "False",
+    ),
+    "priority: in the checks": _never(
+        "real_robot/robots/robot_factory.py",
+        "self._priority(moving=moving) is Priority.REQUIRED",
+    ),
+    "process: hold flag": _never(f"{DEVICE}/device_worker.py", "self._setup.hold.value"),
+    "process: inputs": SourceGuard(
+        f"{DEVICE}/device_worker.py",
+        "input_ages_s=None if setup.lock_step else setup.inputs.ages_s",
+        "input_ages_s=None",
+    ),
+    "process: first beat": SourceGuard(
+        f"{DEVICE}/device_process.py",
+        "self._setup.pulse.value = time.monotonic() + _START_S - _UNRESPONSIVE_S",
+        "pass",
+    ),
+    "process: silent state": SourceGuard(
+        f"{DEVICE}/device_process.py",
+        "state.silent() if self.silence_s > _SILENT_S else state",
+        "state",
+    ),
+    "frame: length": _never(
+        "real_robot/drivers/fri/fri_frame.py",
+        "size < 0 or _NUMBER.unpack_from(datagram)[0] != size",
+    ),
+    "frame: checksum": _never(
+        "real_robot/drivers/fri/fri_frame.py",
+        "_NUMBER.unpack_from(datagram, _NUMBER.size + size)[0] != zlib.crc32(message)",
+    ),
+    "line: characters": SourceGuard(
+        "real_robot/operator/input_line.py", "set(data) == set(_ALIVE)", "bool(data)"
+    ),
+    "pedal: stuck": SourceGuard(
+        "real_robot/drivers/fri/run_input.py", "if held and self._was_released", "if held"
+    ),
+    "pedal: released": SourceGuard(
+        "real_robot/drivers/fri/run_input.py",
+        "else 0.0",
+        "else self._permission.value",
+    ),
+    "pedal: missing input": SourceGuard(
+        "real_robot/drivers/fri/fri_arm.py", "self._run_input.problem(message.inputs)", '""'
+    ),
+    "line: inactive": SourceGuard(
+        "real_robot/operator/input_line.py", "bool(_modem_lines(port) & line)", "True"
+    ),
+}
+
+
+class CopiedTree:
+    """A copy of the repository in which one guard is missing at a time.
+
+    Attributes:
+        root: Its folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @contextmanager
+    def without(self, guard: SourceGuard) -> Iterator[None]:
+        """Removes a guard."""
+        file = self.root / guard.file
+        source = file.read_text(encoding="utf-8")
+        file.write_text(guard.removed(source), encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.write_text(source, encoding="utf-8")
+
+
+@contextmanager
+def copied_tree() -> Iterator[CopiedTree]:
+    """Copies the repository for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "tree"
+        left_out = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site", "videos")
+        shutil.copytree(ROOT, root, symlinks=True, ignore=left_out)
+        yield CopiedTree(root)
