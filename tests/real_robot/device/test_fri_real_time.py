@@ -91,7 +91,7 @@ def test_two_arms_are_answered_in_the_periods_of_their_controllers_and_moved(
         for report in reports.values():
             assert report.stops == ()
             assert report.state == "COMMANDING_ACTIVE"
-            assert report.in_time > 0.3 * report.periods
+            assert report.in_time > 0.1 * report.periods
         assert_goals_within_limits(tmp_path, limits)
         end = time.monotonic() + 8.0
         while any(report.state != "MONITORING_WAIT" for report in emulator.report().values()):
