@@ -91,14 +91,22 @@ def check_commands(received: Any, followed: Any, limits: Any) -> None:
     # On a busy machine each gap in drake's states is a start from rest, which makes the arm slow.
     expect(moved > 0.1, f"drake's arm moves (axis 1 by {moved:.2f} rad, {len(received)} commands)")
     expect(np.array_equal(received[-1, 1:], followed[-1]), "to the last command")
-    # The time of a command is that of the state that it answers. A command that would miss the next
-    # step of the controller is not sent, so the one after it may cover two periods.
+    # The time of a command is that of the state that it answers: a multiple of the period, in whole
+    # microseconds.
     seconds, *joints = np.diff(received, axis=0).T
-    speeds = np.transpose(joints) / seconds[:, None]
+    periods, steps = np.round(seconds / PERIOD_S), np.transpose(joints)
+    expect(np.abs(seconds - periods * PERIOD_S).max() < 2e-6, "at the times of drake's states")
+    # A command that would have missed its period was not sent: the arm held the one before, and
+    # started again from rest within a period. Of two that drake read at once, it kept the second.
+    most = 1.001 * limits.acceleration[:7] * PERIOD_S**2
+    rested = (periods > 1) & (np.abs(steps) <= most).all(1)
+    spans = PERIOD_S * np.where(rested, 1, periods)
+    speeds = steps / spans[:, None]
     peak = float((np.abs(speeds) / limits.velocity[:7]).max())
     expect(peak < 1.001, f"within the limits of velocity ({peak:.3f} of them at most)")
-    between = (seconds[1:] + seconds[:-1]) / 2
-    changes = np.abs(np.diff(speeds, axis=0)) / between[:, None]
+    before = np.where(rested[1:, None], 0.0, speeds[:-1])
+    between = np.where(rested[1:], PERIOD_S, (spans[1:] + spans[:-1]) / 2)
+    changes = np.abs(speeds[1:] - before) / between[:, None]
     sharpest = float((changes / limits.acceleration[:7]).max())
     expect(sharpest < 1.001, f"within those of acceleration ({sharpest:.3f} of them at most)")
     punctual = float(np.mean(np.isclose(seconds, PERIOD_S, rtol=0.1)))
