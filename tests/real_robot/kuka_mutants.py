@@ -6,6 +6,7 @@ from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.lcm import wsg
+from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
 from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
@@ -36,6 +37,14 @@ def _pending_now(arms: LcmDriver) -> list[DrakeProgram]:
     return _pending(arms)
 
 
+def _note_anew(clock: ArrivalClock, utime: int, now_s: float) -> None:
+    """Takes each message that is seconds late for one of another clock."""
+    if clock._differences and now_s - 1e-6 * utime > clock._differences[-1] + 1.0:
+        clock.clear()
+    _note(clock, utime, now_s)
+
+
+_note = ArrivalClock.note
 _is_strayed = LcmArm.__dict__["_strayed"].fget
 
 FRI_GUARDS: dict[str, Guard] = {
@@ -52,6 +61,7 @@ LCM_GUARDS: dict[str, Guard] = {
     "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
     "time that commands take": (DrakeProgram, "_too_soon", False),
     "commands that come too late": (DrakeProgram, "_too_late", False),
+    "messages that waited": (ArrivalClock, "note", _note_anew),
     "steps without a command": (DrakeProgram, "stands", False),
     "steps made meanwhile": (LcmDriver, "_awaiting", _pending),
     "steps that the filter has not seen": (LcmDriver, "_awaiting", _pending_now),

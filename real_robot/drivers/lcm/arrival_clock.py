@@ -4,6 +4,7 @@ import math
 from collections import deque
 
 _KEPT = 500  # Messages; the clocks drift apart by microseconds meanwhile.
+_JUMP_S = 1.0
 
 
 class ArrivalClock:
@@ -15,14 +16,22 @@ class ArrivalClock:
 
     def __init__(self) -> None:
         self._differences: deque[float] = deque(maxlen=_KEPT)
+        self._utime = 0
 
     def note(self, utime: int, now_s: float) -> None:
         """Takes a message's time, microseconds, and the local time of its arrival, seconds."""
         difference = now_s - 1e-6 * utime
-        # Another clock, or one that was set.
-        if self._differences and abs(difference - self._differences[-1]) > 1.0:
-            self._differences.clear()
+        ahead = bool(self._differences) and difference < self._differences[-1] - _JUMP_S
+        if ahead or utime < self._utime:  # Another clock, or one that was set.
+            self.clear()
+        # A message that is seconds late is not of another clock: it waited while this process
+        # stood still.
         self._differences.append(difference)
+        self._utime = utime
+
+    def clear(self) -> None:
+        """Forgets all messages, as of another clock."""
+        self._differences.clear()
 
     def age_s(self, utime: int, now_s: float) -> float:
         """Returns the age of a message at a local time; infinite before the first."""

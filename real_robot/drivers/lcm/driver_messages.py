@@ -102,6 +102,8 @@ class DrakeProgram:
         first = self.status is None
         self.status = status
         if self._arrivals is not None and status.utime != UNKNOWN_TIME:
+            if self._silent:
+                self._arrivals.clear()  # The program may be another one.
             self._arrivals.note(status.utime, time.monotonic())
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)

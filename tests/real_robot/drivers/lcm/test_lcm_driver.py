@@ -328,8 +328,22 @@ def test_ages_are_relative_to_the_fastest_message() -> None:
     for period, delay in enumerate((0.004, 0.001, 0.009)):
         clock.note(10_000 * period, 7.0 + 0.01 * period + delay)
     assert clock.age_s(20_000, 7.02 + 0.009) == pytest.approx(0.008)
-    clock.note(30_000, 100.0)  # The clock of the program was set.
-    assert clock.age_s(30_000, 100.002) == pytest.approx(0.002)
+    for utime, now in ((90_000_000, 8.0), (40_000, 8.5)):  # The clock of the program was set.
+        clock.note(utime, now)
+        assert clock.age_s(utime, now + 0.002) == pytest.approx(0.002)
+
+
+def test_a_message_that_waited_while_this_process_stood_still_is_old() -> None:
+    clock = ArrivalClock()
+    clock.note(0, 7.0)
+    clock.note(10_000, 10.0)  # Another clock could not be distinguished from it.
+    assert clock.age_s(10_000, 10.0) == pytest.approx(2.99)
+    clock.note(3_010_000, 10.01)
+    assert clock.age_s(3_010_000, 10.01) == pytest.approx(0.0)
+    clock.note(3_020_000, 20.02)
+    clock.clear()  # Another program.
+    clock.note(3_030_000, 20.03)
+    assert clock.age_s(3_030_000, 20.03) == pytest.approx(0.0)
 
 
 def test_a_read_only_driver_connects_and_publishes_nothing() -> None:
