@@ -30,6 +30,7 @@ UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large
 SERVOS = 9  # Of each arm.
 # Number of drawn poses, and of those that are pressed for each space and at least so deep in it.
 DRAWN, EACH, DEEP_M = 4000, 40, 0.01
+STARTS_M = 0.005  # Room around an arm that begins near to something.
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,17 @@ class Case:
             order = np.argsort(inside.sum(axis=1) + DRAWN * ~space, kind="stable")
             found.append(poses[order[space[order]][:EACH]])
         return np.concatenate(found)
+
+    @cached_property
+    def starts(self) -> Vector:
+        """Poses (N, J) at which streams begin: home, and others just before what is too near."""
+        home = self.body.home
+        found = [home]
+        for pose in self.too_near if self.too_near is not None else ():
+            way = home + np.linspace(1.0, 0.0, 21)[:, None] * (pose - home)
+            clear = self.judge.spare(way).min(axis=1) > STARTS_M
+            found.append(way[np.argmax(clear)] if clear.any() else home)
+        return np.stack(found)
 
     def at(self, cartesian_speed: float | None) -> Self:
         """Returns the case with another largest speed of grippers and links, m/s."""
@@ -128,6 +140,8 @@ class FilterSink:
         self.filter, self._sampler = SafetyFilter(case.body, case.limits, PERIOD), ChunkSampler()
         self._random = np.random.default_rng(number)
         self._now, self._session, self._measured = 0.0, 0, case.body.home.copy()
+        if len(case.starts) > 1 and self._random.random() < 0.5:
+            self._measured = self._random.choice(case.starts)
         self._strained_until, self._strained = 0.0, np.zeros(len(case.body.joints), np.bool_)
         self.paths: list[list[Vector]] = []
         self.counts: Counter[Reason] = Counter()
