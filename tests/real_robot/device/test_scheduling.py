@@ -87,6 +87,16 @@ def test_only_real_arms_that_move_are_refused_and_emulated_ones_warn_once() -> N
     assert COMMAND in done.stderr
 
 
+def test_a_thread_takes_real_time_priority_unless_it_is_refused() -> None:
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        refusal = request_priority()
+        policy = os.sched_getscheduler(0)
+    finally:
+        os.sched_setscheduler(0, *before)
+    assert (policy == os.SCHED_FIFO) == (not refusal)
+
+
 def test_a_check_keeps_the_present_priority() -> None:
     before = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
     with contextlib.suppress(ValueError):  # Without the permission.
