@@ -32,6 +32,12 @@ def _pending(arms: LcmDriver) -> list[DrakeProgram]:
     return [program for program in arms._programs if program.pending]
 
 
+def _pending_before(arms: LcmDriver) -> list[DrakeProgram]:
+    awaiting = _pending(arms)
+    arms._collect()
+    return awaiting
+
+
 def _pending_now(arms: LcmDriver) -> list[DrakeProgram]:
     arms._collect()
     return _pending(arms)
@@ -64,6 +70,7 @@ LCM_GUARDS: dict[str, Guard] = {
     "messages that waited": (ArrivalClock, "note", _note_anew),
     "steps without a command": (DrakeProgram, "stands", False),
     "steps made meanwhile": (LcmDriver, "_awaiting", _pending),
+    "steps at which arms stood meanwhile": (LcmDriver, "_awaiting", _pending_before),
     "steps that the filter has not seen": (LcmDriver, "_awaiting", _pending_now),
 }
 GRIPPER_GUARDS: dict[str, Guard] = {

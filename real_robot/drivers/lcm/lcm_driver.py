@@ -169,11 +169,13 @@ class LcmDriver(KukaDriver):
         """Returns the programs that have made a step which the filter has seen.
 
         Steps made while it worked are answered by the same command: of two commands between two
-        steps a program takes the second only, and the arm would have to make up for both.
+        steps a program takes the second only, and the arm would have to make up for both. If the
+        arms had no command for one of these steps, they stand, and a command that continues their
+        motion would be a jump: it is not sent, and the next cycle starts from rest.
         """
-        awaiting = [program for program in self._programs if program.pending]
+        awaiting = [(program, program.stands) for program in self._programs if program.pending]
         self._collect()
-        return awaiting
+        return [program for program, stood in awaiting if stood or not program.stands]
 
     def disarm(self) -> None:
         """Does nothing: programs hold the last command."""

@@ -281,7 +281,11 @@ def test_one_step_gets_at_most_one_command() -> None:
 
         asked_and_sent(transit_s=0.0)
         running.tell()
-        assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)  # One for both steps.
+        # The arm stood for the second step, which the filter did not know.
+        assert asked_and_sent(transit_s=0.0, busy=True) == (True, 0)
+        assert arms.read(time.monotonic).stands.tolist() == [True]
+        # One command from rest for both steps, also if there is a third one now.
+        assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)
         assert asked_and_sent(transit_s=0.0) == (False, 0)
         running.tell()
         assert asked_and_sent(transit_s=math.inf) == (
