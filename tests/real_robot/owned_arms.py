@@ -33,6 +33,7 @@ from stringline.real_robot.protocol_in_the_loop.wire_limits import WireLine, wir
 from stringline.real_robot.safety.reasons import Mode
 
 LONGEST_S = 60.0
+FAST_RAD = 0.025  # In a tenth of a second.
 
 
 def own(robot: str, ports: Any, folder: Path, reports: Connection) -> None:
@@ -71,9 +72,8 @@ class OwnedArms:
         if who == "all":
             pids += [self.device_pid, self.emulator.pid]
         stopped = [pid for pid in pids if pid is not None]
-        wait(
-            lambda: abs(np.cos(2.0 * time.monotonic() - 0.4)) > 0.9
-        )  # The speed of `swing` is high.
+        # The speed of `swing` is high, and a busy machine has not just stopped the arms.
+        wait(lambda: abs(np.cos(2.0 * time.monotonic() - 0.4)) > 0.9 and self._way() > FAST_RAD)
         begin = time.monotonic()
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -85,6 +85,17 @@ class OwnedArms:
         end = time.monotonic()
         time.sleep(1.2)
         return begin, end
+
+    def _way(self) -> float:
+        """Returns the way of the first joint's goals in the next tenth of a second, rad."""
+        line = next(iter(self.lines.values()))
+        places = []
+        for pause_s in (0.1, 0.0):
+            line.take(1 << 40)
+            assert line.check.last is not None
+            places.append(line.check.last[0])
+            time.sleep(pause_s)
+        return abs(float(places[1] - places[0]))
 
     def end(self) -> list[tuple[float, DeviceState]]:
         """Kills the owner; returns the time and the state of each cycle of its device process."""

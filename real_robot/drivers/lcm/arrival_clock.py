@@ -24,8 +24,9 @@ class ArrivalClock:
         ahead = bool(self._differences) and difference < self._differences[-1] - _JUMP_S
         if ahead or utime < self._utime:  # Another clock, or one that was set.
             self.clear()
-        # A message that is seconds late is not of another clock: it waited while this process
-        # stood still.
+        # A message that is seconds late may be of a clock that was set back by less than the time
+        # that has passed. It is taken for one that waited while this process stood still: then
+        # nothing is sent until messages are in time, or the last ones were as late.
         self._differences.append(difference)
         self._utime = utime
 

@@ -42,6 +42,11 @@ class ArmCheck:
         self.resumed = 0.0
         self.beyond = -np.inf
 
+    @property
+    def last(self) -> Vector | None:
+        """The last goal (n,), or None before the first."""
+        return self._last
+
     def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
         """Checks further goals (T, n).
 
