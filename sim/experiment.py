@@ -4,6 +4,7 @@ import json
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.sim.evaluate import INCOMPLETE, plain_settings
+from stringline.sim.experiments.experiment_budget import Budget
 from stringline.sim.experiments.experiment_page import experiment_report
 from stringline.sim.experiments.experiment_plan import ExperimentPlan
 from stringline.sim.experiments.experiment_record import prepare
@@ -24,6 +26,7 @@ from stringline.sim.experiments.experiment_results import ExperimentResults
 from stringline.sim.experiments.experiment_run import run_experiment
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.report.report import write_report
+from stringline.sim.rollout.jobs import JobCluster
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ def _experiment(repeat: str, config: DictConfig) -> None:
     plain = plain_settings(config)
     COUNT.check(parallel=plain["parallel"])
     cluster = instantiate(config.cluster)
-    plan = ExperimentPlan.of(plain)
+    plan = _within_minutes(ExperimentPlan.of(plain), plain, cluster)
     prepare(plan)
     with exclusive(plan.output):
         failures = run_experiment(plan, cluster, plain["parallel"])
@@ -51,6 +54,19 @@ def _experiment(repeat: str, config: DictConfig) -> None:
     if failures:
         logger.error("%d of %d trainings failed.", len(failures), len(plan.cells()))
         raise SystemExit(INCOMPLETE)
+
+
+def _within_minutes(
+    plan: ExperimentPlan, plain: Mapping[str, Any], cluster: JobCluster
+) -> ExperimentPlan:
+    """Returns the plan with the steps of a time budget, if there is one."""
+    if plain["minutes"] is None:
+        return plan
+    budget = Budget(plain["minutes"], time.monotonic())
+    budget.check(plan, cluster, plain["parallel"])
+    plan.output.mkdir(parents=True, exist_ok=True)
+    with exclusive(plan.output):
+        return budget.planned(plan)
 
 
 def _publish(

@@ -37,6 +37,11 @@ def prepare(plan: ExperimentPlan) -> None:
     recipes = {**there.get("recipes", {}), **here["recipes"]}
     plan.output.mkdir(parents=True, exist_ok=True)
     write_file(file, json.dumps({**here, "recipes": recipes}, indent=1).encode())
+    write_tasks(plan)
+
+
+def write_tasks(plan: ExperimentPlan) -> None:
+    """Writes the suite of an experiment with several tasks."""
     if len(plan.tasks) > 1:
         entries = [{"task": task} for task in plan.tasks]
         write_file(plan.suite_file, json.dumps({"entries": entries}, indent=1).encode())

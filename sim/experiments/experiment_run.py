@@ -17,8 +17,7 @@ def run_experiment(plan: ExperimentPlan, cluster: JobCluster, parallel: int) -> 
     Returns:
         The reasons of failures by the name of the cell.
     """
-    collections = plan.collections()
-    lost = {job.folder: reason for job, reason in _run(collections, cluster, parallel) if reason}
+    lost = collect_demonstrations(plan, cluster, parallel)
     failures: dict[str, str] = {}
     jobs: list[Job] = []
     recipes = {recipe.name: recipe for recipe in plan.recipes}
@@ -31,6 +30,14 @@ def run_experiment(plan: ExperimentPlan, cluster: JobCluster, parallel: int) -> 
             jobs.append(plan.job(cell))
     failures |= {job.name: reason for job, reason in _run(jobs, cluster, parallel) if reason}
     return failures
+
+
+def collect_demonstrations(
+    plan: ExperimentPlan, cluster: JobCluster, parallel: int
+) -> dict[Path, str]:
+    """Records the demonstrations that are missing; returns reasons of failures by folder."""
+    jobs = plan.collections()
+    return {job.folder: reason for job, reason in _run(jobs, cluster, parallel) if reason}
 
 
 def _run(jobs: Sequence[Job], cluster: JobCluster, parallel: int) -> Iterator[tuple[Job, str]]:

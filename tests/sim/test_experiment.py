@@ -168,6 +168,19 @@ def test_changes_of_an_experiment(attempt: Attempt) -> None:
         ([RECIPES, "task=fmb_1", "parallel=0"], "parallel is 0; allowed: whole numbers 1"),
         ([RECIPES, "task=fmb_1", "evaluate=[sedes=3]"], "evaluate: There is no option 'sedes'"),
         ([RECIPES, "task=fmb_1", "clustr=ray"], "There is no option 'clustr'"),
+        ([RECIPES, "task=fmb_1", "minutes=0"], "minutes is 0; allowed: above 0"),
+        (
+            [RECIPES, "task=fmb_1", "minutes=60", "train=[trainer.steps=300]"],
+            "minutes sets trainer.steps, so omit trainer.steps=300 or minutes.",
+        ),
+        (
+            [RECIPES, "task=fmb_1", "minutes=60", "parallel=2"],
+            "minutes needs cluster=local and parallel=1",
+        ),
+        (
+            [RECIPES, "task=fmb_1", "suite=quick", "minutes=60"],
+            "minutes needs the number of starts of the suite, such as seeds=20.",
+        ),
     ],
 )
 def test_bad_settings_are_found_before_anything_runs(
@@ -211,28 +224,90 @@ def test_the_commands_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.Monkey
                 plan_of(*shlex.split(command)[1:])
             continue
         plans.append(plan_of(*shlex.split(command)[1:]))
-    assert [len(plan.cells()) for plan in plans] == [4, 6, 10]
+    assert [len(plan.cells()) for plan in plans] == [4, 6, 6, 10]
     for plan in plans:
         prepare(plan)
     cell = plans[1].cells()[0]
-    assert plans[1].train_command(cell) == plans[2].train_command(cell)
-    assert plans[1].eval_command(cell) != plans[2].eval_command(cell)
+    assert plans[1].train_command(cell) == plans[3].train_command(cell)
+    assert plans[1].eval_command(cell) != plans[3].eval_command(cell)
+
+
+def test_a_continued_experiment_has_the_steps_of_its_budget(
+    attempt: Attempt, tmp_path: Path
+) -> None:
+    arguments = (RECIPES, "task=hand_over_banana", "trainings=2", "output=out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "budget.json").write_text('{"minutes": 60, "steps": 480}')
+    plan = plan_of(*arguments, "train=[trainer.steps=480]")
+    end_cells(plan, {"cayley": [18, 16], "rope": [4, 6]})
+    code, table, errors = attempt(*arguments, "minutes=60")
+    assert code == 0, errors
+    assert "rope - cayley" in table
+    record = json.loads((tmp_path / "out" / "experiment.json").read_text())
+    assert all("trainer.steps=480" in recipe for recipe in record["recipes"].values())
+    code, _, errors = attempt(*arguments, "minutes=30")
+    assert code == USER_ERROR
+    assert "holds an experiment with minutes=60 (now 30). Choose another output." in errors
+
+
+def test_a_budget_is_refused_for_an_experiment_without_one(attempt: Attempt) -> None:
+    arguments = (RECIPES, "task=hand_over_banana", "output=out")
+    prepare(plan_of(*arguments))
+    code, _, errors = attempt(*arguments, "minutes=60")
+    assert code == USER_ERROR
+    assert "holds an experiment without minutes. Omit minutes, or choose another" in errors
+
+
+def small_arguments(*train: str) -> list[str]:
+    """An experiment of two small recipes, from the demonstrations on."""
+    small = ",".join(
+        [
+            *("policy.dim=32", "policy.depth=1", "policy.observation_encoder.dim=32"),
+            *("policy.chunk=8", "policy.observation_encoder.depth=1"),
+            "'policy.observation_encoder.cameras=[overhead]'",
+            *("trainer.batch_size=4", "trainer.precision=no", *train),
+        ]
+    )
+    seen = "keep_failures=true,task.time_limit_s=1.0,'task.cameras=[overhead]',task.image_size=32"
+    return [
+        *(RECIPES, "task=hand_over_banana", "episodes=2", "seeds=2", "trainings=2", "workers=1"),
+        *(f"collect=[{seen}]", f"train=[{small}]", "output=out"),
+        "evaluate=[task.time_limit_s=0.4,execute_steps=8]",
+    ]
+
+
+@pytest.mark.stress
+def test_a_budget_sets_the_steps(attempt: Attempt, tmp_path: Path) -> None:
+    """The same number for all trainings; a budget that is too short names one that suffices."""
+    arguments = small_arguments()
+    code, _, errors = attempt(*arguments, "minutes=0.1")
+    assert code == USER_ERROR
+    found = re.search(
+        r"minutes is 0.1; the smallest useful experiment \(4 trainings of 50 steps, 2 starts "
+        r"each\) needs (\d+) minutes on this machine",
+        errors,
+    )
+    assert found is not None, errors
+    code, table, errors = attempt(*arguments, f"minutes={int(found[1]) + 1}")
+    assert code == 0, errors
+    assert "rope - cayley" in table
+    steps = json.loads((tmp_path / "out" / "budget.json").read_text())["steps"]
+    assert steps >= 50
+    lengths = [
+        sum('"loss"' in line for line in file.read_text().splitlines())
+        for file in (tmp_path / "out" / "recipes").rglob("history.jsonl")
+    ]
+    assert lengths == [steps] * 4
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("budget.json", "demonstrations", "experiment.json", "recipes"),
+        *("report.html", "summary.json"),
+    }
 
 
 @pytest.mark.stress
 def test_a_stopped_experiment_continues(tmp_path: Path) -> None:
     """From the demonstrations to the page, with Ctrl-C in the middle."""
-    small = (
-        "policy.dim=32,policy.depth=1,policy.observation_encoder.dim=32,policy.chunk=8,"
-        "policy.observation_encoder.depth=1,'policy.observation_encoder.cameras=[overhead]',"
-        "trainer.steps=2,trainer.batch_size=4,trainer.precision=no"
-    )
-    seen = "keep_failures=true,task.time_limit_s=1.0,'task.cameras=[overhead]',task.image_size=32"
-    arguments = [
-        *(RECIPES, "task=hand_over_banana", "episodes=2", "seeds=2", "trainings=2", "workers=1"),
-        *(f"collect=[{seen}]", f"train=[{small}]", "output=out"),
-        "evaluate=[task.time_limit_s=0.4,execute_steps=8]",
-    ]
+    arguments = small_arguments("trainer.steps=2")
     code = "from stringline.sim.experiment import main; main()"
     command = [sys.executable, "-c", code, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src"), "OMP_NUM_THREADS": "1"}

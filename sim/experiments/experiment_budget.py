@@ -1,0 +1,163 @@
+"""The time budget of an experiment: the steps of its trainings follow from measured speeds."""
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from stringline.datasets.contract.argument_checks import POSITIVE
+from stringline.datasets.files.atomic import write_file
+from stringline.sim.experiments.experiment_plan import Cell, ExperimentPlan
+from stringline.sim.experiments.experiment_record import RECORD, write_tasks
+from stringline.sim.experiments.experiment_run import collect_demonstrations
+from stringline.sim.rollout.cluster import LocalCluster
+from stringline.sim.rollout.jobs import Job, JobCluster
+
+BUDGET = "budget.json"
+SMALLEST_STEPS = 50
+_MEASURED_STEPS = 12
+_MARGIN = 0.95  # The rest is for validations, probes and the report.
+_STEPS = "trainer.steps="
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The duration of a command: `start_s + each_s * count`, seconds."""
+
+    start_s: float
+    each_s: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time of an experiment.
+
+    Attributes:
+        minutes: Duration of the whole experiment.
+        started: When the experiment began, in seconds of `time.monotonic`.
+    """
+
+    minutes: float
+    started: float
+
+    def check(self, plan: ExperimentPlan, cluster: JobCluster, parallel: int) -> None:
+        """Raises a ValueError for settings that a budget does not support."""
+        POSITIVE.check(minutes=self.minutes)
+        given = [*plan.train, *(each for recipe in plan.recipes for each in recipe.train)]
+        steps = next((each for each in given if each.startswith(_STEPS)), None)
+        if steps is not None:
+            raise ValueError(f"minutes sets trainer.steps, so omit {steps} or minutes.")
+        if not isinstance(cluster, LocalCluster) or parallel != 1:
+            raise ValueError(
+                "minutes needs cluster=local and parallel=1, so that trainings run one by one."
+            )
+        if plan.suite is not None and plan.seeds is None:
+            raise ValueError("minutes needs the number of starts of the suite, such as seeds=20.")
+
+    def planned(self, plan: ExperimentPlan) -> ExperimentPlan:
+        """Returns the plan with the number of steps of its trainings.
+
+        All trainings have the same number. A continued experiment has that of its beginning.
+
+        Raises:
+            ValueError: The budget is too short, the folder holds an experiment with another
+                budget, or a collection, training or evaluation failed.
+        """
+        steps = self._stored(plan)
+        if steps is None:
+            write_tasks(plan)
+            if reasons := collect_demonstrations(plan, LocalCluster(), 1):
+                raise ValueError(next(iter(reasons.values())))
+            steps = self._steps(plan)
+            stored = {"minutes": self.minutes, "steps": steps}
+            write_file(plan.output / BUDGET, json.dumps(stored).encode())
+        return replace(plan, train=(*plan.train, f"{_STEPS}{steps}"))
+
+    def _stored(self, plan: ExperimentPlan) -> int | None:
+        """Returns the steps of an earlier run in the folder; None: there is none."""
+        file = plan.output / BUDGET
+        if not file.is_file():
+            if (plan.output / RECORD).is_file():
+                raise ValueError(
+                    f"{plan.output} holds an experiment without minutes. Omit minutes, or choose "
+                    f"another output."
+                )
+            return None
+        stored = json.loads(file.read_text())
+        if stored["minutes"] != self.minutes:
+            raise ValueError(
+                f"{plan.output} holds an experiment with minutes={stored['minutes']:g} (now "
+                f"{self.minutes:g}). Choose another output."
+            )
+        steps: int = stored["steps"]
+        logger.info("trainer.steps=%d, as in the first run.", steps)
+        return steps
+
+    def _steps(self, plan: ExperimentPlan) -> int:
+        with TemporaryDirectory(dir=plan.output, ignore_cleanup_errors=True) as folder:
+            trainings = _training_speeds(plan, Path(folder))
+            evaluation = _evaluation_speed(plan, Path(folder))
+        cells = plan.cells()
+        starts = plan.seeds or 50
+        fixed_s = sum(
+            trainings[cell.recipe].start_s + evaluation.start_s + starts * evaluation.each_s
+            for cell in cells
+        )
+        each_s = sum(trainings[cell.recipe].each_s for cell in cells)
+        spent_s = time.monotonic() - self.started
+        steps = int((60 * self.minutes * _MARGIN - spent_s - fixed_s) / each_s)
+        each = f"{len(cells)} trainings of {{}} steps, {starts} starts each"
+        if steps < SMALLEST_STEPS:
+            least = math.ceil((spent_s + fixed_s + SMALLEST_STEPS * each_s) / 60 / _MARGIN)
+            raise ValueError(
+                f"minutes is {self.minutes:g}; the smallest useful experiment "
+                f"({each.format(SMALLEST_STEPS)}) needs {least} minutes on this machine."
+            )
+        logger.info("trainer.steps=%d: %s.", steps, each.format(steps))
+        return steps
+
+
+def _training_speeds(plan: ExperimentPlan, folder: Path) -> Mapping[str, Speed]:
+    """Measures the first steps of each recipe."""
+    speeds = {}
+    for recipe in plan.recipes:
+        cell = Cell(recipe.name, 0, folder / recipe.name)
+        command = (*plan.train_command(cell), f"{_STEPS}{_MEASURED_STEPS}")
+        logger.info("Measuring the speed of the recipe %r.", recipe.name)
+        total_s = _seconds(Job(recipe.name, (command,), cell.folder, Path.cwd()))
+        rows = map(json.loads, (cell.training / "history.jsonl").read_text().splitlines())
+        ends = [row["seconds"] for row in rows if "loss" in row]
+        each_s = median(after - before for before, after in pairwise(ends))
+        speeds[recipe.name] = Speed(max(total_s - _MEASURED_STEPS * each_s, 0.0), each_s)
+    return speeds
+
+
+def _evaluation_speed(plan: ExperimentPlan, folder: Path) -> Speed:
+    """Measures evaluations of the first recipe, whose trained policies end episodes earlier."""
+    few = plan.workers or os.cpu_count() or 1
+    cell = Cell(plan.recipes[0].name, 0, folder / plan.recipes[0].name)
+    logger.info("Measuring the speed of the evaluation.")
+    seconds = []
+    for starts in (few, 3 * few):  # The second call adds two times as many.
+        command = replace(plan, seeds=starts).eval_command(cell)
+        seconds.append(_seconds(Job("evaluation", (command,), cell.folder, Path.cwd())))
+    # Both calls contain the start. On a busy machine their difference may be too small.
+    each_s = max((seconds[1] - seconds[0]) / few, seconds[1] / (4 * few))
+    return Speed(max(seconds[1] - 2 * few * each_s, 0.0), each_s)
+
+
+def _seconds(job: Job) -> float:
+    """Returns the duration of a job, seconds."""
+    started = time.monotonic()
+    if reason := job.run():
+        raise ValueError(f"{job.name}: {reason}")
+    return time.monotonic() - started
