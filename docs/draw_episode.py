@@ -1,7 +1,7 @@
 """Draws an episode as an animation, as seen from a free camera.
 
     python docs/draw_episode.py                                     # docs/hand_over.webp
-    python docs/draw_episode.py --task kuka_pick --actor expert --seed 4 --to docs/kuka_pick.webp
+    python docs/draw_episode.py --task kuka_pick --seed 1000008 --to docs/kuka_pick.webp
 
 The actor is the shipped policy of the task, in closed loop through the gymnasium interface as in
 `stringline-eval`, with a plan every 24 steps, or the scripted expert of the task, which reads the
