@@ -80,11 +80,12 @@ def _row(entry: RegisteredCheckpoint) -> str:
 
 def _section(entry: RegisteredCheckpoint) -> str:
     video = Path(entry.video).relative_to("docs")
+    training = "\n    ".join(entry.training.split(" && "))
     return "\n".join(
         (
             f"## {entry.name}\n",
             f"![{entry.name}: {', '.join(entry.tasks)}]({video})\n",
-            f"    {entry.training}    # training",
+            f"    {training}    # training",
             f"    {entry.evaluation}    # {entry.result}\n",
             f"SHA-256: `{entry.sha256}`\n",
         )

@@ -108,10 +108,8 @@ class Budget:
             evaluation = _evaluation_speed(plan, Path(folder))
         cells = plan.cells()
         starts = plan.seeds or 50
-        fixed_s = sum(
-            trainings[cell.recipe].start_s + evaluation.start_s + starts * evaluation.each_s
-            for cell in cells
-        )
+        evaluated_s = len(cells) * (evaluation.start_s + starts * evaluation.each_s)
+        fixed_s = evaluated_s + sum(trainings[cell.recipe].start_s for cell in cells)
         each_s = sum(trainings[cell.recipe].each_s for cell in cells)
         spent_s = time.monotonic() - self.started
         steps = int((60 * self.minutes * _MARGIN - spent_s - fixed_s) / each_s)
@@ -122,7 +120,13 @@ class Budget:
                 f"minutes is {self.minutes:g}; the smallest useful experiment "
                 f"({each.format(SMALLEST_STEPS)}) needs {least} minutes on this machine."
             )
-        logger.info("trainer.steps=%d: %s.", steps, each.format(steps))
+        logger.info(
+            "trainer.steps=%d: %s. The evaluations take up to %.0f minutes; fewer seeds and "
+            "videos=false shorten them.",
+            steps,
+            each.format(steps),
+            evaluated_s / 60,
+        )
         return steps
 
 
