@@ -3,13 +3,13 @@
 import json
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stringline.datasets.files.atomic import write_file
+from stringline.sim.rollout.speed import Speed
 
 BEFORE_TRIALS = 0.8  # Share of the budget until the end of the training.
 REPORT_S = 10.0
@@ -22,33 +22,6 @@ _LARGEST_FACTOR = 1000.0
 _HALVINGS = 60
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The duration of a phase: `start_s + each_s * count`, seconds."""
-
-    start_s: float
-    each_s: float
-
-
-def measure(work: Callable[[int], object], done: Callable[[], int], few: int) -> Speed:
-    """Measures a phase by its first units of work, which remain done.
-
-    Args:
-        work: Continues the phase up to a number of units.
-        done: Returns the number of finished units.
-        few: Units of the first of two calls of `work`; the second has twice as many.
-    """
-    seconds = []
-    for units in (few, 2 * few):
-        target = done() + units
-        started = time.monotonic()
-        work(target)
-        seconds.append(time.monotonic() - started)
-    # Both calls contain the start. On a busy machine their difference may be too small.
-    each = max((seconds[1] - seconds[0]) / few, seconds[1] / (4 * few))
-    return Speed(max(seconds[1] - 2 * few * each, 0.0), each)
 
 
 class Budget:

@@ -4,9 +4,7 @@ import time
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,7 +16,7 @@ from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
-from stringline.real_robot.showcase.budget import Budget, Speed, measure
+from stringline.real_robot.showcase.budget import Budget
 from stringline.real_robot.showcase.demo_report import DemoResults, write_demo
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
 from stringline.real_robot.showcase.stopwatch import Stopwatch
@@ -29,6 +27,7 @@ from stringline.sim.evaluation.results import EpisodeResult, read_results
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.rollout.speed import Speed, measure
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 from stringline.sim.worlds.world_versions import result_versions
@@ -122,8 +121,7 @@ class DemoChain:
         with TemporaryDirectory() as folder:
             history = self._train(store, trainer, Path(folder))
             seconds = [row["seconds"] for row in history.rows if "seconds" in row]
-        each = median(after - before for before, after in pairwise(seconds))
-        return Speed(max(time.monotonic() - started - MEASURED_STEPS * each, 0.0), each)
+        return Speed.of_training(time.monotonic() - started, seconds)
 
     def _expert(self, trials: int) -> Rate:
         """Measures the expert without disturbances, and without images, which it does not need."""

@@ -7,9 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 from stringline.datasets.contract.argument_checks import POSITIVE
@@ -19,6 +17,7 @@ from stringline.sim.experiments.experiment_record import RECORD, write_tasks
 from stringline.sim.experiments.experiment_run import collect_demonstrations
 from stringline.sim.rollout.cluster import LocalCluster
 from stringline.sim.rollout.jobs import Job, JobCluster
+from stringline.sim.rollout.speed import Speed, measure
 
 BUDGET = "budget.json"
 SMALLEST_STEPS = 50
@@ -27,14 +26,6 @@ _MARGIN = 0.95  # The rest is for validations, probes and the report.
 _STEPS = "trainer.steps="
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The duration of a command: `start_s + each_s * count`, seconds."""
-
-    start_s: float
-    each_s: float
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class Budget:
         return replace(plan, train=(*plan.train, f"{_STEPS}{steps}"))
 
     def _stored(self, plan: ExperimentPlan) -> int | None:
-        """Returns the steps of an earlier run in the folder; None: there is none."""
+        """Returns the stored steps of an earlier run; None for a new folder."""
         file = plan.output / BUDGET
         if not file.is_file():
             if (plan.output / RECORD).is_file():
@@ -137,31 +128,30 @@ def _training_speeds(plan: ExperimentPlan, folder: Path) -> Mapping[str, Speed]:
         cell = Cell(recipe.name, 0, folder / recipe.name)
         command = (*plan.train_command(cell), f"{_STEPS}{_MEASURED_STEPS}")
         logger.info("Measuring the speed of the recipe %r.", recipe.name)
-        total_s = _seconds(Job(recipe.name, (command,), cell.folder, Path.cwd()))
+        started = time.monotonic()
+        _run(Job(recipe.name, (command,), cell.folder, Path.cwd()))
+        total_s = time.monotonic() - started
         rows = map(json.loads, (cell.training / "history.jsonl").read_text().splitlines())
         ends = [row["seconds"] for row in rows if "loss" in row]
-        each_s = median(after - before for before, after in pairwise(ends))
-        speeds[recipe.name] = Speed(max(total_s - _MEASURED_STEPS * each_s, 0.0), each_s)
+        speeds[recipe.name] = Speed.of_training(total_s, ends)
     return speeds
 
 
 def _evaluation_speed(plan: ExperimentPlan, folder: Path) -> Speed:
-    """Measures evaluations of the first recipe, whose trained policies end episodes earlier."""
-    few = plan.workers or os.cpu_count() or 1
+    """Measures the evaluation of a policy of few steps, whose episodes last the longest."""
     cell = Cell(plan.recipes[0].name, 0, folder / plan.recipes[0].name)
-    logger.info("Measuring the speed of the evaluation.")
-    seconds = []
-    for starts in (few, 3 * few):  # The second call adds two times as many.
+    done = [0]
+
+    def evaluate(starts: int) -> None:
         command = replace(plan, seeds=starts).eval_command(cell)
-        seconds.append(_seconds(Job("evaluation", (command,), cell.folder, Path.cwd())))
-    # Both calls contain the start. On a busy machine their difference may be too small.
-    each_s = max((seconds[1] - seconds[0]) / few, seconds[1] / (4 * few))
-    return Speed(max(seconds[1] - 2 * few * each_s, 0.0), each_s)
+        _run(Job("evaluation", (command,), cell.folder, Path.cwd()))
+        done.append(starts)
+
+    logger.info("Measuring the speed of the evaluation.")
+    return measure(evaluate, lambda: done[-1], plan.workers or os.cpu_count() or 1)
 
 
-def _seconds(job: Job) -> float:
-    """Returns the duration of a job, seconds."""
-    started = time.monotonic()
+def _run(job: Job) -> None:
+    """Runs a job; a failure is a ValueError with its reason."""
     if reason := job.run():
         raise ValueError(f"{job.name}: {reason}")
-    return time.monotonic() - started

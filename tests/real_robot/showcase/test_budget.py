@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.real_robot.chains import chain
 
-from stringline.real_robot.showcase.budget import BEFORE_TRIALS, Budget, Speed, measure
+from stringline.real_robot.showcase.budget import BEFORE_TRIALS, Budget
+from stringline.sim.rollout.speed import Speed, measure
 
 USUAL = {"expert_trials": 100, "episodes": 100, "steps": 1550, "trials": 50, "wire_trials": 10}
 SPEEDS = {
