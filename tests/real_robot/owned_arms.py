@@ -67,22 +67,26 @@ class OwnedArms:
     logs: Path
 
     def freeze(self, who: str, gap_s: float) -> tuple[float, float]:
-        """Stops the owner, or all processes, for a time; returns the times of both signals."""
+        """Stops the owner, or all processes, for a time; returns when all of them stood still.
+
+        Both times lie inside the standstill, since the machine may be busy between a signal and
+        the reading of the clock.
+        """
         pids = [self.owner.pid]
         if who == "all":
             pids += [self.device_pid, self.emulator.pid]
         stopped = [pid for pid in pids if pid is not None]
         # The speed of `swing` is high, and a busy machine has not just stopped the arms.
         wait(lambda: abs(np.cos(2.0 * time.monotonic() - 0.4)) > 0.9 and self._way() > FAST_RAD)
-        begin = time.monotonic()
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
             if pid == self.device_pid:
                 time.sleep(ON_THE_WAY_S)
+        begin = time.monotonic()
         time.sleep(gap_s)
+        end = time.monotonic()
         for pid in reversed(stopped):
             os.kill(pid, signal.SIGCONT)
-        end = time.monotonic()
         time.sleep(1.2)
         return begin, end
 
