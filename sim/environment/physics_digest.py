@@ -18,6 +18,8 @@ from stringline.sim.tasks.versions import HOME_START
 DIGITS = 12  # Hexadecimal digits of a digest.
 # Numbers of a model are rounded to so many digits, because compilers round the last ones otherwise.
 SIGNIFICANT = 6
+# Smaller numbers are rounding errors, which depend on the processor; the smallest inertia is 1e-11.
+LEAST = 1e-14
 ARRAYS = {
     "body": ("mass", "inertia", "ipos", "iquat", "pos", "quat", "gravcomp"),
     "jnt": ("type", "pos", "axis", "range", "stiffness", "solref", "solimp"),
@@ -73,8 +75,8 @@ def _model_numbers(model: mujoco.MjModel) -> Iterator[tuple[str, list[str]]]:
 
 
 def _text(values: Any) -> list[str]:
-    # Without zeros below zero.
-    return [f"{value + 0.0:.{SIGNIFICANT}g}" for value in np.asarray(values, float).ravel()]
+    numbers = np.asarray(values, float).ravel()
+    return [f"{value:.{SIGNIFICANT}g}" for value in np.where(abs(numbers) < LEAST, 0.0, numbers)]
 
 
 def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
