@@ -4,7 +4,6 @@ So `--help` and `--version` load neither torch nor the simulation, processes tha
 import only what they use, and Ctrl-C during the imports ends the command in one line.
 """
 
-import os
 import sys
 from functools import partial
 from importlib import import_module
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from stringline.datasets.command.allocator import keep_freed_memory
 from stringline.datasets.command.missing_package import missing_package
+from stringline.datasets.command.waiting_threads import wait_briefly
 
 # As in application.py, whose import needs Hydra.
 USER_ERROR = 2
@@ -46,9 +46,7 @@ def start(command: str) -> None:
     Args:
         command: A name in `COMMANDS`.
     """
-    # Read by OpenMP when torch is imported. Threads that wait actively would take the processor
-    # from other programs, which then slow each other down several times.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_briefly()
     keep_freed_memory()
     try:
         _run(command)

@@ -108,10 +108,11 @@ import os, sys
 from stringline.datasets.command.entry_points import data
 sys.argv = ["stringline-data", "--version"]
 data()
-print(os.environ["OMP_WAIT_POLICY"])
+print(os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT"))
 """
 
 
-def test_waiting_threads_sleep_unless_the_user_chooses_otherwise() -> None:
-    assert run(POLICY).stdout.split()[-1] == "PASSIVE"
-    assert run(POLICY, OMP_WAIT_POLICY="ACTIVE").stdout.split()[-1] == "ACTIVE"
+def test_threads_wait_briefly_unless_the_user_chooses_otherwise() -> None:
+    assert run(POLICY).stdout.split()[-2:] == ["PASSIVE", "1000"]
+    assert run(POLICY, OMP_WAIT_POLICY="ACTIVE").stdout.split()[-2:] == ["ACTIVE", "None"]
+    assert run(POLICY, GOMP_SPINCOUNT="7").stdout.split()[-2:] == ["None", "7"]
