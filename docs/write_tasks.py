@@ -3,7 +3,7 @@
     M="python benchmarks/experts.py --seeds 100"
     $M --json docs/experts.json
     $M --first-seed 1000 --json docs/experts_unseen.json
-    $M --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_third_party.json
+    $M --only gym_aloha_transfer_cube ... --time-limit 8 --json docs/experts_third_party.json
     $M --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
     $M --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
     $M --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json

@@ -170,7 +170,9 @@ from stringline.sim.experts.grasps import both_ways as both_ways
 from stringline.sim.experts.grasps import gripper_pose as gripper_pose
 from stringline.sim.experts.scripted import ScriptedExpert as ScriptedExpert
 from stringline.sim.experts.skills import Skills as Skills
+from stringline.sim.props.graspable import Graspable as Graspable
 from stringline.sim.props.insertion_parts import Block as Block
+from stringline.sim.props.mesh_folder import MeshFolder as MeshFolder
 from stringline.sim.props.prop import FLAT_CONTACT as FLAT_CONTACT
 from stringline.sim.props.prop import Prop as Prop
 from stringline.sim.robots.start_range import StartRange as StartRange
@@ -179,6 +181,8 @@ from stringline.sim.rollout.cluster import LocalCluster as LocalCluster
 from stringline.sim.rollout.ray_cluster import RayCluster as RayCluster
 from stringline.sim.rollout.slurm_cluster import SlurmCluster as SlurmCluster
 from stringline.sim.tasks.goal_task import GoalTask as GoalTask
+from stringline.sim.tasks.kuka_tasks import KukaPick as KukaPick
+from stringline.sim.tasks.kuka_tasks import KukaPlace as KukaPlace
 from stringline.sim.tasks.success import ContactState as ContactState
 from stringline.sim.tasks.tabletop import TabletopTask as TabletopTask
 from stringline.sim.worlds.world_registry import open_world as open_world

@@ -13,7 +13,8 @@ def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
     """Builds the expert of a task, or of a user's task `module:Class` by its static `make_expert`.
 
     A varied expert varies its motions and recovers from errors; a plain one, which only some tasks
-    have, does not. Users' tasks have one expert for both.
+    have, does not. Users' tasks have one expert for both; a class that is derived from a built-in
+    task and has no expert of its own gets the expert of that task.
 
     Raises:
         ValueError: The task or its expert does not exist; the message contains the nearest names.
@@ -32,12 +33,15 @@ def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
 
 
 def _user_expert(task: str) -> Expert[TaskEnvironment]:
-    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(
-        task_class(task), "make_expert", None
-    )
-    if make is None:
+    kind = task_class(task)
+    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(kind, "make_expert", None)
+    if make is not None:
+        return make()
+    names = (vars(each).get("name") for each in kind.__mro__)
+    built_in = next((name for name in names if name in TASKS), None)
+    if built_in is None:
         raise ValueError(
             f"{task} has no expert. Add a static method make_expert() to its class, or record "
             "demonstrations with stringline-teleop."
         )
-    return make()
+    return make_expert(built_in)

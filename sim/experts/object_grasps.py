@@ -1,4 +1,4 @@
-"""Grasps of a `GraspObject` from above, wherever it lies."""
+"""Grasps of an object from above, wherever it lies."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,9 @@ from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.grasps import Grasp, downwards
 from stringline.sim.experts.skills import Skills
-from stringline.sim.props.objects import GraspObject
+from stringline.sim.props.graspable import Graspable
 
 LEANS_DEG = (-14.0, 0.0, 14.0)
-LEVEL = 0.3  # Largest slope of the direction in which the pads close.
 # Difference between an object's width and the commanded gap: the drive pushes with 25 N.
 SQUEEZE_M = 0.02
 PLAY_M = 0.045  # By which the approaching gripper is wider than the object.
@@ -28,20 +27,18 @@ def opening(gap: float) -> float:
     return float(np.clip(gap / GAP_M, 0.0, 1.0))
 
 
-def object_grasps(
-    item: GraspObject, T_base_item: Matrix, table: float, foot: Vector
-) -> list[Grasp]:
+def object_grasps(item: Graspable, T_base_item: Matrix, table: float, foot: Vector) -> list[Grasp]:
     """Returns the grasps of an object at a pose (4, 4) on a table at a height, metres.
 
     The camera on the hand points away from the arm's foot (3,), metres.
     """
     found = []
     top = item.highest(T_base_item)
-    for hold in item.form.holds:
+    for hold in item.holds:
+        if not hold.is_level(T_base_item[:3, :3]):
+            continue
         across = T_base_item[:3, :3] @ hold.across
         point = T_base_item[:3, :3] @ hold.point + T_base_item[:3, 3]
-        if abs(across[2]) > LEVEL:
-            continue
         for T_base_gripper in _from_above(point, across * (1.0, 1.0, 0.0), top, table):
             if natural(T_base_gripper, foot):
                 closed = opening(hold.width - SQUEEZE_M)
@@ -56,7 +53,7 @@ def natural(T_base_gripper: Matrix, foot: Vector) -> bool:
     return bool(T_base_gripper[:2, 2] @ outwards > -0.2 * np.linalg.norm(outwards))
 
 
-def take(skills: Skills, item: GraspObject, lift: float) -> Iterator[Vector]:
+def take(skills: Skills, item: Graspable, lift: float) -> Iterator[Vector]:
     """Grasps an object once, with the nearest arm that reaches it, and lifts it by metres.
 
     Raises:
@@ -80,7 +77,7 @@ def take(skills: Skills, item: GraspObject, lift: float) -> Iterator[Vector]:
     )
 
 
-def holder(skills: Skills, item: GraspObject) -> str | None:
+def holder(skills: Skills, item: Graspable) -> str | None:
     """Returns the arm that holds an object, or None."""
     return next(
         (arm for arm in skills.scene.task.embodiment.arms if skills.scene.holds(arm, item)), None

@@ -141,7 +141,9 @@ def _cover(model: mujoco.MjModel, choice: Choice, scene: Scene) -> None:
             model.geom_group[number] = DRAWN
     for place, (name, family) in enumerate(choice.objects.items()):
         slot = slots.OBJECTS[place % len(slots.OBJECTS)]
-        model.geom_matid[scene.objects[name]] = slots.set_material(model, slot, family)
+        geoms = scene.objects[name]
+        plain = geoms[model.geom_matid[geoms] < 0]  # Meshes keep their own textures.
+        model.geom_matid[plain] = slots.set_material(model, slot, family)
 
 
 def _light(model: mujoco.MjModel) -> None:

@@ -17,6 +17,7 @@ from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 X, Y, Z = np.eye(3)
 UPRIGHT = np.eye(3)
 WIDEST = 0.09  # Largest width to grasp; the gripper opens 110 mm.
+LEVEL = 0.3  # Largest slope of the direction in which the pads close, as its sine.
 WALL_PIECES = 16
 AROUND = np.arange(6) * np.pi / 6  # Directions in which pads close on round parts.
 
@@ -84,6 +85,10 @@ class Hold:
     point: Vector
     across: Vector
     width: float
+
+    def is_level(self, turn: Matrix = UPRIGHT) -> bool:
+        """Returns whether the pads close nearly horizontally on a form with a rotation (3, 3)."""
+        return bool(abs(turn[2] @ self.across) <= LEVEL)
 
 
 @dataclass(frozen=True, eq=False)

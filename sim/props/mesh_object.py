@@ -6,25 +6,28 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.mjcf_parts import HIDDEN
-from stringline.datasets.embodiments.transforms import Matrix
+from stringline.sim.props.graspable import DENSITY, HEAVIEST_KG, LIGHTEST_KG, Graspable
+from stringline.sim.props.hull_holds import hull_holds
 from stringline.sim.props.mesh_files import Mesh, MeshPart
-from stringline.sim.props.objects import DENSITY, HEAVIEST_KG, LIGHTEST_KG
-from stringline.sim.props.prop import CONTACT, VISUAL, Prop
+from stringline.sim.props.prop import CONTACT, VISUAL
 
 
-class MeshObject(Prop):
+class MeshObject(Graspable):
     """An object of a mesh. Its origin is the middle of the box around it, and it rests as stored.
 
     Its mass is that of wood that fills the convex hull, within 40 and 250 g, as of `GraspObject`.
 
     Attributes:
         points: (N, 3), vertices of the convex hull, metres.
+        radii: (N,), zeros.
     """
 
     def _build(self, name: str, mesh: Mesh) -> None:
         """Builds an object named `name`."""
         middle = (mesh.low + mesh.high) / 2
         self.points = mesh.hull - middle
+        self.radii = np.zeros(len(self.points))
+        self.holds = hull_holds(self.points)
         self._begin(name, float(np.linalg.norm(self.points, axis=1).max()))
         hull = self._root.asset.add("mesh", name="hull", vertex=self.points.ravel())
         volume = _hull_volume(self.points)
@@ -47,15 +50,6 @@ class MeshObject(Prop):
             texture = self._root.asset.add("texture", name=name, type="2d", file=file)
             look = {"material": self._root.asset.add("material", name=name, texture=texture)}
         self.body.add("geom", type="mesh", mesh=shape, **look, **VISUAL)
-
-    @property
-    def rest_height(self) -> float:
-        """Height of the origin above the ground on which the object rests, metres."""
-        return -float(self.points[:, 2].min())
-
-    def lowest(self, T_base_item: Matrix) -> float:
-        """Returns the height of its lowest point in the base frame, metres."""
-        return float((self.points @ T_base_item[2, :3]).min() + T_base_item[2, 3])
 
 
 def _png(pixels: np.ndarray) -> bytes:

@@ -5,14 +5,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from stringline.datasets.embodiments.transforms import Matrix, quaternion
+from stringline.datasets.embodiments.transforms import quaternion
 from stringline.sim.props import forms
 from stringline.sim.props.forms import Form
-from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Colour, Prop
-
-DENSITY = 600.0  # kg/m^3, as of wood.
-LIGHTEST_KG = 0.04
-HEAVIEST_KG = 0.25
+from stringline.sim.props.graspable import DENSITY, HEAVIEST_KG, LIGHTEST_KG, Graspable
+from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Colour
 
 FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
     {
@@ -72,38 +69,21 @@ FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
 )
 
 
-class GraspObject(Prop):
-    """An object of one of the forms, around its origin; it rests with its z axis up.
-
-    Attributes:
-        points: (N, 3), centres of balls whose hull is the object, metres.
-        radii: (N,), radii of the balls, metres.
-    """
+class GraspObject(Graspable):
+    """An object of one of the forms."""
 
     def _build(self, name: str) -> None:
         """Builds the object of a name in `FORMS`."""
-        self.form, colour = FORMS[name]
-        balls = [part.balls() for part in self.form.parts]
+        form, colour = FORMS[name]
+        self.holds = form.holds
+        balls = [part.balls() for part in form.parts]
         self.points, self.radii = (np.concatenate(arrays) for arrays in zip(*balls, strict=True))
         self._begin(name, float((np.linalg.norm(self.points, axis=1) + self.radii).max()))
-        volume = sum(part.volume for part in self.form.parts)
+        volume = sum(part.volume for part in form.parts)
         mass = float(np.clip(DENSITY * volume, LIGHTEST_KG, HEAVIEST_KG))
-        for part in self.form.parts:
+        for part in form.parts:
             shape = {"type": part.kind, "size": part.size, "rgba": colour}
             place = {"pos": part.position, "quat": quaternion(part.turn)}
             contact = FLAT_CONTACT if part.kind == "box" else CONTACT
             mass_share = mass * part.volume / volume
             self.body.add("geom", mass=mass_share, **shape, **place, **contact)
-
-    @property
-    def rest_height(self) -> float:
-        """Height of the origin above the ground on which the object rests, metres."""
-        return -float((self.points[:, 2] - self.radii).min())
-
-    def lowest(self, T_base_item: Matrix) -> float:
-        """Returns the height of its lowest point in the base frame, metres."""
-        return float((self.points @ T_base_item[2, :3] + T_base_item[2, 3] - self.radii).min())
-
-    def highest(self, T_base_item: Matrix) -> float:
-        """Returns the height of its highest point in the base frame, metres."""
-        return float((self.points @ T_base_item[2, :3] + T_base_item[2, 3] + self.radii).max())

@@ -3,12 +3,14 @@
 All objects are in the model. Those that an episode does not use float high above the table.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
+from stringline.sim.props.graspable import Graspable
 from stringline.sim.props.objects import FORMS, GraspObject
 from stringline.sim.props.prop import Prop
 from stringline.sim.robots.workcells import KUKA_CELL, Workcell
@@ -21,7 +23,7 @@ SUSPENDED_DAMPING = 100.0  # N s/m and Nm s/rad: what the solver leaves of force
 
 
 class RandomObjectTask(TabletopTask):
-    """An object of one of 24 forms lies at x U(`object_x`), y U(`object_y`) m and at any yaw.
+    """One of several objects lies at x U(`object_x`), y U(`object_y`) m and at any yaw.
 
     Attributes:
         objects: All objects.
@@ -35,13 +37,18 @@ class RandomObjectTask(TabletopTask):
     object_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 
     def __init__(self, control_hz: float = 50.0, *others: Prop) -> None:
-        self.objects = tuple(GraspObject(name) for name in FORMS)
+        self.objects = tuple(self.make_objects())
         self._others = others
         self.object = self.objects[0]
         super().__init__(control_hz, *others, *self.objects)
         # All objects in one place would have more contacts than MuJoCo has room for.
         for place, item in enumerate(self.objects):
             mjcf.get_attachment_frame(item.mjcf_model).pos = (float(place), 0.0, AWAY_M)
+
+    @classmethod
+    def make_objects(cls) -> Sequence[Graspable]:
+        """Returns the objects from which each episode draws: 24 forms, unless overridden."""
+        return [GraspObject(name) for name in FORMS]
 
     def draw_object(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws the object of the episode; the others float away from the table."""
@@ -53,7 +60,7 @@ class RandomObjectTask(TabletopTask):
                 item.set_pose(physics, (float(place), 0.0, AWAY_M), (1.0, 0.0, 0.0, 0.0))
                 item.set_velocity(physics, np.zeros(3), np.zeros(3))
 
-    def suspend(self, physics: mjcf.Physics, item: GraspObject, suspended: bool) -> None:
+    def suspend(self, physics: mjcf.Physics, item: Graspable, suspended: bool) -> None:
         """Switches gravity off and damping on for an object, or back again."""
         frame = physics.bind(mjcf.get_attachment_frame(item.mjcf_model))
         first = physics.model.body_dofadr[frame.element_id]

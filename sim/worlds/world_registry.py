@@ -12,9 +12,14 @@ from stringline.sim.tasks.task_registry import TASKS, is_user_task, make_task
 from stringline.sim.worlds import aloha_sim
 from stringline.sim.worlds.aloha_sim import AlohaSim
 from stringline.sim.worlds.gym_aloha import TASK_MODELS, GymAloha
+from stringline.sim.worlds.gym_aloha_script import GymAlohaExpert
+from stringline.sim.worlds.peg_insertion import InsertionExpert
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment, check_no_options
 from stringline.sim.worlds.transfer_cube import TransferCubeExpert
 
+THIRD_PARTY_EXPERTS: Mapping[str, type[GymAlohaExpert]] = {
+    expert.task: expert for expert in (TransferCubeExpert, InsertionExpert)
+}
 # An installed aloha_sim has further tasks.
 THIRD_PARTY_TASKS: tuple[str, ...] = (*TASK_MODELS, f"{aloha_sim.PREFIX}hand_over_banana")
 
@@ -71,9 +76,10 @@ def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
     """
     if not is_third_party(task):
         return make_expert(task, varied=varied)
-    if task != TransferCubeExpert.task:
-        raise unknown_name("expert for the task", task, [TransferCubeExpert.task])
-    return TransferCubeExpert() if varied else TransferCubeExpert(paces=(1.0, 1.0))
+    if task not in THIRD_PARTY_EXPERTS:
+        raise unknown_name("expert for the task", task, THIRD_PARTY_EXPERTS)
+    expert = THIRD_PARTY_EXPERTS[task]
+    return expert() if varied else expert(paces=(1.0, 1.0))
 
 
 def instruction_of(task: str, options: Mapping[str, Any]) -> str:

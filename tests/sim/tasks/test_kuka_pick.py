@@ -85,7 +85,7 @@ def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(
         T_base_item = task.pose(world.physics, item)
         assert item.lowest(T_base_item) == pytest.approx(0.0, abs=1e-9)
         own = set(world.physics.bind(item.shapes).element_id)
-        for found in item.form.holds:
+        for found in item.holds:
             assert found.width <= forms.WIDEST
             middle = T_base_item[:3, :3] @ found.point + T_base_item[:3, 3]
             for across in (
