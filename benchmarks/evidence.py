@@ -64,13 +64,15 @@ def questions() -> list[Question]:
         *cells("small"),
         *look_cells("small", 1),
         *look_cells("small", 2),
+        *(cell for seed in range(3) for cell in look_cells("medium", seed)),
         *colour_cells(),
     ]
     return list(
         dict.fromkeys(
             [
                 *small,
-                *third_party_cells(),
+                *third_party_cells("small"),
+                *third_party_cells("large"),
                 *cells("large"),
                 *look_cells("large"),
                 *tasks_cells("small"),

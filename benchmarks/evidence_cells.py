@@ -17,8 +17,8 @@ from evidence_recipe import (
 )
 
 TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
-# In gym-aloha's own world; needs the extra `third-party`.
-THIRD_PARTY_TASK = "gym_aloha_transfer_cube"
+# In gym-aloha's own worlds; they need the extra `third-party`.
+THIRD_PARTY_TASKS = ("gym_aloha_transfer_cube", "gym_aloha_insertion")
 ENCODINGS = {
     "none": "encoder=none",
     "rope_mixed": "encoder=rope_mixed encoder.values=false",
@@ -178,9 +178,10 @@ def cells(scale: str) -> list[EncodingCell]:
     ]
 
 
-def third_party_cells() -> list[EncodingCell]:
-    """Returns the cells of kinds of policies in a third-party environment."""
+def third_party_cells(scale: str) -> list[EncodingCell]:
+    """Returns the cells of kinds of policies in third-party environments."""
     return [
-        EncodingCell(THIRD_PARTY_TASK, COMPARED[0], "metric", 0, "large", policy)
+        EncodingCell(task, COMPARED[0], "metric", 0, scale, policy)
+        for task in THIRD_PARTY_TASKS
         for policy in ("diffusion", "flow")
     ]
