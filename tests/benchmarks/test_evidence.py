@@ -97,8 +97,8 @@ def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> Non
 
 def test_cells_are_found_by_prefix(evidence: ModuleType) -> None:
     found = evidence.below("kuka_pick-v2/2d/1")
-    assert len(found) == 10
-    assert all(cell.look == "2d" and cell.seed == 1 and cell.scale == "small" for cell in found)
+    assert [cell.scale for cell in found] == ["small"] * 10 + ["medium"] * 10
+    assert all(cell.look == "2d" and cell.seed == 1 for cell in found)
     with pytest.raises(ValueError, match=r"There is no cell below 'kuka_push'\. --list shows all"):
         evidence.below("kuka_push")
 
@@ -129,6 +129,12 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         for verb in ("collect", "eval"):
             compose(verb, overrides=given[verb])
         compose("data/cache", overrides=colour["data"][1:])
+        for cell in (
+            *modules["evidence_cells"].third_party_cells("small"),
+            *modules["evidence_looks"].look_cells("medium")[:2],
+        ):
+            for verb, overrides in cell.commands():
+                compose(verb, overrides=overrides)
         rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
         assert rays["_target_"] == "stringline.RayPlaces"
     assert kinds["act"].chunk == 100
