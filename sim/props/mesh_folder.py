@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.contract.argument_checks import COUNT, SHARE
 from stringline.sim.props.mesh_files import find_meshes, load_mesh
 from stringline.sim.props.mesh_object import MeshObject
 
@@ -29,7 +29,7 @@ class MeshFolder:
         count: Most objects to take. All of them are in the simulated world, whose steps take
             longer with each.
         held_out: Whether to take the objects that are held out in place of the others.
-        share: Share of the objects that is held out, 0 to 1.
+        share: Share of the objects that is held out, from 0 to below 1.
 
     Raises:
         ValueError: An argument is out of range.
@@ -44,8 +44,7 @@ class MeshFolder:
 
     def __post_init__(self) -> None:
         COUNT.check(count=self.count)
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share is {self.share}; allowed: 0 to 1.")
+        SHARE.check(share=self.share)
 
     def objects(self) -> Sequence[MeshObject]:
         """Reads the objects, in order of choice.
