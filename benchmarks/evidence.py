@@ -22,8 +22,8 @@ and stringline-eval on seeds without demonstrations. It writes to runs/evidence/
 checkpoint (at most 16 MiB, for twelve tasks 30), the videos and the report, and appends one line to
 docs/results.jsonl: recipe, success of each seed, seconds, machine and versions; then it rewrites
 the tables of docs/results.md. A stopped cell continues. `small` takes about a quarter of an hour on
-two idle CPU cores, for twelve tasks some hours; `medium` has more demonstrations or steps; `large` is
-meant for a GPU.
+two idle CPU cores, for twelve tasks some hours; `medium` has more demonstrations or steps; `large`
+is meant for a GPU.
 """
 
 import difflib
