@@ -69,7 +69,7 @@ def test_it_ends_and_prints_its_results(
         "--minutes", patience, "--json", str(tmp_path / "soak.json"), "seconds=0.5", *robot
     )
     printed, errors = whole.communicate(timeout=60)
-    assert whole.returncode == 0, errors
+    assert whole.returncode == 0, printed + errors
     assert printed.endswith("Passed.\n")
     assert "(short)" in printed  # For growth that is not judged.
     found = json.loads((tmp_path / "soak.json").read_text())

@@ -78,8 +78,19 @@ def test_errors_of_tasks_that_cannot_be_imported(
         sys.modules.pop("mine", None)
 
 
-def test_the_error_of_a_task_without_an_expert_names_the_remedy(folder: Path) -> None:
+def test_a_class_derived_from_a_built_in_task_has_its_expert(folder: Path) -> None:
     (folder / "mine.py").write_text(f"{TASK}name = 'mine:Mine'\n")
+    try:
+        assert type(make_expert("mine:Mine")) is type(make_expert("hand_over_banana"))
+    finally:
+        sys.modules.pop("mine", None)
+
+
+def test_the_error_of_a_task_without_an_expert_names_the_remedy(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from stringline.sim.tasks.tabletop import TabletopTask\n"
+        "class Mine(TabletopTask):\n    name = 'mine:Mine'\n"
+    )
     try:
         with pytest.raises(
             ValueError,
