@@ -26,6 +26,8 @@ Vector = NDArray[np.float64]
 # continues a motion: see `RestAfterGap`.
 _IN_TIME_PERIODS = 1.2
 _GAP_PERIODS = 3.0
+# Goals closer together than this had waited for the reader.
+_BUNCHED_PERIODS = 0.5
 
 
 class WireLine(Protocol):
@@ -114,7 +116,11 @@ class ServoLine:
 
     An episode begins at the measured pose of the arms, so its first goal need not continue the last
     one of the episode before. The device process records which goal that is; all others count.
-    Servos hold their last goal, so after a gap in the goals the next step is one from rest.
+    Servos hold their last goal, so after a gap in the goals the next step is one from rest. A pause
+    of the computer between the decision on a goal and its arrival is also seen as a gap, which the
+    device process notices only at its next goal. So the step from rest may be the one after the
+    gap or, if that one continues the motion, the next. Goals that arrive in a bunch after the gap
+    had waited for the reader; then the motion may continue.
 
     Args:
         file: File of captured bytes, see the emulator's `--capture`.
@@ -131,6 +137,7 @@ class ServoLine:
         self._times = np.zeros(0)
         self._last_s = np.nan
         self._late = False
+        self._gap = False
 
     def begins_at(self, start: int) -> None:
         """Sets the number of the command that begins an episode."""
@@ -161,9 +168,11 @@ class ServoLine:
         self._late = bool(late[-1])
         parts = [0, *(np.flatnonzero(uncertain[1:]) + 1).tolist(), len(goals)]
         for first, end in pairwise(parts):
-            if periods[first] > _GAP_PERIODS:
+            bunched = periods[first] < _BUNCHED_PERIODS
+            if self._gap and not bunched and not self.check.fits_rest:
                 self.check.halt()
             elif uncertain[first]:
                 self.check.may_halt()
+            self._gap = bool(periods[first] > _GAP_PERIODS)
             # The measured pose at which an episode begins is not among the goals.
             self.check.take(goals[first:end], begins=begins and first == 0, departed=True)

@@ -47,6 +47,11 @@ class ArmCheck:
         """The last goal (n,), or None before the first."""
         return self._last
 
+    @property
+    def fits_rest(self) -> bool:
+        """Whether the last step may have been one from rest."""
+        return bool((np.abs(self._moved) <= self._change * (1 + _ROUNDING)).all())
+
     def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
         """Checks further goals (T, n).
 
