@@ -5,6 +5,7 @@
     python benchmarks/experts.py --slip 0.02
     python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
     python benchmarks/experts.py --only kuka_pick --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --version 2 --missed-grasps 1 --seeds 20
     python benchmarks/experts.py --version 2 --lost-grasps 1 --seeds 20 --json lost_grasps.json
     python benchmarks/experts.py --version 2 --seeds 20 --json varied_starts.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
@@ -147,26 +148,19 @@ class Tally:
         return "\n".join([f"{task:20s} {self.rate!s:28s} {took}", *failures])
 
 
+LATER = ("lost_grasps", "missed_grasps")
+
+
 def attempt(
     world: World,
     seed: int,
-    slip_m: float,
-    lost_grasps: float,
-    noise_rad: float,
+    disturbances: Mapping[str, float],
     options: dict[str, float],
 ) -> Attempt:
-    """Runs the expert on one seed."""
+    """Runs the expert on one seed, with the disturbances of `record_episode`."""
     task = world.task
     expert = make_any_expert(task.name)
-    recording = record_episode(
-        world,
-        expert,
-        seed,
-        slip_m=slip_m,
-        lost_grasps=lost_grasps,
-        noise_rad=noise_rad,
-        options=options,
-    )
+    recording = record_episode(world, expert, seed, options=options, **disturbances)
     return Attempt(
         seed, recording.success, task.stages[recording.stage], world.time, recording.error
     )
@@ -177,15 +171,13 @@ def attempts(
     seeds: Sequence[int],
     *,
     time_limit_s: float,
-    slip_m: float,
-    lost_grasps: float,
-    noise_rad: float,
+    disturbances: Mapping[str, float],
     options: dict[str, float],
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
     world = open_world(task, cameras=(), time_limit_s=time_limit_s)
     try:
-        return [attempt(world, seed, slip_m, lost_grasps, noise_rad, options) for seed in seeds]
+        return [attempt(world, seed, disturbances, options) for seed in seeds]
     finally:
         world.close()
 
@@ -221,6 +213,12 @@ def arguments() -> argparse.ArgumentParser:
         "--lost-grasps", type=float, default=0.0, help="share of seeds in which a gripper opens"
     )
     parser.add_argument(
+        "--missed-grasps",
+        type=float,
+        default=0.0,
+        help="share of seeds in which an arm is displaced near an object",
+    )
+    parser.add_argument(
         "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
     )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
@@ -239,15 +237,22 @@ def main() -> None:
         "version": given.version,
     }
     options = {name: value for name, value in chosen.items() if value}
-    how = {
-        "time_limit_s": given.time_limit,
+    disturbances = {
         "slip_m": given.slip,
         "lost_grasps": given.lost_grasps,
+        "missed_grasps": given.missed_grasps,
         "noise_rad": given.noise,
+    }
+    # Without the usual values of later settings, as in older files.
+    told = {name: value for name, value in disturbances.items() if value or name not in LATER} | {
+        "time_limit_s": given.time_limit,
         "options": options,
     }
-    # Without its usual value, as in older files.
-    told = {name: value for name, value in how.items() if name != "lost_grasps" or value}
+    work = {
+        "time_limit_s": given.time_limit,
+        "disturbances": disturbances,
+        "options": options,
+    }
     settings = {"first_seed": given.first_seed, **told}
     try:
         for name in given.only:
@@ -261,7 +266,7 @@ def main() -> None:
             tally = Tally.read(entries[task]) if task in entries else Tally()
             seeds = range(given.first_seed + tally.trials, given.first_seed + given.seeds)
             parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
-            found = pool.map(partial(attempts, task, **how), parts)
+            found = pool.map(partial(attempts, task, **work), parts)
             for part in tqdm(
                 found, total=len(parts), desc=task, unit=f"{PART} seeds", disable=None
             ):

@@ -79,7 +79,10 @@ The experts of the recesses and insertions (`fmb_1`, `fmb_2`, `single_insertion`
 `double_insertion`) move from a varied start to home first.
 Results, stores and checkpoints contain the version: [simulation](simulation.md#versions). With
 `lost_grasps=0.2`, the gripper opens once during a grasp in a fifth of the demonstrations, in spite
-of its command, and the expert grasps again.
+of its command, and the expert grasps again. With `missed_grasps=0.4`, an arm is displaced by 1 to
+4.5 cm and rotated by up to 26 degrees in two fifths of the demonstrations while it approaches an
+object, and the expert backs off and approaches again. Both disturb the execution only: the recorded
+actions are the commands of the expert.
 
     stringline-collect task={example} output=runs/{example} episodes=50
     stringline-collect task={example} output=runs/varied +task.options.version=2 lost_grasps=0.2

@@ -83,7 +83,9 @@ def collect(
     # The expert and the world are built once here, to find wrong settings before any write.
     make_any_expert(recipe.task, varied=recipe.varied)
     with closing(open_recipe_world(recipe)) as world:
-        check_disturbances(world, recipe.lost_grasps)
+        check_disturbances(
+            world, lost_grasps=recipe.lost_grasps, missed_grasps=recipe.missed_grasps
+        )
         recipe = replace(
             recipe,
             cameras=tuple(camera.name for camera in world.contract.cameras),
@@ -158,6 +160,7 @@ class Attempt:
             self.seed,
             noise_rad=recipe.noise_rad,
             lost_grasps=recipe.lost_grasps,
+            missed_grasps=recipe.missed_grasps,
             options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
@@ -274,6 +277,7 @@ def recipe_of(config: DictConfig) -> Recipe:
         TaskSettings.of(config.task),
         noise_rad=config.noise_rad,
         lost_grasps=config.lost_grasps,
+        missed_grasps=config.missed_grasps,
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,

@@ -117,8 +117,9 @@ def _replay_stored(config: DictConfig) -> None:
     )
     found = replay_episode(episode)
     recipe = recorded_world(episode)
-    lost = 1.0 if episode.attributes.extra.get("lost_grasp") else 0.0
-    found_disturbances = {"noise_rad": recipe.noise_rad, "lost_grasps": lost}
+    extra = episode.attributes.extra
+    events = {f"{name}s": float(name in extra) for name in ("lost_grasp", "missed_grasp")}
+    found_disturbances = {"noise_rad": recipe.noise_rad, **events}
     told = ", ".join(f"{name}={value:g}" for name, value in found_disturbances.items() if value)
     reason = (
         f" The recorded actions are undisturbed, but disturbed ones were executed ({told}), so the "

@@ -13,6 +13,8 @@ from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
 SOURCE = "expert"
+# Settings that former recipes lack, with the values that those had.
+LATER: Mapping[str, Any] = {"segments": False, "missed_grasps": 0.0}
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Recipe:
         time_limit_s: Longest episode, seconds.
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
         lost_grasps: Share of episodes in which the gripper opens once during a grasp.
+        missed_grasps: Share of episodes in which an arm is displaced once near an object.
         keep_failures: Whether failed episodes are stored, too.
         options: Options of the task, such as `table_height`.
         robot_model: Meshes of the arms.
@@ -51,11 +54,12 @@ class Recipe:
     robot_model: RobotModel = PRIMITIVES
     versions: dict[str, Any] = field(default_factory=dict)
     segments: bool = False
+    missed_grasps: float = 0.0
 
     def described(self) -> dict[str, Any]:
-        """Returns all settings; `segments` only if true, as in stores from before this setting."""
+        """Returns all settings; those of `LATER` only if set, as in stores from before them."""
         plain = asdict(self)
-        return plain if plain.pop("segments") is False else {**plain, "segments": True}
+        return {key: value for key, value in plain.items() if LATER.get(key, ...) != value}
 
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
@@ -230,7 +234,7 @@ class Collection:
 def _settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a plain recipe, with each version as one of them."""
     settings = {name: value for name, value in plain.items() if name != "versions"}
-    return {"segments": False, **settings, **plain.get("versions", {})}
+    return {**LATER, **settings, **plain.get("versions", {})}
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

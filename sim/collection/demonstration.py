@@ -1,6 +1,6 @@
 """Recording of one demonstration by an expert, optionally with a disturbed execution."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
+from stringline.sim.collection.missed_grasp import MISSES, MissedGrasp
 from stringline.sim.collection.slip import Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
@@ -35,6 +36,8 @@ class Recording:
         error: Reason why the expert stopped early; empty without one.
         lost_grasp: Arm, time and duration of the opening of a gripper, see `LostGrasp`; None if
             there was none.
+        missed_grasp: Displacement of a gripper near an object, see `MissedGrasp`; None if there was
+            none.
         drawn: What the episode has drawn by option, see `HasDraws`.
         segments: Names of the segments by number; empty without segmentations.
     """
@@ -44,14 +47,16 @@ class Recording:
     stage: int
     error: str = ""
     lost_grasp: Mapping[str, Any] | None = None
+    missed_grasp: Mapping[str, Any] | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
     segments: tuple[str, ...] = ()
 
     def extra(self) -> dict[str, Any]:
-        """Returns what is stored beside the recipe: lost grasp, draws and segments, if any."""
-        lost = {} if self.lost_grasp is None else {"lost_grasp": dict(self.lost_grasp)}
+        """Returns what is stored beside the recipe: disturbances, draws and segments, if any."""
+        events = {"lost_grasp": self.lost_grasp, "missed_grasp": self.missed_grasp}
+        found = {name: dict(event) for name, event in events.items() if event is not None}
         drawn = {"drawn": dict(self.drawn)} if self.drawn else {}
-        return lost | drawn | ({"segments": list(self.segments)} if self.segments else {})
+        return found | drawn | ({"segments": list(self.segments)} if self.segments else {})
 
 
 @dataclass
@@ -74,6 +79,7 @@ def record_episode(
     noise_rad: float = 0.0,
     slip_m: float = 0.0,
     lost_grasps: float = 0.0,
+    missed_grasps: float = 0.0,
     options: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Runs the expert on the episode of a seed; the same seed gives the same recording.
@@ -90,19 +96,19 @@ def record_episode(
         lost_grasps: Probability that the gripper opens once during a grasp, for 0.4 s, in spite of
             its command; only in a `TaskEnvironment`. The command is recorded, so that the data
             shows how the expert grasps again.
+        missed_grasps: Probability that an arm is displaced once while it approaches an object, see
+            `MissedGrasp`; only in a `TaskEnvironment`. The data shows how the expert corrects it.
         options: Options of the task, such as `table_height`.
 
     Raises:
         ValueError: A disturbance is out of range, or the world cannot have it.
     """
-    check_disturbances(env, lost_grasps)
-    expert_seed, noise_seed, slip_seed, loss_seed = np.random.SeedSequence(seed).spawn(4)
+    check_disturbances(env, lost_grasps=lost_grasps, missed_grasps=missed_grasps)
+    children = np.random.SeedSequence(seed).spawn(5)
+    expert_rng, *rngs = map(np.random.default_rng, children)
     env.begin(seed, options)
-    expert.reset(env, np.random.default_rng(expert_seed))
-    rng = np.random.default_rng(noise_seed)
-    disturbance = ornstein_uhlenbeck(rng, noise_rad, 1.0 / env.contract.control_hz, env.embodiment)
-    slip = Slip(slip_m, np.random.default_rng(slip_seed))
-    lost = LostGrasp(lost_grasps, np.random.default_rng(loss_seed))
+    expert.reset(env, expert_rng)
+    disturbances = _Disturbances(env, rngs, noise_rad, slip_m, lost_grasps, missed_grasps)
     rows = _Rows()
     success = False
     problem = ""
@@ -114,17 +120,49 @@ def record_episode(
             problem = str(error)
             action = np.asarray(rows.steps.get("action", [env.start])[-1], dtype=np.float64)
         rows.append(rows.steps, {"action": action.astype(np.float32)})
-        executed = action + next(disturbance)
-        if isinstance(env, TaskEnvironment):
-            executed = lost.disturbed(env, executed)
-        result = env.advance(executed)
-        if isinstance(env, TaskEnvironment):
-            slip.after_step(env.task, env.physics)
+        result = env.advance(disturbances.executed(env, action))
+        disturbances.after_step(env)
         success = result.success
         if problem or result.expired:
             break
-    facts = _drawn(env, rows)
-    return Recording(_arrays(env, rows), success, env.task.stage, problem, lost.describe(), *facts)
+    facts = (*disturbances.describe(), *_drawn(env, rows))
+    return Recording(_arrays(env, rows), success, env.task.stage, problem, *facts)
+
+
+class _Disturbances:
+    """The disturbances of one episode, each with a random generator of its own."""
+
+    def __init__(
+        self,
+        env: World,
+        rngs: Sequence[np.random.Generator],
+        noise_rad: float,
+        slip_m: float,
+        lost_grasps: float,
+        missed_grasps: float,
+    ) -> None:
+        noise, slip, loss, miss = rngs
+        period = 1.0 / env.contract.control_hz
+        self._noise = ornstein_uhlenbeck(noise, noise_rad, period, env.embodiment)
+        self._slip = Slip(slip_m, slip)
+        self._lost = LostGrasp(lost_grasps, loss)
+        self._missed = MissedGrasp(env.embodiment, missed_grasps, miss)
+
+    def executed(self, env: World, action: Vector) -> Vector:
+        """Returns the action (J,) to execute instead of the expert's."""
+        executed = action + next(self._noise)
+        if isinstance(env, TaskEnvironment):
+            executed = self._lost.disturbed(env, self._missed.disturbed(env, executed))
+        return executed
+
+    def after_step(self, env: World) -> None:
+        """Lets a held object slip."""
+        if isinstance(env, TaskEnvironment):
+            self._slip.after_step(env.task, env.physics)
+
+    def describe(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """Returns the lost and the missed grasp as plain data, None where there was none."""
+        return self._lost.describe(), self._missed.describe()
 
 
 def _drawn(env: World, rows: _Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -134,17 +172,19 @@ def _drawn(env: World, rows: _Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]
     return drawn, env.segments if recorded and isinstance(env, TaskEnvironment) else ()
 
 
-def check_disturbances(env: World, lost_grasps: float) -> None:
+def check_disturbances(env: World, *, lost_grasps: float, missed_grasps: float) -> None:
     """Checks that a world can have the disturbances of demonstrations.
 
     Raises:
-        ValueError: The share of lost grasps is not 0 to 1, or it is above 0 in a third-party world.
+        ValueError: A share is not 0 to 1, or it is above 0 in a third-party world.
     """
     SHARES.check(lost_grasps=lost_grasps)
-    if lost_grasps and not isinstance(env, TaskEnvironment):
-        raise ValueError(
-            f"lost_grasps is {lost_grasps:g}; the third-party task {env.task.name} allows only 0."
-        )
+    MISSES.check(missed_grasps=missed_grasps)
+    for name, share in (("lost_grasps", lost_grasps), ("missed_grasps", missed_grasps)):
+        if share and not isinstance(env, TaskEnvironment):
+            raise ValueError(
+                f"{name} is {share:g}; the third-party task {env.task.name} allows only 0."
+            )
 
 
 def check_looks_of_demonstrations(options: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.grasps import Grasp, backed, raised
-from stringline.sim.experts.motion import TOLERANCE, Motion, Move
+from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
 from stringline.sim.experts.scene import Scene
 from stringline.sim.props.prop import Prop
 
@@ -17,6 +17,10 @@ from stringline.sim.props.prop import Prop
 CLOSING = 0.6
 OPENING = 0.3
 SETTLING = 0.15
+
+# Metres and radians by which a gripper may miss the grasp; beyond, it backs off and tries again.
+MISS = (0.015, 0.25)
+FURTHER_APPROACHES = 2
 
 Done = Generator[Vector, None, bool]
 
@@ -195,8 +199,23 @@ class Skills:
             return self.scene.pose(prop) @ grasp.T_prop_gripper
 
         self.motion.grip(arm, grasp.opening)
-        yield from self.go(1.0, {arm: Move(lambda: backed(at(), grasp.hover))})
+        yield from self._approach(arm, at, grasp.hover)
+        for _ in range(FURTHER_APPROACHES):
+            if not self._misses(arm, at()):
+                break
+            self.motion.start_from(arm, self.scene.joints())
+            yield from self.back_off(arm, grasp.hover)
+            yield from self._approach(arm, at, grasp.hover)
+        yield from self.grip(arm, grasp.closed, CLOSING)
+
+    def _approach(self, arm: str, at: Target, hover: float) -> Iterator[Vector]:
+        yield from self.go(1.0, {arm: Move(lambda: backed(at(), hover))})
         T_base_gripper = at()
         yield from self.go(0.5, {arm: Move(lambda: T_base_gripper, straight=True)})
         yield from self.wait(SETTLING)
-        yield from self.grip(arm, grasp.closed, CLOSING)
+
+    def _misses(self, arm: str, T_base_grasp: Matrix) -> bool:
+        """Whether a gripper is too far from the grasp (4, 4), as after a disturbed approach."""
+        T_error = inverse(T_base_grasp) @ self.scene.gripper(arm)
+        angle = np.arccos(np.clip((np.trace(T_error[:3, :3]) - 1) / 2, -1.0, 1.0))
+        return bool(np.linalg.norm(T_error[:3, 3]) > MISS[0] or angle > MISS[1])

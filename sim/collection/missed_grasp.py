@@ -1,0 +1,139 @@
+"""An arm that is displaced while it approaches an object, a disturbance that experts correct."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import Range
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
+from stringline.datasets.embodiments.transforms import Matrix, rotation_about
+from stringline.sim.environment.environment import TaskEnvironment
+
+NEAR_M = 0.12  # Distance of gripper and object at which the displacement begins.
+DISTANCES_M = (0.01, 0.045)
+TURNS_RAD = (-0.45, 0.45)
+LONGEST_S = 3.0  # Longer than a descent, after which experts notice.
+RAMP_S = 0.3
+MISSES = Range(least=0, most=1)
+UP = np.array([0.0, 0.0, 1.0])
+_TOLERANCE = 1e-3  # Metres or radians.
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """The displacement of a gripper from its commanded pose.
+
+    Attributes:
+        arm: The arm.
+        begin_s: Time of the episode, seconds.
+        offset_m: Displacement along x and y of the base frame, metres.
+        turn_rad: Rotation about the vertical axis through the gripper.
+    """
+
+    arm: str
+    begin_s: float
+    offset_m: tuple[float, float]
+    turn_rad: float
+
+    def displaced(self, T_base_gripper: Matrix, share: float) -> Matrix:
+        """Returns a pose (4, 4) displaced by a share, 0 to 1."""
+        found = T_base_gripper.copy()
+        found[:3, :3] = rotation_about(UP, share * self.turn_rad) @ T_base_gripper[:3, :3]
+        found[:2, 3] += share * np.array(self.offset_m)
+        return found
+
+    def share(self, time: float) -> float:
+        """Returns the share of the displacement at a time of the episode."""
+        since = time - self.begin_s
+        ramp = min(since, LONGEST_S - since) / RAMP_S
+        return float(np.clip(ramp, 0.0, 1.0))
+
+
+class MissedGrasp:
+    """Displaces an open gripper near an object, once in a share of the episodes.
+
+    The commands remain those of the expert, so the recorded data shows the correction. The
+    displacement ends after its longest duration, or as soon as the expert notices it: when its
+    command moves from the undisturbed pose to the executed one.
+
+    Args:
+        embodiment: The embodiment of the episode.
+        share: Share of the episodes, 0 to 1.
+        rng: Source of randomness, which decides whether and how the gripper is displaced.
+    """
+
+    def __init__(self, embodiment: Embodiment, share: float, rng: np.random.Generator) -> None:
+        MISSES.check(missed_grasps=share)
+        self._embodiment = embodiment
+        self._kinematics = InverseKinematics(embodiment) if share else None
+        self._waits = bool(rng.uniform() < share)
+        distance = rng.uniform(*DISTANCES_M)
+        angle = rng.uniform(-np.pi, np.pi)
+        self._offset_m = (float(distance * np.cos(angle)), float(distance * np.sin(angle)))
+        self._turn_rad = float(rng.uniform(*TURNS_RAD))
+        self._displacement: Displacement | None = None
+        self._ended = False
+        self._commanded = np.zeros(3)
+        self._executed: Vector | None = None
+
+    def disturbed(self, env: TaskEnvironment, action: Vector) -> Vector:
+        """Returns the action (J,) to execute instead of the expert's."""
+        if self._waits:
+            self._wait(env)
+        displacement = self._displacement
+        if displacement is None or self._ended:
+            return action
+        share = displacement.share(env.time)
+        T_commanded = self._embodiment.forward_kinematics(action)[displacement.arm]
+        self._ended = share <= 0.0 and env.time > displacement.begin_s
+        self._ended = self._ended or (share >= 1.0 and self._is_noticed(T_commanded[:3, 3]))
+        if self._ended:
+            return action
+        return self._execute(action, T_commanded, displacement, share)
+
+    def describe(self) -> dict[str, Any] | None:
+        """Returns the displacement as plain data; None if there was none."""
+        if self._displacement is None:
+            return None
+        plain = asdict(self._displacement)
+        return plain | {"offset_m": list(self._displacement.offset_m)}
+
+    def _wait(self, env: TaskEnvironment) -> None:
+        """Begins the displacement when an arm that holds nothing is near an object."""
+        contacts = env.task.contact_state(env.physics)
+        grippers = self._embodiment.forward_kinematics(env.task.robot.positions(env.physics))
+        for arm in self._embodiment.arms:
+            if any(contacts.held(arm, name) for name in env.task.props):
+                continue
+            places = [env.task.pose(env.physics, prop)[:3, 3] for prop in env.task.props.values()]
+            if min(np.linalg.norm(grippers[arm][:3, 3] - place) for place in places) < NEAR_M:
+                self._waits = False
+                self._displacement = Displacement(arm, env.time, self._offset_m, self._turn_rad)
+                return
+
+    def _is_noticed(self, commanded: Vector) -> bool:
+        """Whether a command (3,) continues the executed positions, not the commanded ones."""
+        executed = self._executed
+        if executed is None:
+            return False
+        noticed = np.linalg.norm(commanded - executed) < np.linalg.norm(commanded - self._commanded)
+        return bool(noticed)
+
+    def _execute(
+        self, action: Vector, T_commanded: Matrix, displacement: Displacement, share: float
+    ) -> Vector:
+        """Returns the displaced action (J,); out of reach, the displacement ends."""
+        assert self._kinematics is not None
+        T_executed = displacement.displaced(T_commanded, share)
+        self._commanded = T_commanded[:3, 3]
+        try:
+            moved = self._kinematics.solve(
+                {displacement.arm: T_executed}, action, tolerance=_TOLERANCE
+            )
+        except OutOfReachError:
+            self._ended = True
+            return action
+        self._executed = T_executed[:3, 3]
+        return moved
