@@ -66,6 +66,7 @@ def questions() -> list[Question]:
         *look_cells("small", 1),
         *look_cells("small", 2),
         *(cell for seed in range(3) for cell in look_cells("medium", seed)),
+        *(cell for seed in range(3) for cell in look_cells("medium_missed", seed)),
         *colour_cells(),
     ]
     return list(

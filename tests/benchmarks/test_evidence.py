@@ -97,7 +97,8 @@ def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> Non
 
 def test_cells_are_found_by_prefix(evidence: ModuleType) -> None:
     found = evidence.below("kuka_pick-v2/2d/1")
-    assert [cell.scale for cell in found] == ["small"] * 10 + ["medium"] * 10
+    scales = [cell.scale for cell in found]
+    assert scales == [name for name in ("small", "medium", "medium_missed") for _ in range(10)]
     assert all(cell.look == "2d" and cell.seed == 1 for cell in found)
     with pytest.raises(ValueError, match=r"There is no cell below 'kuka_push'\. --list shows all"):
         evidence.below("kuka_push")
@@ -132,6 +133,7 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         for cell in (
             *modules["evidence_cells"].third_party_cells("small"),
             *modules["evidence_looks"].look_cells("medium")[:2],
+            *modules["evidence_looks"].look_cells("medium_missed")[:2],
         ):
             for verb, overrides in cell.commands():
                 compose(verb, overrides=overrides)
