@@ -12,7 +12,7 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
-from stringline.sim.collection.missed_grasp import MISSES, MissedGrasp
+from stringline.sim.collection.missed_grasp import MissedGrasp
 from stringline.sim.collection.slip import Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
@@ -178,8 +178,7 @@ def check_disturbances(env: World, *, lost_grasps: float, missed_grasps: float) 
     Raises:
         ValueError: A share is not 0 to 1, or it is above 0 in a third-party world.
     """
-    SHARES.check(lost_grasps=lost_grasps)
-    MISSES.check(missed_grasps=missed_grasps)
+    SHARES.check(lost_grasps=lost_grasps, missed_grasps=missed_grasps)
     for name, share in (("lost_grasps", lost_grasps), ("missed_grasps", missed_grasps)):
         if share and not isinstance(env, TaskEnvironment):
             raise ValueError(

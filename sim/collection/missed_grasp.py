@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
+from stringline.sim.collection.lost_grasp import SHARES
 from stringline.sim.environment.environment import TaskEnvironment
 
 NEAR_M = 0.12  # Distance of gripper and object at which the displacement begins.
@@ -16,7 +16,6 @@ DISTANCES_M = (0.01, 0.045)
 TURNS_RAD = (-0.45, 0.45)
 LONGEST_S = 3.0  # Longer than a descent, after which experts notice.
 RAMP_S = 0.3
-MISSES = Range(least=0, most=1)
 UP = np.array([0.0, 0.0, 1.0])
 _TOLERANCE = 1e-3  # Metres or radians.
 
@@ -65,7 +64,7 @@ class MissedGrasp:
     """
 
     def __init__(self, embodiment: Embodiment, share: float, rng: np.random.Generator) -> None:
-        MISSES.check(missed_grasps=share)
+        SHARES.check(missed_grasps=share)
         self._embodiment = embodiment
         self._kinematics = InverseKinematics(embodiment) if share else None
         self._waits = bool(rng.uniform() < share)
