@@ -16,6 +16,9 @@ DISTANCES_M = (0.01, 0.045)
 TURNS_RAD = (-0.45, 0.45)
 LONGEST_S = 3.0  # Longer than a descent, after which experts notice.
 RAMP_S = 0.3
+STILL_M = 1e-4  # Motion of a command at rest in a control period.
+STILL_PERIODS = 3
+NOTICED = 0.1  # Share of the offset by which a command moves once it is noticed.
 UP = np.array([0.0, 0.0, 1.0])
 _TOLERANCE = 1e-3  # Metres or radians.
 
@@ -43,19 +46,18 @@ class Displacement:
         found[:2, 3] += share * np.array(self.offset_m)
         return found
 
-    def share(self, time: float) -> float:
-        """Returns the share of the displacement at a time of the episode."""
-        since = time - self.begin_s
-        ramp = min(since, LONGEST_S - since) / RAMP_S
-        return float(np.clip(ramp, 0.0, 1.0))
+    def along(self, way: Vector) -> float:
+        """Returns the share of the offset that a way (3,) of the gripper covers."""
+        offset = np.array(self.offset_m)
+        return float(way[:2] @ offset / (offset @ offset))
 
 
 class MissedGrasp:
-    """Displaces an open gripper near an object, once in a share of the episodes.
+    """Displaces a gripper that approaches an object, once in a share of the episodes.
 
     The commands remain those of the expert, so the recorded data shows the correction. The
-    displacement ends after its longest duration, or as soon as the expert notices it: when its
-    command moves from the undisturbed pose to the executed one.
+    displacement ends when the expert notices it, so that its resting command moves towards the
+    executed pose, or after its longest duration; then the executed action returns to the command.
 
     Args:
         embodiment: The embodiment of the episode.
@@ -73,24 +75,25 @@ class MissedGrasp:
         self._offset_m = (float(distance * np.cos(angle)), float(distance * np.sin(angle)))
         self._turn_rad = float(rng.uniform(*TURNS_RAD))
         self._displacement: Displacement | None = None
-        self._ended = False
-        self._commanded = np.zeros(3)
-        self._executed: Vector | None = None
+        self._end_s: float | None = None
+        self._displaced = np.zeros(0)
+        self._rest = np.zeros(3)
+        self._still = 0
 
     def disturbed(self, env: TaskEnvironment, action: Vector) -> Vector:
         """Returns the action (J,) to execute instead of the expert's."""
         if self._waits:
             self._wait(env)
         displacement = self._displacement
-        if displacement is None or self._ended:
+        if displacement is None:
             return action
-        share = displacement.share(env.time)
-        T_commanded = self._embodiment.forward_kinematics(action)[displacement.arm]
-        self._ended = share <= 0.0 and env.time > displacement.begin_s
-        self._ended = self._ended or (share >= 1.0 and self._is_noticed(T_commanded[:3, 3]))
-        if self._ended:
-            return action
-        return self._execute(action, T_commanded, displacement, share)
+        if self._end_s is None:
+            self._displace(env.time, action, displacement)
+        back = 0.0 if self._end_s is None else min((env.time - self._end_s) / RAMP_S, 1.0)
+        hinges = self._embodiment.hinges[displacement.arm]
+        executed = action.copy()
+        executed[hinges] = (1.0 - back) * self._displaced[hinges] + back * action[hinges]
+        return executed
 
     def describe(self) -> dict[str, Any] | None:
         """Returns the displacement as plain data; None if there was none."""
@@ -112,27 +115,31 @@ class MissedGrasp:
                 self._displacement = Displacement(arm, env.time, self._offset_m, self._turn_rad)
                 return
 
-    def _is_noticed(self, commanded: Vector) -> bool:
-        """Whether a command (3,) continues the executed positions, not the commanded ones."""
-        executed = self._executed
-        if executed is None:
-            return False
-        noticed = np.linalg.norm(commanded - executed) < np.linalg.norm(commanded - self._commanded)
-        return bool(noticed)
-
-    def _execute(
-        self, action: Vector, T_commanded: Matrix, displacement: Displacement, share: float
-    ) -> Vector:
-        """Returns the displaced action (J,); out of reach, the displacement ends."""
+    def _displace(self, time: float, action: Vector, displacement: Displacement) -> None:
+        """Sets the displaced action (J,), or ends the displacement at the last one."""
         assert self._kinematics is not None
-        T_executed = displacement.displaced(T_commanded, share)
-        self._commanded = T_commanded[:3, 3]
+        T_commanded = self._embodiment.forward_kinematics(action)[displacement.arm]
+        since = time - displacement.begin_s
+        if since > LONGEST_S or self._is_noticed(T_commanded[:3, 3], displacement):
+            self._end_s = time
+            return
+        T_executed = displacement.displaced(T_commanded, min(since / RAMP_S, 1.0))
         try:
-            moved = self._kinematics.solve(
+            self._displaced = self._kinematics.solve(
                 {displacement.arm: T_executed}, action, tolerance=_TOLERANCE
             )
         except OutOfReachError:
-            self._ended = True
-            return action
-        self._executed = T_executed[:3, 3]
-        return moved
+            self._end_s = time
+            self._displaced = self._displaced if len(self._displaced) else action
+
+    def _is_noticed(self, commanded: Vector, displacement: Displacement) -> bool:
+        """Whether a command (3,) has moved from its rest along the displacement."""
+        way = commanded - self._rest
+        if np.linalg.norm(way) < STILL_M:
+            self._still += 1
+            return False
+        if self._still < STILL_PERIODS:
+            self._rest = commanded
+            self._still = 0
+            return False
+        return displacement.along(way) > NOTICED

@@ -66,11 +66,6 @@ class Motion:
         """Sets the target opening of a gripper, which moves there at its own speed."""
         self._wanted[arm] = opening
 
-    def start_from(self, arm: str, joints: Vector) -> None:
-        """Moves the targets of an arm to joints (J,), such as the measured ones; openings stay."""
-        hinges = self._embodiment.hinges[arm]
-        self.q[hinges] = joints[hinges]
-
     def hold(self, seconds: float) -> Iterator[Vector]:
         """Yields constant joint targets (J,), while grippers move."""
         for _ in range(round(seconds * self._control_hz)):

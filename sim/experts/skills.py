@@ -17,6 +17,7 @@ from stringline.sim.props.prop import Prop
 CLOSING = 0.6
 OPENING = 0.3
 SETTLING = 0.15
+RETURNING = 0.2  # From the command to the measured joints, after a missed grasp.
 
 # Metres and radians by which a gripper may miss the grasp; beyond, it backs off and tries again.
 MISS = (0.015, 0.25)
@@ -203,7 +204,7 @@ class Skills:
         for _ in range(FURTHER_APPROACHES):
             if not self._misses(arm, at()):
                 break
-            self.motion.start_from(arm, self.scene.joints())
+            yield from self.motion.turn(RETURNING, {arm: self.scene.joints()})
             yield from self.back_off(arm, grasp.hover)
             yield from self._approach(arm, at, grasp.hover)
         yield from self.grip(arm, grasp.closed, CLOSING)
