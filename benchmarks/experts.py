@@ -41,6 +41,7 @@ from stringline.sim.worlds.world_registry import THIRD_PARTY_TASKS, make_any_exp
 
 PREFIX = "experts/"
 PART = 5  # Seeds between two writings.
+LATER = ("lost_grasps", "missed_grasps")  # Settings that older files lack.
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,6 @@ class Tally:
         return "\n".join([f"{task:20s} {self.rate!s:28s} {took}", *failures])
 
 
-LATER = ("lost_grasps", "missed_grasps")
-
-
 def attempt(
     world: World,
     seed: int,
@@ -244,16 +242,16 @@ def main() -> None:
         "noise_rad": given.noise,
     }
     # Without the usual values of later settings, as in older files.
-    told = {name: value for name, value in disturbances.items() if value or name not in LATER} | {
+    told = {name: value for name, value in disturbances.items() if value or name not in LATER}
+    settings = {
+        "first_seed": given.first_seed,
         "time_limit_s": given.time_limit,
+        **told,
         "options": options,
     }
-    work = {
-        "time_limit_s": given.time_limit,
-        "disturbances": disturbances,
-        "options": options,
-    }
-    settings = {"first_seed": given.first_seed, **told}
+    work = partial(
+        attempts, time_limit_s=given.time_limit, disturbances=disturbances, options=options
+    )
     try:
         for name in given.only:
             if name not in (*TASKS, *THIRD_PARTY_TASKS):
@@ -266,7 +264,7 @@ def main() -> None:
             tally = Tally.read(entries[task]) if task in entries else Tally()
             seeds = range(given.first_seed + tally.trials, given.first_seed + given.seeds)
             parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
-            found = pool.map(partial(attempts, task, **work), parts)
+            found = pool.map(partial(work, task), parts)
             for part in tqdm(
                 found, total=len(parts), desc=task, unit=f"{PART} seeds", disable=None
             ):

@@ -26,8 +26,6 @@ Vector = NDArray[np.float64]
 # continues a motion: see `RestAfterGap`.
 _IN_TIME_PERIODS = 1.2
 _GAP_PERIODS = 3.0
-# Goals closer together than this had waited for the reader.
-_BUNCHED_PERIODS = 0.5
 
 
 class WireLine(Protocol):
@@ -119,8 +117,7 @@ class ServoLine:
     Servos hold their last goal, so after a gap in the goals the next step is one from rest. A pause
     of the computer between the decision on a goal and its arrival is also seen as a gap, which the
     device process notices only at its next goal. So the step from rest may be the one after the
-    gap or, if that one continues the motion, the next. Goals that arrive in a bunch after the gap
-    had waited for the reader; then the motion may continue.
+    gap or, if that one continues the motion, the next.
 
     Args:
         file: File of captured bytes, see the emulator's `--capture`.
@@ -168,8 +165,7 @@ class ServoLine:
         self._late = bool(late[-1])
         parts = [0, *(np.flatnonzero(uncertain[1:]) + 1).tolist(), len(goals)]
         for first, end in pairwise(parts):
-            bunched = periods[first] < _BUNCHED_PERIODS
-            if self._gap and not bunched and not self.check.fits_rest:
+            if self._gap and not self.check.fits_rest:
                 self.check.halt()
             elif uncertain[first]:
                 self.check.may_halt()

@@ -68,8 +68,8 @@ class MissedGrasp:
     def __init__(self, embodiment: Embodiment, share: float, rng: np.random.Generator) -> None:
         SHARES.check(missed_grasps=share)
         self._embodiment = embodiment
-        self._kinematics = InverseKinematics(embodiment) if share else None
         self._waits = bool(rng.uniform() < share)
+        self._kinematics = InverseKinematics(embodiment) if self._waits else None
         distance = rng.uniform(*DISTANCES_M)
         angle = rng.uniform(-np.pi, np.pi)
         self._offset_m = (float(distance * np.cos(angle)), float(distance * np.sin(angle)))

@@ -299,7 +299,7 @@ def test_a_device_process_without_a_log_has_no_monitor() -> None:
         ([3, 3, 3], [1.0, 9.0, 1.0], 1),  # At the speed from before a gap.
         ([3, 1, 2], [1.0, 9.0, 1.0], 0),
         ([3, 3, 1], [1.0, 9.0, 1.0], 0),  # A pause after the decision on the goal.
-        ([3, 3, 3], [1.0, 9.0, 0.1], 0),  # A pause of the reader.
+        ([3, 3, 3], [1.0, 9.0, 0.1], 1),  # Even if the next goal follows at once.
         ([3, 3, 3], [1.0, 9.0, 9.0], 1),
         ([3, 3, 1], [1.0, 1.5, 1.1], 0),  # The late goal hides a part of the gap behind it.
     ],

@@ -1,6 +1,5 @@
 """A gripper opens during a grasp in a share of the episodes, and every expert grasps again."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,14 +13,7 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import Recording, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.tasks.task_registry import TASKS, make_task
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(make_task(request.param), cameras=(), time_limit_s=60.0)
-    yield world
-    world.close()
+from stringline.sim.tasks.task_registry import TASKS
 
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:

@@ -1,6 +1,5 @@
 """An arm is displaced near an object in a share of the episodes, and experts approach again."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,15 +18,8 @@ from stringline.sim.collection.missed_grasp import (
 )
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.tasks.task_registry import TASKS, make_task
+from stringline.sim.tasks.task_registry import TASKS
 from stringline.sim.worlds.world_registry import open_world
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(make_task(request.param), cameras=(), time_limit_s=60.0)
-    yield world
-    world.close()
 
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:

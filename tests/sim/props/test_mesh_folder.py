@@ -52,11 +52,11 @@ def test_objects_that_cannot_be_used_are_left_out_and_named(
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"share is 1\.5"):
+    with pytest.raises(ValueError, match=r"share is 1\.5; allowed: 0 to below 1"):
         MeshFolder(tmp_path, share=1.5)
     with pytest.raises(ValueError, match="count"):
         MeshFolder(tmp_path, count=0)
     with pytest.raises(ValueError, match="no held-out object that the gripper can grasp"):
         MeshFolder(write_boxes(tmp_path, 2), share=0, held_out=True).objects()
-    with pytest.raises(ValueError, match=r"There is no folder .*absent with meshes"):
+    with pytest.raises(ValueError, match="absent with meshes"):
         MeshFolder(tmp_path / "absent").objects()
