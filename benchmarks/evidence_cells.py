@@ -40,8 +40,12 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
-# Trained on the colours of the demonstrations alone.
-WITHOUT_DEPTH = "rays"
+# Trained on the colours of the demonstrations alone: with the default spread along the rays of
+# patches, and with places that count as exact. Columns and rows read no depth anyway.
+WITHOUT_DEPTH = {
+    "rays": ["coordinates=rays"],
+    "rays_exact": ["coordinates=rays", "coordinates.places.spread=0"],
+}
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
 # ten now.
 SCALES = {
@@ -99,7 +103,7 @@ class EncodingCell(Cell):
     @property
     def dropped(self) -> list[str]:
         """Options of the training copy without depth."""
-        return ["depth_method=none"] if self.coordinates == WITHOUT_DEPTH else []
+        return ["depth_method=none"] if self.coordinates in WITHOUT_DEPTH else []
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell with their arguments."""
@@ -120,7 +124,7 @@ class EncodingCell(Cell):
                 *self.kind,
                 CAMERAS,
                 *ENCODINGS[self.encoding].split(),
-                f"coordinates={self.coordinates}",
+                *WITHOUT_DEPTH.get(self.coordinates, [f"coordinates={self.coordinates}"]),
                 f"trainer.steps={scale.steps}",
                 f"trainer.batch_size={scale.batch}",
                 f"trainer.seed={self.seed}",
@@ -162,8 +166,8 @@ def first_cells() -> list[EncodingCell]:
 
 
 def colour_cells() -> list[EncodingCell]:
-    """Returns the cell of calibrated cameras without depth; without calibration `grid` is equal."""
-    return [EncodingCell(TASKS[0], COMPARED[0], WITHOUT_DEPTH, 0, "small")]
+    """Returns the cells of calibrated cameras without depth; without calibration: `grid`."""
+    return [EncodingCell(TASKS[0], COMPARED[0], places, 0, "small") for places in WITHOUT_DEPTH]
 
 
 def cells(scale: str) -> list[EncodingCell]:

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
+from stringline.policies.checkpoints.device import checked_device
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
@@ -39,7 +40,8 @@ def _serve(config: DictConfig) -> None:
     assert isinstance(settings, dict)
     execution = Execution.of({str(key): value for key, value in settings.items()})
     access = ServerAccess.of(config.access)
-    policy: Policy = load_policy(config.checkpoint)
+    device = checked_device(config.device)
+    policy: Policy = load_policy(config.checkpoint).to(device)
     digest = checkpoint_digest(config.checkpoint)
     record = TrainingRecord.read(config.checkpoint)
     _warn_of_other_execution(record, execution)

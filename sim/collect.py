@@ -7,7 +7,7 @@ continued. Neither this process nor the workers import torch.
 
 import logging
 from collections.abc import Collection as AnyCollection
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -212,7 +212,11 @@ class _Attempts:
     def start(self, seed: int) -> Attempt:
         return Attempt(self._collection.recipe, self._path, seed)
 
-    def plan(self, seed: int, request: PlanRequest) -> Answer:
+    @property
+    def plan_batch(self) -> int:
+        return 1
+
+    def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, Answer]:
         raise AssertionError("An expert needs no plans.")
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> Outcome:

@@ -17,6 +17,7 @@ from stringline.datasets.command.command_line import report_next
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.made_folder import made_folder
+from stringline.policies.checkpoints.device import CPU
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
@@ -99,6 +100,8 @@ def evaluation_settings(plain: Mapping[str, Any]) -> EvaluationSettings:
         cluster=instantiate(plain["cluster"]) if plain.get("cluster") else None,
         robot_model=plain.get("robot", {}).get("model", PRIMITIVES),
         rendering=plain.get("rendering", "fast"),
+        device=str(plain.get("device", CPU)),
+        plan_batch=plain.get("plan_batch", 1),
     )
 
 

@@ -15,6 +15,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.vision.attention import check_heads
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.networks.act_transformer import ActTransformer, Encoder
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.sinusoids import sequence_positions
@@ -163,7 +164,7 @@ class ActPolicy(ChunkPolicy):
     def generate(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Decodes the mean of the prior; see `ChunkPolicy.generate`."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,9 @@ from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
+from stringline.policies.algorithms.action_statistics import check_actions
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import ActionPrefix
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
@@ -106,14 +109,15 @@ class ChunkPolicy(nn.Module, ABC):
     def generate(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Returns normalised chunks, (B, T, action_dim).
 
         Args:
             conditioning: Conditioning tokens of B observations.
-            generator: The only source of random numbers, on the device of the tokens.
+            generator: The only source of random numbers, on the device of the tokens; or one for
+                each observation, as from `row_noise`.
             prefix: Actions that the chunks have to follow; None: all are free.
         """
 
@@ -168,7 +172,7 @@ class ChunkPolicy(nn.Module, ABC):
 
     @torch.inference_mode()
     def predict(
-        self, batch: Batch, generator: torch.Generator, prefix: NormalisedPrefix | None = None
+        self, batch: Batch, generator: Generators, prefix: NormalisedPrefix | None = None
     ) -> Tensor:
         """Returns chunks in the units of the contract, (B, T, A); see `generate`."""
         generated = self.action_range.restore(
@@ -227,40 +231,44 @@ class ChunkSession:
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`."""
+        ready = self.prepare(observation, prefix)
+        action = self._policy.predict(ready.batch, ready.generator, ready.normalised)
+        return ready.chunk(cast("NDArray[np.float32]", action[0].cpu().numpy()))
+
+    def prepare(self, observation: Observation, prefix: ActionPrefix | None = None) -> "Prepared":
+        """Checks an observation, adds it to the past, and converts it to tensors."""
         policy = self._policy
         check_observation(observation, policy.contract)
         time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
         kept = None if prefix is None else prefix.aligned(time)
         batch = policy.observed(observation, self._past)
         normalised = None if kept is None else policy.normalised_prefix(kept, batch)
-        action = policy.predict(batch, self._generator, normalised)[0].cpu().numpy()
-        planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action)
-        return ActionChunk(time=time, action=planned if kept is None else kept.enforce(planned))
+        return Prepared(time, batch, self._generator, kept, normalised)
 
 
-def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
-    """Raises a ValueError for statistics that define no range of actions.
+@dataclass(frozen=True)
+class Prepared:
+    """An observation of a session, as `ChunkPolicy.predict` reads it.
 
-    A single constant channel is valid: one arm may rest in a whole data set, and its normaliser has
-    a floor.
+    Attributes:
+        time: (T,) times of the actions, seconds.
+        batch: The observation as a batch of one.
+        generator: Generator of the session.
+        kept: The actions of the prefix at `time`; None: no prefix.
+        normalised: The same for the network.
     """
-    if len(statistics.min) != dim:
-        raise ValueError(
-            f"The statistics of {key!r} have {len(statistics.min)} dimensions; actions have {dim}."
-        )
-    if not all(
-        np.isfinite(values).all()
-        for values in (statistics.min, statistics.max, statistics.mean, statistics.std)
-    ):
-        raise ValueError(
-            f"The statistics of {key!r} are not finite: an action in the data is NaN or infinite."
-        )
-    if not (statistics.max > statistics.min).any():
-        always = np.round(statistics.min, 4).tolist()
-        raise ValueError(
-            f"The statistics of {key!r} have zero range in each of the {dim} dimensions (always "
-            f"{always}): no action in the data moves the robot."
-        )
+
+    time: NDArray[np.float64]
+    batch: dict[str, Tensor]
+    generator: torch.Generator
+    kept: ActionPrefix | None
+    normalised: NormalisedPrefix | None
+
+    def chunk(self, action: NDArray[np.float32]) -> ActionChunk:
+        """Returns the chunk of predicted actions (T, A), in the units of the contract."""
+        planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action)
+        kept = self.kept
+        return ActionChunk(self.time, planned if kept is None else kept.enforce(planned))
 
 
 def masked_mean(error: Tensor, mask: Tensor) -> Tensor:

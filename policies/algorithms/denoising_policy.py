@@ -11,6 +11,7 @@ from stringline.datasets.loading.keyposes import check_keyposes
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
 from stringline.policies.algorithms.policy_settings import ActionPlaces, DenoisingSettings
+from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
@@ -98,7 +99,7 @@ class DenoisingPolicy(ChunkPolicy):
     def generate_rows(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Returns normalised rows, (B, rows, action_dim); see `ChunkPolicy.generate`.
@@ -109,7 +110,7 @@ class DenoisingPolicy(ChunkPolicy):
     def generate(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Returns the chunk of the generated rows; see `ChunkPolicy.generate`."""
@@ -119,7 +120,7 @@ class DenoisingPolicy(ChunkPolicy):
         return self.generate_rows(conditioning, generator, prefix)[:, : self.chunk]
 
     @torch.inference_mode()
-    def predict_keypose(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def predict_keypose(self, batch: Batch, generator: Generators) -> Tensor:
         """Returns the next keypose in the units of the contract, (B, A), the mean of its rows.
 
         Raises:

@@ -18,6 +18,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import masked_mean
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.algorithms.policy_settings import DenoisingSettings
+from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.algorithms.samplers import (
     Prediction,
     Sampler,
@@ -108,7 +109,7 @@ class DiffusionPolicy(DenoisingPolicy):
     def generate_rows(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Runs the sampler; see `DenoisingPolicy.generate_rows`.
@@ -134,7 +135,7 @@ class DiffusionPolicy(DenoisingPolicy):
         self,
         conditioning: ConditioningTokens,
         step: Tensor,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None,
     ) -> Tensor:
         """Returns the chunk at the first step's level, (B, 1, T, A): noise and the noisy prefix."""

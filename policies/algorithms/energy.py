@@ -29,6 +29,7 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.flow import FlowPolicy, FlowSettings
 from stringline.policies.algorithms.langevin import langevin
+from stringline.policies.algorithms.row_noise import Generators, uniform
 from stringline.policies.algorithms.samplers import starting_noise
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
@@ -63,7 +64,7 @@ def sum_of_evidence(evidence: Tensor) -> Tensor:
     return evidence.sum(dim=(-2, -1)) / math.sqrt(evidence.shape[-2] * evidence.shape[-1])
 
 
-def choose(log_odds: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+def choose(log_odds: Tensor, temperature: float, generator: Generators) -> Tensor:
     """Returns the index (B,) of one of the draws of a proposal, chosen by log odds (B, N).
 
     A temperature of 1 chooses with probabilities proportional to exp(log_odds), so that the choice
@@ -72,7 +73,7 @@ def choose(log_odds: Tensor, temperature: float, generator: torch.Generator) -> 
     """
     if temperature == 0:
         return log_odds.argmax(dim=1)
-    even = torch.rand(log_odds.shape, generator=generator, device=log_odds.device).clamp(min=1e-20)
+    even = uniform(log_odds.shape, generator, log_odds.device).clamp(min=1e-20)
     return (log_odds / temperature - (-even.log()).log()).argmax(dim=1)
 
 
@@ -165,7 +166,7 @@ class EnergyPolicy(FlowPolicy):
     def generate_rows(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Proposes, chooses, refines and lands; see `DenoisingPolicy.generate_rows`.
@@ -212,7 +213,7 @@ class EnergyPolicy(FlowPolicy):
         proposed: Tensor,
         judged: Precomputed,
         present: Tensor | None,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None,
     ) -> Tensor:
         """Takes Langevin steps in noisy chunks; see the module docstring.

@@ -18,6 +18,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import masked_mean
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.algorithms.policy_settings import DenoisingSettings
+from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.algorithms.samplers import check_name, starting_noise
 from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
@@ -99,7 +100,7 @@ class FlowPolicy(DenoisingPolicy):
     def generate_rows(
         self,
         conditioning: ConditioningTokens,
-        generator: torch.Generator,
+        generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Integrates from noise to data; see `constrained_walk`."""
@@ -112,7 +113,7 @@ class FlowPolicy(DenoisingPolicy):
         conditioning: ConditioningTokens,
         precomputed: Precomputed,
         draws: int,
-        generator: torch.Generator | None,
+        generator: Generators | None,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
         """Draws K normalised chunks per observation.

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from stringline.policies.algorithms.row_noise import Generators, normal, uniform
+
 
 def langevin(
     log_density: Callable[[Tensor], Tensor],
@@ -12,7 +14,7 @@ def langevin(
     *,
     scale: Tensor,
     steps: int,
-    generator: torch.Generator,
+    generator: Generators,
 ) -> Tensor:
     """Takes Metropolis-adjusted Langevin steps (Roberts and Tweedie, 1996, section 1.4).
 
@@ -33,15 +35,13 @@ def langevin(
         here = start.detach().clone()
         value, slope = evaluate(here)
         for _ in range(steps):
-            noise = torch.randn(
-                here.shape, generator=generator, device=here.device, dtype=here.dtype
-            )
+            noise = normal(here.shape, generator, here.device, here.dtype)
             there = (here + scale**2 / 2 * slope + scale * noise).detach()
             value_there, slope_there = evaluate(there)
             # The noise of the reverse step, except for its sign.
             back = noise + scale / 2 * (slope + slope_there)
             gain = value_there - value - (back**2 - noise**2).sum(dim=(-2, -1)) / 2
-            taken = torch.rand(gain.shape, generator=generator, device=here.device).log() < gain
+            taken = uniform(gain.shape, generator, here.device).log() < gain
             here = torch.where(taken[..., None, None], there, here).detach()
             slope = torch.where(taken[..., None, None], slope_there, slope)
             value = torch.where(taken, value_there, value)

@@ -15,6 +15,7 @@ from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.policies.algorithms.row_noise import Generators, normal
 
 Prediction = Literal["sample", "v", "epsilon"]
 Sampler = Literal["ddim", "ddpm", "dpm_solver"]
@@ -90,19 +91,14 @@ def ready(scheduler: Scheduler, steps: int) -> Scheduler:
 
 
 def starting_noise(
-    conditioning: Tensor, draws: int, shape: tuple[int, int], generator: torch.Generator | None
+    conditioning: Tensor, draws: int, shape: tuple[int, int], generator: Generators | None
 ) -> Tensor:
     """Returns the initial noise of K = `draws` chunks of a shape (T, A), (B, K, T, A).
 
-    In float32, or the higher precision of the conditioning tokens (B, N, dim). The generator is on
-    their device; None: torch's global one.
+    In float32, or the higher precision of the conditioning tokens (B, N, dim). The generators are
+    on their device; None: torch's global one.
     """
-    noise = torch.randn(
-        (len(conditioning), draws, *shape),
-        generator=generator,
-        device=conditioning.device,
-        dtype=torch.float32,
-    )
+    noise = normal((len(conditioning), draws, *shape), generator, conditioning.device)
     return noise.to(torch.promote_types(conditioning.dtype, torch.float32))
 
 
@@ -164,7 +160,7 @@ def next_level(
     noisy: Tensor,
     *,
     reach: float,
-    generator: torch.Generator,
+    generator: Generators,
 ) -> Tensor:
     """Takes one step of the sampler.
 

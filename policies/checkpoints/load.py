@@ -22,6 +22,7 @@ from stringline.encoders.training.checkpoint import (
 )
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.download import sha256_of
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
@@ -51,20 +52,29 @@ def is_address(where: str | Path) -> bool:
     return str(where).startswith(ADDRESSES)
 
 
-def open_policy(where: str | Path, trust: Sequence[str] = ()) -> tuple[Policy, str]:
+def open_policy(
+    where: str | Path, trust: Sequence[str] = (), *, device: str = CPU
+) -> tuple[Policy, str]:
     """Returns a policy and the digest of its checkpoint.
 
     Args:
         where: A checkpoint, see `find_checkpoint`, or the address of a policy server.
         trust: See `load_policy`.
+        device: Where it computes: `cpu`, `cuda`, or `cuda:<number>`; a server decides for itself.
 
     Raises:
-        ValueError: See `load_policy`.
+        ValueError: See `load_policy`; there is no such device, or it is given for a server.
     """
+    chosen = checked_device(device)
     if is_address(where):
+        if device != CPU:
+            raise ValueError(
+                f"device is {device!r} with the policy of a server, which has its own device; "
+                f"allowed: {CPU}."
+            )
         remote = RemotePolicy(str(where))
         return remote, remote.digest
-    return load_policy(where, trust), checkpoint_digest(where)
+    return load_policy(where, trust).to(chosen), checkpoint_digest(where)
 
 
 def build_policy(

@@ -1,6 +1,6 @@
 """Attention of a policy's arms over the patches of all cameras, as points in space."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,15 @@ class AttentionMap:
         colours: (P, 3) uint8, mean colour of the patch.
         weights: (arms, P), share of each arm's attention; the rest is on other tokens.
         arms: Names of the arms.
+        images: (arms, rows, columns) by camera: the share of each patch, also of those without a
+            position.
     """
 
     points: NDArray[np.float32]
     colours: NDArray[np.uint8]
     weights: NDArray[np.float32]
     arms: tuple[str, ...]
+    images: Mapping[str, NDArray[np.float32]]
 
 
 @torch.inference_mode()
@@ -58,7 +61,7 @@ def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap
         mixed = (weights.mean(dim=1)[0] + torch.eye(weights.shape[-1], device=device)) / 2
         rollout = mixed if rollout is None else mixed @ rollout
     assert rollout is not None
-    points, colours, has_position = _patches(encoder, batch)
+    points, colours, has_position, sizes = _patches(encoder, batch)
     streams = encoder.tokenise.fusion.streams
     first = 0 if encoder.blocks.registers is None else len(encoder.blocks.registers)
     arms = rollout[-len(encoder.arms) :, first : first + streams * len(has_position)]
@@ -68,6 +71,7 @@ def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap
         colours[has_position].round().to(torch.uint8).cpu().numpy(),
         shares[:, has_position].float().cpu().numpy(),
         tuple(encoder.arms),
+        _images(sizes, encoder.tokenise.prefix, shares),
     )
 
 
@@ -88,18 +92,37 @@ def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
+def _images(
+    sizes: Mapping[str, tuple[int, int]], prefix: int, shares: Tensor
+) -> dict[str, NDArray[np.float32]]:
+    """Returns the shares (arms, P) as images by camera, given their rows and columns."""
+    found: dict[str, NDArray[np.float32]] = {}
+    first = 0
+    for camera, (rows, columns) in sizes.items():
+        first += prefix
+        image = shares[:, first : first + rows * columns].reshape(-1, rows, columns)
+        found[camera] = image.float().cpu().numpy()
+        first += rows * columns
+    return found
+
+
 def _patches(
     encoder: ObservationEncoder, batch: dict[str, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns points (P, 3), colours (P, 3) and positions' existence (P,) of all patches."""
+) -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[int, int]]]:
+    """Returns points (P, 3), colours (P, 3) and existence of positions (P,) of all patches.
+
+    The last item is the number of rows and columns of patches by camera.
+    """
     places = MetricPlaces()
     tokenise = encoder.tokenise
     patch = tokenise.patch
     found: list[tuple[Tensor, Tensor, Tensor]] = []
+    sizes: dict[str, tuple[int, int]] = {}
     for camera in tokenise.cameras:
         images, view = tokenise.view(batch, camera, places.reads)
         points, has_position = places.patches(view, patch, 1, images.device)
         colours = nn.functional.avg_pool2d(images[0].permute(2, 0, 1).float(), patch).flatten(1).T
+        sizes[camera.name] = (images.shape[1] // patch, images.shape[2] // patch)
         first = (0, 0, tokenise.prefix, 0)
         found.append(
             (
@@ -109,4 +132,4 @@ def _patches(
             )
         )
     points, colours, has_position = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return points, colours, has_position
+    return points, colours, has_position, sizes

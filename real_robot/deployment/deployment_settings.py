@@ -44,6 +44,7 @@ class DeploymentSettings:
         mode: Source of the commands.
         task: The task, whose world an emulated robot has.
         checkpoint: Folder or name of a checkpoint, or address of a policy server.
+        device: Where its policy computes: `cpu`, `cuda`, or `cuda:<number>`.
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
         seed: Seed of the policy and of the emulated world.
         prompt: Instruction to the policy; None: that of the task.
@@ -59,6 +60,7 @@ class DeploymentSettings:
     robot: RobotSettings
     task: TaskSettings
     checkpoint: str = ""
+    device: str = "cpu"
     execution: Execution = field(default_factory=Execution)
     execute_steps: int | None = None
     seed: int = 0

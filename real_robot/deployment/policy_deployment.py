@@ -46,7 +46,7 @@ class PolicyDeployment:
         checklist = Checklist()
         opened = checklist.result(
             "checkpoint",
-            lambda: open_policy(settings.checkpoint)[0],
+            lambda: open_policy(settings.checkpoint, device=settings.device)[0],
             lambda _: settings.checkpoint,
         )
         wanted = None

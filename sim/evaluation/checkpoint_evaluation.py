@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
+from stringline.policies.algorithms.batched_policy import batched
+from stringline.policies.checkpoints.device import CPU
 from stringline.policies.checkpoints.load import open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
@@ -50,6 +52,9 @@ class RunSettings:
         videos: Whether to record every episode.
         cluster: Where the worlds run; None: processes of this machine.
         robot_model: Meshes of the arms.
+        device: Where the policy computes: `cpu`, `cuda`, or `cuda:<number>`.
+        plan_batch: Observations of parallel worlds that the policy answers at once; above 1,
+            rounding depends on the number of worlds.
     """
 
     checkpoint: str | Path
@@ -59,6 +64,8 @@ class RunSettings:
     videos: bool = True
     cluster: Cluster | None = None
     robot_model: RobotModel = PRIMITIVES
+    device: str = CPU
+    plan_batch: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +125,8 @@ class CheckpointEvaluation:
     def __init__(self, settings: RunSettings, *, warn: bool = True) -> None:
         torch.set_num_threads(1)  # The parallel simulations use the other processors.
         self._settings = settings
-        self.policy, self.digest = open_policy(settings.checkpoint)
+        self.policy, self.digest = open_policy(settings.checkpoint, device=settings.device)
+        self._batches = batched(self.policy, settings.plan_batch)
         check_robot_model(settings.robot_model)
         self.record = TrainingRecord.read(settings.checkpoint)
         self._warn = self.record.warn if warn else lambda chosen: None
@@ -135,9 +143,10 @@ class CheckpointEvaluation:
         self._warn(task_options(task))
         self._tell_version(task)
         chosen = _as_trained(task, self.policy)
-        instruction = instruction_of(task.name, task.options)
+        own = instruction_of(task.name, task.options)
+        instruction = self.record.tasks.get(task.name) or own
         evaluation = Evaluation(
-            WithInstruction(self.policy, self.record.tasks.get(task.name) or instruction),
+            WithInstruction(self._batches or self.policy, instruction),
             partial(
                 open_world,
                 task.name,
@@ -154,6 +163,7 @@ class CheckpointEvaluation:
             options=task.options,
             videos=folder / "videos" if settings.videos else None,
             cluster=settings.cluster,
+            batches=self._batches,
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
 

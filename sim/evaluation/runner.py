@@ -6,10 +6,11 @@ This module imports without torch.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,6 +37,20 @@ from stringline.sim.rollout.messages import (
 from stringline.sim.rollout.rollout import DelayedChunk
 
 
+class PlansTogether(Protocol):
+    """A policy that plans for several observations at once, such as `BatchedPolicy`.
+
+    Attributes:
+        size: Largest number of observations in a batch.
+    """
+
+    size: int
+
+    def together(self, calls: Sequence[Callable[[], DelayedChunk]]) -> list[DelayedChunk]:
+        """Runs calls that each plan with a session of this policy; returns their results."""
+        ...
+
+
 class Evaluation:
     """Runs a policy on seeds.
 
@@ -49,6 +64,7 @@ class Evaluation:
         options: Options of the task, such as `table_height`.
         videos: Folder of a video `<seed>.mp4` and a trace of every episode; None: no videos.
         cluster: Where the worlds run; by default in processes of this machine.
+        batches: Plans for several worlds at once, if `policy` is or wraps it; None: one by one.
     """
 
     def __init__(
@@ -62,6 +78,7 @@ class Evaluation:
         options: Mapping[str, Any] | None = None,
         videos: Path | None = None,
         cluster: Cluster | None = None,
+        batches: PlansTogether | None = None,
     ) -> None:
         if execute_steps is not None:
             COUNT.check(execute_steps=execute_steps)
@@ -71,6 +88,7 @@ class Evaluation:
         self.execution = execution or Execution()
         self.options = dict(options or {})
         self.videos = videos
+        self.batches = batches
         self._make_world = make_world
         self._workers = workers
         self._cluster = cluster or LocalCluster()
@@ -138,7 +156,18 @@ class _PolicyEpisodes:
             seed, chosen.execution.replan_after(steps), chosen.options, chosen.videos is not None
         )
 
-    def plan(self, seed: int, request: PlanRequest) -> DelayedChunk:
+    @property
+    def plan_batch(self) -> int:
+        batches = self._evaluation.batches
+        return 1 if batches is None else batches.size
+
+    def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, DelayedChunk]:
+        calls = [partial(self._plan, seed, request) for seed, request in requests.items()]
+        batches = self._evaluation.batches
+        plans = [call() for call in calls] if batches is None else batches.together(calls)
+        return dict(zip(requests, plans, strict=True))
+
+    def _plan(self, seed: int, request: PlanRequest) -> DelayedChunk:
         episode = self._running[seed]
         episode.first_observation = episode.first_observation or self._received(request)
         start = time.perf_counter()

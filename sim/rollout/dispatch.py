@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from stringline.sim.rollout.cluster import WorkerHandle, WorkerPool
@@ -39,8 +39,13 @@ class Episodes(Protocol[ResultT]):
         """Returns the command that starts an episode."""
         ...
 
-    def plan(self, seed: int, request: PlanRequest) -> Answer:
-        """Returns the plan for an observation."""
+    @property
+    def plan_batch(self) -> int:
+        """Number of observations that are answered at once, if as many episodes run."""
+        ...
+
+    def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, Answer]:
+        """Returns the plans for the observations of episodes, by their seeds."""
         ...
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> ResultT:
@@ -60,26 +65,40 @@ def dispatch(pool: WorkerPool, episodes: Episodes[ResultT]) -> Iterator[ResultT]
     """Runs episodes on the workers of a pool and yields each result when its episode ends."""
     running = dict[WorkerHandle, int]()
     idle = set[WorkerHandle]()
+    asked = dict[WorkerHandle, PlanRequest]()
     losses = Counter[int]()
     for worker, message in pool.messages():
         if isinstance(message, PlanRequest):
-            worker.send(episodes.plan(running[worker], message))
-            continue
-        (idle.discard if isinstance(message, WorkerLost) else idle.add)(worker)
-        if isinstance(message, WorkerReady):
-            episodes.on_ready(message)
-        elif worker in running:
-            result = _result(episodes, running.pop(worker), message, losses)
-            if result is not None:
-                yield result
-        waiting = list(episodes.waiting(running.values()))
-        # Any idle worker may take over the episode of a lost worker.
-        while waiting and idle:
-            free = idle.pop()
-            running[free] = waiting.pop(0)
-            free.send(episodes.start(running[free]))
-        if not waiting and not running:
-            return
+            asked[worker] = message
+        else:
+            asked.pop(worker, None)
+            (idle.discard if isinstance(message, WorkerLost) else idle.add)(worker)
+            if isinstance(message, WorkerReady):
+                episodes.on_ready(message)
+            elif worker in running:
+                result = _result(episodes, running.pop(worker), message, losses)
+                if result is not None:
+                    yield result
+            waiting = list(episodes.waiting(running.values()))
+            # Any idle worker may take over the episode of a lost worker.
+            while waiting and idle:
+                free = idle.pop()
+                running[free] = waiting.pop(0)
+                free.send(episodes.start(running[free]))
+            if not waiting and not running:
+                return
+        if asked and len(asked) >= min(episodes.plan_batch, len(running)):
+            _answer(episodes, {running[each]: (each, asked[each]) for each in asked})
+            asked.clear()
+
+
+def _answer(
+    episodes: Episodes[ResultT], asked: Mapping[int, tuple[WorkerHandle, PlanRequest]]
+) -> None:
+    """Sends the plans for the requests of episodes, by their seeds."""
+    requests = {seed: asked[seed][1] for seed in sorted(asked)}
+    for seed, answer in episodes.plans(requests).items():
+        asked[seed][0].send(answer)
 
 
 def _result(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
+from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 # The best checkpoint is chosen by its success on these seeds, so no result is reported on them.
 SELECTION_SEED = 2_000_000
-SETTINGS = ("seeds", "first_seed", "execute_steps", "workers")
+SETTINGS = ("seeds", "first_seed", "execute_steps", "workers", "plan_batch", "device")
 
 
 class TrainingEvaluation:
@@ -42,6 +43,8 @@ class TrainingEvaluation:
         execute_steps: Control periods between two plans; None: whole chunks.
         workers: Number of parallel worlds; 0 takes one per processor.
         execution: Blending and delay of plans; None: a receding horizon without delay.
+        device: Where the policy computes; see `RunSettings`.
+        plan_batch: Observations that it answers at once; see `RunSettings`.
     """
 
     def __init__(
@@ -56,15 +59,19 @@ class TrainingEvaluation:
         workers: int = 2,
         robot_model: RobotModel = PRIMITIVES,
         execution: Execution | None = None,
+        device: str = CPU,
+        plan_batch: int = 1,
     ) -> None:
         # Checks at the first evaluation would come hours later.
         COUNT.check(
             **{
                 "evaluation.seeds": seeds,
                 "evaluation.execute_steps": 1 if execute_steps is None else execute_steps,
+                "evaluation.plan_batch": plan_batch,
             }
         )
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
+        checked_device(device)
         check_robot_model(robot_model)
         self._folder = folder
         self._parts = (
@@ -79,6 +86,8 @@ class TrainingEvaluation:
             workers=workers,
             videos=False,
             robot_model=robot_model,
+            device=device,
+            plan_batch=plan_batch,
         )
 
     def options(self) -> list[dict[str, object]]:

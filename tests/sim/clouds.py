@@ -17,4 +17,6 @@ def cloud(first_arm: str = "left") -> SceneCloud:
     blue = np.tile(np.array([[20, 20, 220]], np.uint8), (8, 1))
     weights = np.full((2, 8), 0.01, np.float32)
     weights[0, 0], weights[1, 7] = 0.5, 0.25
-    return SceneCloud(points, red, AttentionMap(corners, blue, weights, (first_arm, "right")))
+    images = {"overhead": weights.reshape(2, 2, 4)}
+    attention = AttentionMap(corners, blue, weights, (first_arm, "right"), images)
+    return SceneCloud(points, red, attention)
