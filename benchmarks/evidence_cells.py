@@ -27,6 +27,7 @@ ENCODINGS = {
     "circulant_values": "encoder=circulant encoder.values=true",
     "cayley": "encoder=cayley encoder.values=false",
     "cayley_values": "encoder=cayley encoder.values=true",
+    "cayley_per_head_values": "encoder=cayley_per_head encoder.values=true",
 }
 # All kinds have the same observation encoder, and are trained and evaluated by the same recipe. ACT
 # has its published chunk, divergence and layers, but the width of the others: with the published
@@ -40,22 +41,27 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
-# Trained on the colours of the demonstrations alone: with the default spread along the rays of
-# patches, and with places that count as exact. Columns and rows read no depth anyway.
+# Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
+# no depth anyway.
+# The default when the first cells were trained; it is all cameras of the store now.
+CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
 WITHOUT_DEPTH = {
-    "rays": ["coordinates=rays"],
-    "rays_exact": ["coordinates=rays", "coordinates.places.spread=0"],
+    "rays": [CAMERAS, "coordinates=rays", "coordinates.places.depth_m={}"],
+    "rays_static": [
+        "policy.observation_encoder.cameras=[overhead,table]",
+        "coordinates=rays",
+        "coordinates.places.spread=0",
+    ],
 }
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
 # ten now.
 SCALES = {
     "small": Scale(100, 1550, 48),
     "medium": Scale(200, 1550, 48),
+    "longer": Scale(100, 3000, 48),
     "large": Scale(400, 8000, 128),
 }
 COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
-# The default when the first cells were trained; it is all cameras of the store now.
-CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
 
 
 @dataclass(frozen=True)
@@ -98,12 +104,20 @@ class EncodingCell(Cell):
             if (self.policy, self.scale) == ("diffusion", "small")
             else []
         )
-        return [*POLICIES[self.policy].split(), *pinned, *arithmetic(self.scale)]
+        computed = arithmetic(self.scale)
+        if self.scale == "longer":
+            computed = ["trainer.precision=bf16", "trainer.fused=true"]
+        return [*POLICIES[self.policy].split(), *pinned, *computed]
 
     @property
     def dropped(self) -> list[str]:
         """Options of the training copy without depth."""
         return ["depth_method=none"] if self.coordinates in WITHOUT_DEPTH else []
+
+    @property
+    def places(self) -> list[str]:
+        """Overrides of cameras and coordinates."""
+        return WITHOUT_DEPTH.get(self.coordinates, [CAMERAS, f"coordinates={self.coordinates}"])
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell with their arguments."""
@@ -122,9 +136,8 @@ class EncodingCell(Cell):
                 f"dataset.path={store}",
                 f"output={self.checkpoint.parent}",
                 *self.kind,
-                CAMERAS,
                 *ENCODINGS[self.encoding].split(),
-                *WITHOUT_DEPTH.get(self.coordinates, [f"coordinates={self.coordinates}"]),
+                *self.places,
                 f"trainer.steps={scale.steps}",
                 f"trainer.batch_size={scale.batch}",
                 f"trainer.seed={self.seed}",
@@ -167,7 +180,10 @@ def first_cells() -> list[EncodingCell]:
 
 def colour_cells() -> list[EncodingCell]:
     """Returns the cells of calibrated cameras without depth; without calibration: `grid`."""
-    return [EncodingCell(TASKS[0], COMPARED[0], places, 0, "small") for places in WITHOUT_DEPTH]
+    return [
+        EncodingCell(TASKS[0], COMPARED[0], "rays", 0, "small"),
+        EncodingCell(TASKS[0], "cayley_per_head_values", "rays_static", 0, "longer"),
+    ]
 
 
 def cells(scale: str) -> list[EncodingCell]:

@@ -24,6 +24,7 @@ class View:
         intrinsics: (B, 3, 3), pixels, of undistorted images; pixel (0, 0) has its centre at (0.5,
             0.5).
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
+        name: Name of the camera; empty: unknown.
     """
 
     height: int
@@ -32,6 +33,7 @@ class View:
     depth_unit_m: float = 0.001
     intrinsics: Tensor | None = None
     T_base_camera: Tensor | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         expected = {

@@ -1,11 +1,11 @@
 """Places of patches without depth: on their ray, at a prior depth and with its spread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import FINITE, NOT_NEGATIVE
+from stringline.datasets.contract.argument_checks import FINITE, NOT_NEGATIVE, POSITIVE
 from stringline.encoders.coordinates.coordinates import (
     RAYS,
     Coordinates,
@@ -23,7 +23,9 @@ class RayPlaces(nn.Module):
     or in a hole of the depth, is on the ray of its centre at the prior depth: where the ray meets
     the horizontal plane `plane_m`, such as the table, within `range_m`; rays that do not meet it
     are at the far end. Without a plane it is the middle of the range, and shifts of the world in
-    any direction have no effect; with a plane, those along it.
+    any direction have no effect; with a plane, those along it. Cameras of `depth_m` have one prior
+    depth for all patches: the patches of a camera on a gripper are then on a plane that moves with
+    it, where the table would be a wrong guess for the fingers and for what they hold.
 
     The spread of a place is the standard deviation of its depth along its ray. Rotary encodings
     then use the expected rotation; see `PositionEncoding.prepare`.
@@ -37,6 +39,7 @@ class RayPlaces(nn.Module):
         *,
         plane_m: float | None = 0.0,
         range_m: Sequence[float] = (0.1, 1.5),
+        depth_m: Mapping[str, float] | None = None,
         spread: float = 0.2,
         edges: bool = False,
         perturbation: float = 0.0,
@@ -46,6 +49,8 @@ class RayPlaces(nn.Module):
         Args:
             plane_m: Height of the plane in the base frame, metres; None: no plane.
             range_m: Smallest and largest prior depth along the optical axis, metres.
+            depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
+                names; None: there are none.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
                 exact, for encodings that support no spread.
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
@@ -65,7 +70,9 @@ class RayPlaces(nn.Module):
                 f"range_m is {list(range_m)}; allowed: two depths in metres, above 0, the smaller "
                 f"one first."
             )
+        POSITIVE.check(**{f"depth_m.{name}": depth for name, depth in (depth_m or {}).items()})
         self.plane_m = plane_m
+        self.depth_m = dict(depth_m or {})
         self.range_m = (float(near), float(far))
         self.spread = spread
         self.edges = edges
@@ -99,7 +106,7 @@ class RayPlaces(nn.Module):
             view.intrinsics.to(kind),
             view.T_base_camera.to(kind),
         )
-        depth = self._prior(directions, origin)
+        depth = self._prior(directions, origin, view.name)
         deviation = self.spread * depth
         if measured is not None and view.depth is not None:
             known = measured[1]
@@ -118,9 +125,11 @@ class RayPlaces(nn.Module):
         check_points(points)
         return points, torch.ones(points.shape[:2], dtype=torch.bool, device=points.device)
 
-    def _prior(self, directions: Tensor, origin: Tensor) -> Tensor:
-        """Returns the prior depth (B, N), metres, of rays as from `base_rays`."""
+    def _prior(self, directions: Tensor, origin: Tensor, camera: str) -> Tensor:
+        """Returns the prior depth (B, N), metres, of rays of a camera as from `base_rays`."""
         near, far = self.range_m
+        if camera in self.depth_m:
+            return torch.full_like(directions[..., 2], self.depth_m[camera])
         if self.plane_m is None:
             return torch.full_like(directions[..., 2], (near + far) / 2)
         below = self.plane_m - origin[..., 2]

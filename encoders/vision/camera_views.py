@@ -65,7 +65,11 @@ def camera_view(
     }
     try:
         return images, View(
-            height=images.shape[1], width=images.shape[2], depth_unit_m=camera.depth_unit_m, **known
+            height=images.shape[1],
+            width=images.shape[2],
+            depth_unit_m=camera.depth_unit_m,
+            name=camera.name,
+            **known,
         )
     except ValueError as error:
         raise ValueError(f"Camera {camera.name!r}: {error}") from error

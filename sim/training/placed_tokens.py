@@ -13,6 +13,7 @@ import stringline
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.coordinates.ray_places import RayPlaces
 from stringline.encoders.vision.camera_views import presence
 from stringline.encoders.vision.rgbd import ImageTokens
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 GROUP = "coordinates"
 LEAST = 0.5
+RAYS_TARGET = "stringline.RayPlaces"
+MOVING_DEPTH_M = 0.3
+MOVED_M = 0.01  # Smaller motions are noise of a calibration.
 _COUNTED = 16
 
 
@@ -66,6 +70,38 @@ def choose_coordinates(
     return chosen
 
 
+def choose_prior_depths(
+    config: DictConfig, contract: Contract, episodes: Sequence[StoredEpisode]
+) -> None:
+    """Gives cameras that move in episodes a prior depth, for places on rays; logs them.
+
+    Fingers and held objects are nearer than the plane where rays end otherwise. A given `depth_m`
+    is kept.
+
+    Args:
+        config: The configuration of `stringline-train`; changed in place.
+        contract: Contract of the data.
+        episodes: An episode of each store.
+    """
+    places = config.get(GROUP, {}).get("places", {})
+    if places.get("_target_") != RAYS_TARGET or places.get("depth_m") is not None:
+        return
+    names = (config.policy.get("observation_encoder") or {}).get("cameras")
+    moving = [
+        camera.name
+        for camera in read_cameras(contract, names)
+        if any(_moves(episode, camera) for episode in episodes)
+    ]
+    with open_dict(config):
+        config[GROUP].places.depth_m = dict.fromkeys(moving, MOVING_DEPTH_M)
+    if moving:
+        logger.info(
+            "%s move, so their patches are %g m in front of them (coordinates.places.depth_m).",
+            ", ".join(moving),
+            MOVING_DEPTH_M,
+        )
+
+
 def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -> None:
     """Logs the share of the image tokens that have a position; below half, with the remedy.
 
@@ -104,6 +140,15 @@ def _placed(tokenise: ImageTokens, batch: Mapping[str, Tensor]) -> dict[str, tup
         everything = known.numel() if present is None else int(present.sum())
         found[camera.name] = (int(known.sum()), everything)
     return found
+
+
+def _moves(episode: StoredEpisode, camera: Camera) -> bool:
+    """Returns whether a calibrated camera moves in an episode."""
+    key = f"T_base_camera/{camera.name}"
+    if key not in episode.arrays:
+        return False
+    poses = np.asarray(episode.arrays[key])
+    return poses.ndim == 3 and bool(np.ptp(poses[:, :3, 3], axis=0).max() > MOVED_M)
 
 
 def _suitable(cameras: Sequence[Camera]) -> str:

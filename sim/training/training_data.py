@@ -83,11 +83,16 @@ class TrainingData:
     @property
     def contract(self) -> Contract:
         """Contract of the examples."""
-        contracts = [
-            store.episode(names[0], removed=True).attributes.contract
+        contracts = [episode.attributes.contract for episode in self.first_episodes]
+        return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
+
+    @property
+    def first_episodes(self) -> list[StoredEpisode]:
+        """The first training episode of each store."""
+        return [
+            store.episode(names[0], removed=True)
             for store, names in zip(self._stores, self.training, strict=True)
         ]
-        return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
 
     def statistics(self, model: Mapping[str, Any]) -> Statistics:
         """Returns the statistics of the training episodes; every step counts once, for any weights.
