@@ -46,11 +46,16 @@ COORDINATES = ("metric", "grid")
 # The default when the first cells were trained; it is all cameras of the store now.
 CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
 WITHOUT_DEPTH = {
-    "rays": [CAMERAS, "coordinates=rays", "coordinates.places.depth_m={}"],
+    "rays": [
+        CAMERAS,
+        "coordinates=rays",
+        "coordinates.places.depth_m={}",
+        "coordinates.places.spread=0.2",
+    ],
+    "rays_moving": [CAMERAS, "coordinates=rays"],
     "rays_static": [
         "policy.observation_encoder.cameras=[overhead,table]",
         "coordinates=rays",
-        "coordinates.places.spread=0",
     ],
 }
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
@@ -183,6 +188,7 @@ def colour_cells() -> list[EncodingCell]:
     return [
         EncodingCell(TASKS[0], COMPARED[0], "rays", 0, "small"),
         EncodingCell(TASKS[0], "cayley_per_head_values", "rays_static", 0, "longer"),
+        EncodingCell(TASKS[0], "cayley_per_head_values", "rays_moving", 0, "longer"),
     ]
 
 

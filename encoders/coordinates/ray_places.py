@@ -40,7 +40,7 @@ class RayPlaces(nn.Module):
         plane_m: float | None = 0.0,
         range_m: Sequence[float] = (0.1, 1.5),
         depth_m: Mapping[str, float] | None = None,
-        spread: float = 0.2,
+        spread: float = 0.0,
         edges: bool = False,
         perturbation: float = 0.0,
     ) -> None:
@@ -52,7 +52,7 @@ class RayPlaces(nn.Module):
             depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
                 names; None: there are none.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
-                exact, for encodings that support no spread.
+                exact. With 0.2 a policy learned later where objects are (docs/results.md).
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
                 of its pixels, which is large at the edges of objects.
             perturbation: See `PatchCentres`.

@@ -66,7 +66,7 @@ def test_rays_that_do_not_meet_the_plane_are_at_the_far_end() -> None:
 
 def test_without_a_plane_the_depth_is_the_middle_of_the_range() -> None:
     """So shifts and rotations of the world move the places with it."""
-    coordinates = RayPlaces(plane_m=None, range_m=(0.2, 1.0))
+    coordinates = RayPlaces(plane_m=None, range_m=(0.2, 1.0), spread=0.2)
     places, _, spread = _seen(coordinates)
     torch.testing.assert_close(places[..., 2], torch.full_like(places[..., 2], 0.9 - 0.6))
     world, _ = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
@@ -78,10 +78,32 @@ def test_without_a_plane_the_depth_is_the_middle_of_the_range() -> None:
     torch.testing.assert_close(turned, spread @ motion[:3, :3].mT)
 
 
+def test_cameras_with_a_depth_of_their_own_do_not_see_the_plane() -> None:
+    """Their patches are on a plane that moves with them; other cameras are not affected."""
+    coordinates = RayPlaces(depth_m={"wrist": 0.3}, spread=0.2)
+    turned = DOWN.clone()
+    turned[:, :3, :3] = DOWN[:, :3, :3] @ torch.tensor(
+        [[0.6, 0, 0.8], [0, 1, 0], [-0.8, 0, 0.6]], dtype=torch.float64
+    )
+    for pose in (DOWN, turned):
+        wrist = replace(_view(T_base_camera=pose), name="wrist")
+        places, known, spread = coordinates.patches_with_spread(wrist, 16, 1, CPU)
+        assert known.all()
+        assert spread is not None
+        along = (places - pose[:, None, :3, 3]) @ pose[:, :3, 2].mT
+        torch.testing.assert_close(along, torch.full_like(along, 0.3))
+        torch.testing.assert_close(_pixels(places, pose)[0], patch_centres(32, 48, 16).double())
+        torch.testing.assert_close(spread, 0.2 * (places - pose[:, None, :3, 3]))
+    other = replace(_view(), name="overhead")
+    torch.testing.assert_close(
+        coordinates.patches(other, 16, 1, CPU)[0], RayPlaces().patches(_view(), 16, 1, CPU)[0]
+    )
+
+
 def test_measured_depth_counts_and_holes_are_on_their_rays() -> None:
     depth = torch.full((1, 32, 48), 700)
     depth[:, :16, :16] = 0
-    places, known, spread = _seen(RayPlaces(), depth)
+    places, known, spread = _seen(RayPlaces(spread=0.2), depth)
     metric, measured = MetricPlaces().patches(_view(depth), 16, 1, CPU)
     prior = RayPlaces().patches(_view(), 16, 1, CPU)[0]
     assert known.all()
@@ -95,7 +117,7 @@ def test_measured_depth_counts_and_holes_are_on_their_rays() -> None:
 def test_edges_of_the_depth_have_a_spread() -> None:
     depth = torch.full((1, 32, 48), 800)
     depth[:, :16, 8:16] = 400  # One patch is half object, half table.
-    spread = _seen(RayPlaces(edges=True), depth)[2]
+    spread = _seen(RayPlaces(spread=0.2, edges=True), depth)[2]
     assert spread.norm(dim=-1)[0, 0] == pytest.approx(0.2, abs=0.02)
     assert spread[0, 1:].norm(dim=-1).max() < 1e-6
     generator = torch.Generator().manual_seed(0)
@@ -109,7 +131,7 @@ def test_edges_of_the_depth_have_a_spread() -> None:
 def test_a_placeholder_of_the_intrinsics_gives_no_position() -> None:
     """Mixtures of stores fill in the identity for cameras without calibration."""
     view = replace(_view(), intrinsics=torch.eye(3)[None])
-    places, known, spread = RayPlaces().patches_with_spread(view, 16, 1, CPU)
+    places, known, spread = RayPlaces(spread=0.2).patches_with_spread(view, 16, 1, CPU)
     assert not known.any()
     assert spread is not None
     assert not spread.any()
@@ -117,10 +139,11 @@ def test_a_placeholder_of_the_intrinsics_gives_no_position() -> None:
 
 
 def test_exact_places_have_no_spread() -> None:
-    exact = RayPlaces(spread=0.0)
+    exact = RayPlaces()
     assert exact.patches_with_spread(_view(), 16, 1, CPU)[2] is None
     torch.testing.assert_close(
-        exact.patches(_view(), 16, 1, CPU)[0], RayPlaces().patches(_view(), 16, 1, CPU)[0]
+        exact.patches(_view(), 16, 1, CPU)[0],
+        RayPlaces(spread=0.2).patches(_view(), 16, 1, CPU)[0],
     )
     assert patches_with_spread(MetricPlaces(), _view(), 16, 1, CPU)[2] is None
 
@@ -136,5 +159,7 @@ def test_errors_say_what_is_allowed() -> None:
         RayPlaces(range_m=(1.0,))
     with pytest.raises(ValueError, match="spread is -1"):
         RayPlaces(spread=-1.0)
+    with pytest.raises(ValueError, match=r"depth_m.wrist is 0.0; allowed: "):
+        RayPlaces(depth_m={"wrist": 0.0})
     with pytest.raises(ValueError, match="plane_m is nan"):
         RayPlaces(plane_m=float("nan"))

@@ -112,7 +112,7 @@ def _network(places: Coordinates, embedding: EmbeddingFactory = STEM) -> RgbdVis
     return RgbdVisionTransformer(tokenise, VisionTransformer(rotary("cayley").float(), 32, depth=1))
 
 
-@pytest.mark.parametrize("places", [MetricPlaces(), RayPlaces()])
+@pytest.mark.parametrize("places", [MetricPlaces(), RayPlaces(spread=0.2)])
 def test_a_network_learns_where_patches_are(
     places: Coordinates, observation: dict[str, Tensor]
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from tests.sim.points import CAMERA, CONTRACT, MODEL, fill
@@ -23,7 +24,7 @@ UNCALIBRATED = replace(COLOUR, has_geometry=False)
 GEOMETRY = ("intrinsics/", "T_base_camera/")
 
 
-def _store(path: Path, camera: Camera, *, hole: bool = False) -> EpisodeStore:
+def _store(path: Path, camera: Camera, *, hole: bool = False, moves: bool = False) -> EpisodeStore:
     """Returns two episodes of a camera; with a hole, only a quarter of the image has depth."""
     full, store = EpisodeStore.create(path / "full"), EpisodeStore.create(path / "store")
     fill(full, range(2))
@@ -32,6 +33,10 @@ def _store(path: Path, camera: Camera, *, hole: bool = False) -> EpisodeStore:
         if hole:
             arrays["depth/overhead"][:, 16:] = 0
             arrays["depth/overhead"][:, :, 16:] = 0
+        if moves:
+            poses = np.tile(arrays["T_base_camera/overhead"], (len(arrays["time"]), 1, 1))
+            poses[:, 2, 3] += np.linspace(0.0, 0.1, len(poses), dtype=poses.dtype)
+            arrays["T_base_camera/overhead"] = poses
         if camera.depth is None:
             del arrays["depth/overhead"]
         kept = {
@@ -114,3 +119,43 @@ def test_the_default_coordinates_fit_the_data(
     choice = {"RayPlaces": "rays", "GridPlaces": "grid", "MetricPlaces": "metric"}[target]
     assert f"'coordinates': '{choice}'" in str(found["training"])
     assert ("[2.0, 64.0]" in str(found["model"])) == (choice == "grid")  # Its wavelengths.
+
+
+@pytest.mark.parametrize(
+    ("moves", "options", "depth_m"),
+    [
+        (True, (), {"overhead": 0.3}),
+        (False, (), {}),
+        (
+            True,
+            ("coordinates=rays", "coordinates.places.depth_m={overhead: 0.2}"),
+            {"overhead": 0.2},
+        ),
+        (True, ("coordinates=rays", "coordinates.places.depth_m={}"), {}),
+    ],
+    ids=["moves", "stands", "given", "none"],
+)
+def test_cameras_that_move_have_a_prior_depth(
+    *,
+    moves: bool,
+    options: Iterable[str],
+    depth_m: dict[str, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = _trained(_store(tmp_path, COLOUR, moves=moves), tmp_path / "run", options, monkeypatch)
+    assert f"'depth_m': {depth_m}" in str(found["model"])
+    told = "overhead move, so their patches are 0.3 m in front of them"
+    assert (told in capsys.readouterr().err) == (depth_m == {"overhead": 0.3})
+
+
+def test_a_prior_depth_of_an_unknown_camera(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["coordinates=rays", "coordinates.places.depth_m={overhaed: 0.3}"]
+    with pytest.raises(SystemExit):
+        _trained(_store(tmp_path, COLOUR), tmp_path / "run", options, monkeypatch)
+    assert (
+        "There is no camera of coordinates.places.depth_m 'overhaed'. Did you mean 'overhead'?"
+    ) in capsys.readouterr().err
