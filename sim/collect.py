@@ -187,6 +187,8 @@ class Attempt:
 class _Attempts:
     """The attempts of a collection, for the dispatcher."""
 
+    plan_batch = 1
+
     def __init__(self, collection: Collection, episodes: int) -> None:
         self._collection = collection
         self._episodes = episodes
@@ -211,10 +213,6 @@ class _Attempts:
 
     def start(self, seed: int) -> Attempt:
         return Attempt(self._collection.recipe, self._path, seed)
-
-    @property
-    def plan_batch(self) -> int:
-        return 1
 
     def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, Answer]:
         raise AssertionError("An expert needs no plans.")

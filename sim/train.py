@@ -45,11 +45,7 @@ from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
-from stringline.sim.training.placed_tokens import (
-    choose_coordinates,
-    choose_prior_depths,
-    report_placed_tokens,
-)
+from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
 from stringline.sim.training.run_directory import RunCheckpoints, changed_episodes
 from stringline.sim.training.training_data import TrainingData, sources_of
 from stringline.sim.training.training_evaluation import TrainingEvaluation, training_evaluation
@@ -227,8 +223,7 @@ def _train(config: DictConfig) -> None:
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     begun = TrainingData(store, 0, Path(str(config.output)))
-    coordinates = choose_coordinates(config, begun.contract, overrides)
-    choose_prior_depths(config, begun.contract, begun.first_episodes)
+    coordinates = choose_coordinates(config, begun.contract, begun.first_episodes, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])

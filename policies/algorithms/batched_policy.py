@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from threading import Event, Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -180,7 +180,7 @@ class _Call(Generic[ResultT]):
             self._parked.set()
 
 
-_running: ContextVar["_Call[object] | None"] = ContextVar("running", default=None)
+_running: ContextVar["_Call[Any] | None"] = ContextVar("running", default=None)
 
 
 def _stacked(batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

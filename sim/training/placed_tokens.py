@@ -33,21 +33,33 @@ _COUNTED = 16
 
 
 def choose_coordinates(
-    config: DictConfig, contract: Contract, overrides: Sequence[str]
+    config: DictConfig,
+    contract: Contract,
+    episodes: Sequence[StoredEpisode],
+    overrides: Sequence[str],
 ) -> str | None:
-    """Replaces the default coordinates in a configuration where they suit less than half of images.
+    """Chooses coordinates that fit the cameras of the data; the log says which.
 
     Metric places need depth and calibration; without depth `rays` and without calibration `grid`
-    take their place, and one line of the log says so. Coordinates of the command line are kept.
+    take their place, if metric ones suit less than half of the images. Coordinates of the command
+    line are kept. For places on rays, cameras that move in the episodes get a prior depth, if none
+    is given: fingers and held objects are nearer than the plane where rays end otherwise.
 
     Args:
         config: The configuration of `stringline-train`; changed in place.
         contract: Contract of the data.
+        episodes: An episode of each store.
         overrides: The command line, `key=value`.
 
     Returns:
         The chosen coordinates; None: those of the configuration are kept.
     """
+    chosen = _replaced(config, contract, overrides)
+    _choose_prior_depths(config, contract, episodes)
+    return chosen
+
+
+def _replaced(config: DictConfig, contract: Contract, overrides: Sequence[str]) -> str | None:
     given = any(GROUP in override.partition("=")[0] for override in overrides)
     encoder = config.policy.get("observation_encoder") or {}
     if given or GROUP not in encoder:
@@ -70,19 +82,9 @@ def choose_coordinates(
     return chosen
 
 
-def choose_prior_depths(
+def _choose_prior_depths(
     config: DictConfig, contract: Contract, episodes: Sequence[StoredEpisode]
 ) -> None:
-    """Gives cameras that move in episodes a prior depth, for places on rays; logs them.
-
-    Fingers and held objects are nearer than the plane where rays end otherwise. A given `depth_m`
-    is kept.
-
-    Args:
-        config: The configuration of `stringline-train`; changed in place.
-        contract: Contract of the data.
-        episodes: An episode of each store.
-    """
     places = config.get(GROUP, {}).get("places", {})
     if places.get("_target_") != RAYS_TARGET or places.get("depth_m") is not None:
         return

@@ -74,11 +74,7 @@ class TrainingEvaluation:
         checked_device(device)
         check_robot_model(robot_model)
         self._folder = folder
-        self._parts = (
-            [_Part("", task, evaluation_seeds(seeds, first_seed))]
-            if isinstance(task, TaskSettings)
-            else [_Part(entry.name, entry.settings(), entry.seeds) for entry in task.entries]
-        )
+        self._parts = _parts(task, seeds, first_seed)
         self._settings = RunSettings(
             checkpoint=checkpoint,
             execute_steps=execute_steps,
@@ -122,6 +118,12 @@ class _Part:
     name: str
     task: TaskSettings
     seeds: Sequence[int]
+
+
+def _parts(task: TaskSettings | Suite, seeds: int, first_seed: int) -> list[_Part]:
+    if isinstance(task, TaskSettings):
+        return [_Part("", task, evaluation_seeds(seeds, first_seed))]
+    return [_Part(entry.name, entry.settings(), entry.seeds) for entry in task.entries]
 
 
 def success_of(rates: Mapping[str, Rate]) -> dict[str, float]:

@@ -79,7 +79,8 @@ def test_a_shift_of_the_world_has_no_effect(
 def test_every_patch_has_a_position(
     make_policy: Callable[..., ChunkPolicy], make_batch: MakeBatch
 ) -> None:
-    policy, batch = make_policy("+coordinates=rays"), make_batch(2)
+    policy = make_policy("+coordinates=rays", "coordinates.places.spread=0.2")
+    batch = make_batch(2)
     assert not any(key.startswith("depth/") for key in policy.observation_encoder.keys)
     encoder = policy.observation_encoder
     assert isinstance(encoder, ObservationEncoder)

@@ -38,7 +38,7 @@ def test_the_map_contains_patches_with_places_and_shares_of_attention(
     assert (found.weights >= 0).all()
     assert ((found.weights.sum(axis=1) > 0.1) & (found.weights.sum(axis=1) < 1)).all()
     assert list(found.images) == [camera.name for camera in policy.observation_encoder.cameras]
-    assert {image.shape for image in found.images.values()} == {(2, 4, 4)}
+    assert {image.shape for image in found.images.values()} == {(2, 2, 2)}
     together = np.concatenate([image.reshape(2, -1) for image in found.images.values()], axis=1)
     # Those with a position are the weights, in the same order.
     kept = iter(together[0])
