@@ -52,7 +52,8 @@ class RayPlaces(nn.Module):
             depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
                 names; None: there are none.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
-                exact. With 0.2 a policy learned later or not where objects are (docs/results.md).
+                exact. With 0.2 a policy had not learned in 600 steps where objects are, and one
+                with 0 had (docs/results.md).
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
                 of its pixels, which is large at the edges of objects.
             perturbation: See `PatchCentres`.

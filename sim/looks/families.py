@@ -68,7 +68,9 @@ SEEN = Half(
             repeats=3.0,
         ),
         Family("oilcloth", patterns.checks((0.86, 0.84, 0.80), (0.70, 0.20, 0.18), 12), (0.4, 0.5)),
-        Family("laminate", patterns.mottled((0.62, 0.64, 0.66), (0.82, 0.83, 0.82)), (0.3, 0.3)),
+        Family(
+            "concrete_top", patterns.mottled((0.62, 0.64, 0.66), (0.82, 0.83, 0.82)), (0.3, 0.3)
+        ),
     ),
     floors=(
         Family("tiles", patterns.tiles((0.72, 0.68, 0.62), (0.40, 0.38, 0.36), 3)),
