@@ -41,10 +41,10 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
-# Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
-# no depth anyway.
 # The default when the first cells were trained; it is all cameras of the store now.
 CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
+# Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
+# no depth anyway.
 WITHOUT_DEPTH = {
     "rays": [
         CAMERAS,

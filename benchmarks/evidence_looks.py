@@ -86,8 +86,8 @@ SCALES = {
         "large": Scale(400, 8000, 128),
     },
 }
-# Without noise, since success requires that the held object is at rest.
 COMPILED = ["trainer.precision=bf16", "trainer.compile=true", "trainer.fused=true"]
+# Without noise, since success requires that the held object is at rest.
 COLLECTED = {
     1: ["first_seed=10000", "+task.options.version=1"],
     2: ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"],

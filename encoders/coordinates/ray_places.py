@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import FINITE, NOT_NEGATIVE, POSITIVE
+from stringline.datasets.contract.argument_checks import (
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    unknown_name,
+)
 from stringline.encoders.coordinates.coordinates import (
     RAYS,
     Coordinates,
@@ -52,8 +57,7 @@ class RayPlaces(nn.Module):
             depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
                 names; None: there are none.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
-                exact. With 0.2 a policy had not learned in 600 steps where objects are, and one
-                with 0 had (docs/results.md).
+                exact, as encodings need that support no spread.
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
                 of its pixels, which is large at the edges of objects.
             perturbation: See `PatchCentres`.
@@ -146,6 +150,15 @@ def without_rays(what: str) -> str:
         f"{what} has no intrinsics or no T_base_camera, so its patches have no rays; allowed for "
         f"RayPlaces: calibrated cameras. GridPlaces (coordinates=grid) need no calibration."
     )
+
+
+def check_prior_depths(coordinates: Coordinates, cameras: Sequence[str]) -> None:
+    """Raises a ValueError if `depth_m` contains a camera that is not among those that are read."""
+    if not isinstance(coordinates, RayPlaces):
+        return
+    for name in coordinates.depth_m:
+        if name not in cameras:
+            raise ValueError(f"coordinates.places.depth_m: {unknown_name('camera', name, cameras)}")
 
 
 def patches_with_spread(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import patches_with_spread
+from stringline.encoders.coordinates.ray_places import check_prior_depths, patches_with_spread
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence, resized
 from stringline.encoders.vision.depth_inputs import StreamFusion
 from stringline.encoders.vision.rgbd import Tokens
@@ -78,6 +78,7 @@ class PretrainedTokens(nn.Module):
         for camera in self.cameras:
             tiled = self.patch if self.size is None else 1
             check_camera(camera, tiled, self.coordinates.reads | encode.coordinates.reads)
+        check_prior_depths(self.coordinates, [camera.name for camera in self.cameras])
         self.encode = encode
         self.project = nn.Identity() if dim is None else nn.Linear(encode.dim, dim)
         self.fusion = StreamFusion(encode.dim if dim is None else dim, 1)

@@ -7,11 +7,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import RayPlaces, patches_with_spread
+from stringline.encoders.coordinates.ray_places import (
+    RayPlaces,
+    check_prior_depths,
+    patches_with_spread,
+)
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
 from stringline.encoders.vision.learned_places import LearnedPlaces
@@ -73,14 +76,6 @@ def joined_spread(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | Non
         return None
     known = [torch.zeros_like(here) if spread is None else spread for here, spread in parts]
     return torch.cat(known, dim=1)
-
-
-def check_names(depth_m: Mapping[str, float], cameras: Sequence[Camera]) -> None:
-    """Raises a ValueError if there is a prior depth for a camera that does not exist."""
-    known = [camera.name for camera in cameras]
-    for name in depth_m:
-        if name not in known:
-            raise unknown_name("camera of coordinates.places.depth_m", name, known)
 
 
 class ImageTokens(Protocol):
@@ -152,8 +147,7 @@ class RgbdTokens(nn.Module):
         self.patch: int = self.embedding.patch
         for camera in self.cameras:
             check_camera(camera, self.patch, coordinates.reads)
-        if isinstance(coordinates, RayPlaces):
-            check_names(coordinates.depth_m, self.cameras)
+        check_prior_depths(coordinates, [camera.name for camera in self.cameras])
         self.camera_mark = nn.Parameter(
             0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
         )

@@ -47,7 +47,7 @@ class BatchedPolicy:
 
     def session(self, seed: int) -> "BatchedSession":
         """Starts an episode of the policy."""
-        return BatchedSession(self._policy.session(seed), self._policy)
+        return BatchedSession(self._policy.session(seed))
 
     def together(self, calls: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """Runs calls that each plan with a session of this policy; returns their results.
@@ -96,9 +96,8 @@ class BatchedSession:
 
     accepts_prefix = ChunkSession.accepts_prefix
 
-    def __init__(self, session: ChunkSession, policy: ChunkPolicy) -> None:
+    def __init__(self, session: ChunkSession) -> None:
         self._session = session
-        self._policy = policy
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         """Plans a chunk; inside of `BatchedPolicy.together`, with those of the other calls."""

@@ -11,7 +11,7 @@ def checked_device(name: str) -> torch.device:
     """Returns a device by its name: `cpu`, `cuda`, or `cuda:<number>`.
 
     Raises:
-        ValueError: The name is another one, or there is no such GPU.
+        ValueError: The name is unknown, or the GPU does not exist.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = [CPU, *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]

@@ -63,7 +63,7 @@ def open_policy(
         device: Where it computes: `cpu`, `cuda`, or `cuda:<number>`; a server decides for itself.
 
     Raises:
-        ValueError: See `load_policy`; there is no such device, or it is given for a server.
+        ValueError: See `load_policy`; the device does not exist, or is not the CPU for a server.
     """
     chosen = checked_device(device)
     if is_address(where):

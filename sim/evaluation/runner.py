@@ -1,7 +1,8 @@
 """Evaluation of a policy in simulation, with equal results for any number of workers.
 
-The policy stays in this process and answers one observation at a time, with a session for each
-episode. So a result depends on the policy and the seed alone, not on parallel episodes or machines.
+The policy stays in this process, with a session for each episode, and answers one observation at a
+time, or with `PlansTogether` those of several worlds at once. So a result depends on the policy and
+the seed alone, in batches also on rounding, not on parallel episodes or machines.
 This module imports without torch.
 """
 

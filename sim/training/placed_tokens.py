@@ -98,7 +98,8 @@ def _choose_prior_depths(
         config[GROUP].places.depth_m = dict.fromkeys(moving, MOVING_DEPTH_M)
     if moving:
         logger.info(
-            "%s move, so their patches are %g m in front of them (coordinates.places.depth_m).",
+            "These cameras move: %s. Their patches without depth are %g m in front of them "
+            "(coordinates.places.depth_m).",
             ", ".join(moving),
             MOVING_DEPTH_M,
         )

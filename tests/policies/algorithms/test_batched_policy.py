@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 from tests.policies.conftest import observation
+from torch import Tensor
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.algorithms.batched_policy import BatchedPolicy, batched
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.execution import Execution
 from stringline.policies.remote.client import RemotePolicy
@@ -44,7 +45,7 @@ def test_batches_equal_plans_one_by_one(
     overrides: tuple[str, ...],
 ) -> None:
     """Also in the second plan, so the random numbers of a session are its own."""
-    policy = make_policy(*overrides).eval()
+    policy = make_policy(*overrides)
     alone = {seed: policy.session(seed) for seed in SEEDS}
     wrapped = BatchedPolicy(policy, 3)
     sessions = {seed: wrapped.session(seed) for seed in SEEDS}
@@ -61,13 +62,13 @@ def test_a_batch_calls_the_network_once(
     observations: dict[int, dict[str, Array]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    policy = make_policy().eval()
+    policy = make_policy()
     sizes = list[int]()
     predict = policy.predict
 
-    def counted(batch: dict[str, Array], *rest: object) -> object:
+    def counted(batch: Batch, *rest: Any) -> Tensor:
         sizes.append(len(batch["joints/position"]))
-        return predict(batch, *rest)  # type: ignore[arg-type]
+        return predict(batch, *rest)
 
     monkeypatch.setattr(policy, "predict", counted)
     wrapped = BatchedPolicy(policy, 3)
@@ -82,7 +83,7 @@ def test_executions_around_a_batched_policy(
     make_policy: MakePolicy, observations: dict[int, dict[str, Array]], name: str
 ) -> None:
     """Real-time chunking plans from a prefix, which is predicted alone."""
-    policy = make_policy().eval()
+    policy = make_policy()
     wrapped = BatchedPolicy(policy, 3)
     execution = Execution(name, delay_s=0.02)
     plans = list[list[ActionChunk]]()
@@ -105,7 +106,7 @@ def test_errors_reach_the_caller(
     observations: dict[int, dict[str, Array]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    policy = make_policy().eval()
+    policy = make_policy()
     wrapped = BatchedPolicy(policy, 3)
     session = wrapped.session(1)
     good = partial(session.plan, observations[1])

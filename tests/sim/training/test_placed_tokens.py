@@ -146,7 +146,7 @@ def test_cameras_that_move_have_a_prior_depth(
 ) -> None:
     found = _trained(_store(tmp_path, COLOUR, moves=moves), tmp_path / "run", options, monkeypatch)
     assert f"'depth_m': {depth_m}" in str(found["model"])
-    told = "overhead move, so their patches are 0.3 m in front of them"
+    told = "These cameras move: overhead. Their patches without depth are 0.3 m in front of them"
     assert (told in capsys.readouterr().err) == (depth_m == {"overhead": 0.3})
 
 
@@ -157,5 +157,5 @@ def test_a_prior_depth_of_an_unknown_camera(
     with pytest.raises(SystemExit):
         _trained(_store(tmp_path, COLOUR), tmp_path / "run", options, monkeypatch)
     assert (
-        "There is no camera of coordinates.places.depth_m 'overhaed'. Did you mean 'overhead'?"
+        "coordinates.places.depth_m: There is no camera 'overhaed'. Did you mean 'overhead'?"
     ) in capsys.readouterr().err
