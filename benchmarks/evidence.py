@@ -7,7 +7,7 @@
     python benchmarks/evidence.py --campaign aloha12        # runs all cells of twelve tasks
     python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
-There are three families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+There are four families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
@@ -15,7 +15,11 @@ KUKA's arm (`evidence_looks.py`): a look, a training seed, a scale and a shift, 
 kuka_pick-v2/lifting/0/small/raised_table (of version 2 of the task; names of version 1 lack it);
 without a shift it is measured in distribution. The worlds of one look share its checkpoint. The
 third trains one policy with instructions for all twelve tasks of ALOHA (`evidence_tasks.py`): an
-encoding, a training seed and a scale, such as aloha12/cayley_values/0/small.
+encoding, a training seed and a scale, such as aloha12/cayley_values/0/small. The fourth compares
+the appearance of demonstrations and pre-trained image encoders (`evidence_appearance.py`): a task,
+a recipe, a training seed, a scale and a world, such as
+appearance/hand_over_banana/randomised/0/small/held_out; without a world it is measured in plain
+looks.
 
 A cell runs three public commands: stringline-collect (once per task and scale), stringline-train,
 and stringline-eval on seeds without demonstrations. It writes to runs/evidence/<cell> the
@@ -35,9 +39,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import evidence_appearance_page
 import evidence_looks_page
 import evidence_page
 import evidence_tasks_page
+from evidence_appearance import TASKS, appearance_cells
 from evidence_cells import cells, colour_cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
@@ -68,6 +74,7 @@ def questions() -> list[Question]:
         *(cell for seed in range(3) for cell in look_cells("medium", seed)),
         *(cell for seed in range(3) for cell in look_cells("medium_missed", seed)),
         *colour_cells(),
+        *(cell for task in TASKS for cell in appearance_cells(task)),
     ]
     return list(
         dict.fromkeys(
@@ -174,7 +181,7 @@ def below(beginning: str) -> list[Question]:
 
 def write(lines: Sequence[dict[str, object]]) -> None:
     """Rewrites the tables of the page."""
-    pages = (evidence_page, evidence_looks_page, evidence_tasks_page)
+    pages = (evidence_page, evidence_looks_page, evidence_tasks_page, evidence_appearance_page)
     tables = [page.tables(lines) for page in pages]
     evidence_page.write_page(PAGE, "\n".join(table for table in tables if table))
 

@@ -2,26 +2,12 @@
 
 from collections.abc import Sequence
 
-from evidence_page import (
-    Line,
-    Runs,
-    by_name,
-    difference,
-    each,
-    header,
-    notes,
-    pairs_of,
-    policy_differences,
-    rate,
-    recipe,
-    recipe_differences,
-    success,
-)
+from evidence_page import Line, each, header, notes
+from evidence_worlds import UNSHIFTED, rows, worlds_of
 
 from stringline.sim.statistics.intervals import Rate
 
 REFERENCE = "lifting"
-IN_DISTRIBUTION = ""
 LIFTED = 2  # The stage of kuka_pick in which the object is held above the table.
 # Approximate success on the real robot in STRING's figures, percent. Figure 6 has 2D and 3D, and
 # one value for all light.
@@ -53,7 +39,6 @@ COLUMNS = (
     f"{REFERENCE} less this: recipes, p (Holm)",
     "STRING, real robot",
 )
-Looks = dict[str, Runs]
 
 
 def tables(lines: Sequence[Line]) -> str:
@@ -78,44 +63,25 @@ def table(title: str, lines: Sequence[Line], void: frozenset[str] = frozenset())
 
     Rows of the worlds in `void` are marked.
     """
-    worlds: dict[str, list[Line]] = {IN_DISTRIBUTION: []}
-    for line in lines:
-        worlds.setdefault(str(line["shift"]), []).append(line)
-    outcomes = {
-        world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()
-    }
-    against = {
-        (world, look): (looks.get(REFERENCE, {}), runs)
-        for world, looks in outcomes.items()
-        for look, runs in looks.items()
-        if look != REFERENCE
-    }
-    policies, recipes = policy_differences(against), recipe_differences(against)
-    once = notes(runs for looks in outcomes.values() for runs in looks.values())
+    worlds = worlds_of(lines, "look", "shift")
+    once = notes(runs for looks in worlds.values() for runs in looks.values())
     voided = [VOID_NOTE, ""] if void & worlds.keys() else []
-    rows = [f"### {title}", "", *voided, *once, *header(COLUMNS)]
-    for world, looks in outcomes.items():
-        for look in sorted(looks, key=lambda look: -success(looks[look])):
-            plain = {} if world == IN_DISTRIBUTION else outcomes[IN_DISTRIBUTION].get(look, {})
-            cells = (
-                f"{world.replace('_', ' ') or 'in distribution'}{' (void)' * (world in void)}",
-                look,
-                each(looks[look], lambda text: str(rate(text))),
-                recipe(looks[look]),
-                lifted(worlds[world], look),
-                drops(looks[look], plain),
-                policies.get((world, look), "-"),
-                recipes.get((world, look), "-"),
-                published(world, look),
-            )
-            rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
-
-
-def drops(runs: Runs, plain: Runs) -> str:
-    """Returns how much of its success in distribution each training loses, paired by starts."""
-    common = sorted(runs.keys() & plain.keys())
-    return "; ".join(difference(pairs_of(runs[seed], plain[seed])) for seed in common) or "-"
+    found = [f"### {title}", "", *voided, *once, *header(COLUMNS)]
+    for row in rows(worlds, REFERENCE):
+        shown = [line for line in lines if line["shift"] == row.world]
+        cells = (
+            f"{row.world.replace('_', ' ') or 'in distribution'}{' (void)' * (row.world in void)}",
+            row.choice,
+            row.success,
+            row.recipe,
+            lifted(shown, row.choice),
+            row.drop,
+            row.policies,
+            row.recipes,
+            published(row.world, row.choice),
+        )
+        found.append(f"| {' | '.join(cells)} |")
+    return "\n".join(found) + "\n"
 
 
 def lifted(lines: Sequence[Line], look: str) -> str:
@@ -133,7 +99,7 @@ def published(world: str, look: str) -> str:
     flat, lifting = FIGURE_6.get(world, (None, None))
     figures = (
         FIGURE_5
-        if world == IN_DISTRIBUTION
+        if world == UNSHIFTED
         else {"2d": flat, "lifting": lifting, "string_lifting": lifting}
     )
     share = figures.get(look)

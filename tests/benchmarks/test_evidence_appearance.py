@@ -1,0 +1,133 @@
+"""Cells of the appearance of demonstrations: valid commands, shared files, and their tables."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hydra import compose, initialize_config_module
+
+
+@pytest.fixture(scope="module")
+def cells() -> ModuleType:
+    return import_module("evidence_appearance")
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    return import_module("evidence_appearance_page")
+
+
+@pytest.mark.parametrize("task", ["hand_over_banana", "kuka_pick"])
+def test_every_recipe_is_a_command_that_can_be_given(cells: ModuleType, task: str) -> None:
+    found = {}
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for name in cells.RECIPES:
+            commands = dict(cells.AppearanceCell(task, name, 1, "demonstrations_25").commands())
+            collected = compose("collect", overrides=commands["collect"])
+            training = compose("train", overrides=commands["train"])
+            assert collected.segments
+            assert collected.task.options.version == 2
+            assert (collected.episodes, training.trainer.seed) == (25, 1)
+            encoder = training.policy.observation_encoder
+            textures = [each["_target_"] for each in training.augmentation.transforms]
+            found[name] = (
+                collected.task.options.get("looks", "plain"),
+                any(each.endswith("TextureOverlay") for each in textures),
+                encoder.images.weights if "images" in encoder else None,
+            )
+    assert found == {
+        "plain": ("plain", False, None),
+        "randomised": ("randomised", False, None),
+        "plain_strong": ("plain", True, None),
+        "randomised_strong": ("randomised", True, None),
+        "plain_imagenet": ("plain", False, "installed"),
+        "randomised_imagenet": ("randomised", False, "installed"),
+    }
+
+
+def test_worlds_share_the_checkpoint_and_recipes_the_demonstrations(
+    cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "RUNS", tmp_path)
+    plain, dim, other = (
+        cells.AppearanceCell("hand_over_banana", name, 0, "small", world)
+        for name, world in (("plain", ""), ("plain", "dim_light"), ("plain_imagenet", ""))
+    )
+    assert plain.name == "appearance/hand_over_banana/plain/0/small"
+    assert dim.checkpoint == plain.checkpoint != other.checkpoint
+    assert dim.evaluation != plain.evaluation
+    assert [verb for verb, _ in dim.commands()] == ["collect", "train", "eval"]
+    plain.checkpoint.mkdir(parents=True)
+    assert [verb for verb, _ in dim.commands()] == ["eval"]
+    assert dict(plain.commands())["collect"] == dict(other.commands())["collect"]
+
+
+def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for world, options in cells.WORLDS.items():
+            cell = cells.AppearanceCell("kuka_pick", "plain", 0, "small", world)
+            settings = compose("eval", overrides=dict(cell.commands())["eval"])
+            assert dict(settings.task.options) == options | {"version": 2}
+            assert settings.videos == (not world)
+
+
+def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
+    found = cells.appearance_cells("kuka_pick")
+    assert len(set(found)) == len(found) == 6 * 3 * 4 * 7
+    first = [(cell.appearance, cell.seed) for cell in found[: 4 * 7 : 7]]
+    assert first == [("plain", 0), ("randomised", 0), ("plain", 1), ("randomised", 1)]
+    few = [(cell.appearance, cell.scale) for cell in found[4 * 7 :][:5]]
+    assert few == [
+        ("plain_imagenet", "small"),
+        ("plain_imagenet", "demonstrations_50"),
+        ("plain", "demonstrations_50"),
+        ("plain_imagenet", "demonstrations_25"),
+        ("plain", "demonstrations_25"),
+    ]
+
+
+def seen(appearance: str, successes: int, world: str = "", seed: int = 0) -> dict[str, object]:
+    """Returns the line of a recipe that succeeds on the first `successes` of ten seeds."""
+    return {
+        "task": "hand_over_banana",
+        "appearance": appearance,
+        "seed": seed,
+        "scale": "small",
+        "world": world,
+        "success": "1" * successes + "0" * (10 - successes),
+    }
+
+
+def test_recipes_are_compared_with_plain_and_with_themselves_in_plain_looks(
+    page: ModuleType,
+) -> None:
+    lines = [
+        seen("plain", 9),
+        seen("randomised", 8),
+        seen("plain", 1, "dim_light"),
+        seen("randomised", 7, "dim_light"),
+        seen("randomised", 6, "held_out"),
+        {"look": "lifting"},
+    ]
+    text = page.tables(lines)
+    assert text.startswith("### hand_over_banana, small: appearance of demonstrations\n")
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in text.splitlines()
+        if row.startswith("|")
+    ][2:]
+    assert [row[:2] for row in rows] == [
+        ["plain looks", "plain"],
+        ["plain looks", "randomised"],
+        ["dim light", "randomised"],
+        ["dim light", "plain"],
+        ["held out", "randomised"],
+    ]
+    assert rows[1][2].startswith("8/10 = 80 % ")
+    assert rows[1][5].startswith("+10 points [")
+    assert rows[2][4].startswith("+10 points [")
+    assert rows[2][5].startswith("-60 points [")
+    assert rows[2][7] == "10 %, 25 %"
+    assert rows[4][5] == "-", "plain demonstrations were not measured there"
+    assert page.tables([{"look": "lifting"}]) == ""
