@@ -7,7 +7,7 @@
     python benchmarks/evidence.py --campaign aloha12        # runs all cells of twelve tasks
     python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
-There are four families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+There are five families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
@@ -19,15 +19,17 @@ encoding, a training seed and a scale, such as aloha12/cayley_values/0/small. Th
 the appearance of demonstrations and pre-trained image encoders (`evidence_appearance.py`): a task,
 a recipe, a training seed, a scale and a world, such as
 appearance/hand_over_banana/randomised/0/small/held_out; without a world it is measured in plain
-looks.
+looks. The fifth judges encodings on perception (`evidence_perception.py`): a task, a choice, a
+training seed and a scale, such as perception/detect3d/rgbd_cayley_relative/0/small.
 
-A cell runs three public commands: stringline-collect (once per task and scale), stringline-train,
-and stringline-eval on seeds without demonstrations. It writes to runs/evidence/<cell> the
-checkpoint (at most 16 MiB, for twelve tasks 30), the videos and the report, and appends one line to
-docs/results.jsonl: recipe, success of each seed, seconds, machine and versions; then it rewrites
-the tables of docs/results.md. A stopped cell continues. `small` takes about a quarter of an hour on
-two idle CPU cores, for twelve tasks some hours; `medium` has more demonstrations or steps; `large`
-is meant for a GPU.
+A cell of policies runs three public commands: stringline-collect (once per task and scale),
+stringline-train, and stringline-eval on seeds without demonstrations; a cell of perception runs
+stringline-scenes or stringline-data (once per task) and stringline-perceive. It writes to
+runs/evidence/<cell> the checkpoint (at most 16 MiB, for twelve tasks 30), the videos and the
+report, and appends one line to docs/results.jsonl: recipe, outcomes, seconds, machine and versions;
+then it rewrites the tables of docs/results.md. A stopped cell continues. `small` takes about a
+quarter of an hour on two idle CPU cores, for twelve tasks some hours; `medium` has more
+demonstrations or steps; `large` is meant for a GPU.
 """
 
 import difflib
@@ -42,11 +44,13 @@ from pathlib import Path
 import evidence_appearance_page
 import evidence_looks_page
 import evidence_page
+import evidence_perception_page
 import evidence_tasks_page
 from evidence_appearance import TASKS, appearance_cells
 from evidence_cells import cells, colour_cells, first_cells, third_party_cells
 from evidence_looks import look_cells
-from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
+from evidence_perception import perception_cells
+from evidence_recipe import ROOT, Question
 from evidence_tasks import CAMPAIGN, tasks_cells
 from measurement import FOLDER, parser_of
 
@@ -55,6 +59,8 @@ from stringline.sim.report.system_info import package_versions, system_info
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
 COMMANDS = {
     "collect": "stringline.sim.collect",
+    "scenes": "stringline.sim.generate",
+    "perceive": "stringline.encoders.perceive",
     "data": "stringline.datasets.data",
     "train": "stringline.sim.train",
     "eval": "stringline.sim.evaluate",
@@ -75,6 +81,7 @@ def questions() -> list[Question]:
         *(cell for seed in range(3) for cell in look_cells("medium_missed", seed)),
         *colour_cells(),
         *(cell for task in TASKS for cell in appearance_cells(task)),
+        *perception_cells(),
     ]
     return list(
         dict.fromkeys(
@@ -120,32 +127,12 @@ def answer(cell: Question) -> dict[str, object]:
         "name": cell.name,
         **cell.about(),
         "recipe": cell.recipe,
-        "first_seed": FIRST_SEED,
-        **outcomes_of_tasks(cell),
+        **cell.outcomes(),
         "seconds": took,
         "checkpoint_bytes": size,
         "machine": system_info(),
         "versions": package_versions(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
-
-
-def outcomes_of_tasks(cell: Question) -> dict[str, object]:
-    """Returns the outcomes of a single task, or those of each task under `tasks`."""
-    found = {
-        task: outcomes(file.read_text().splitlines(), cell.seeds)
-        for task, file in cell.results().items()
-    }
-    return dict(found[""]) if "" in found else {"tasks": found}
-
-
-def outcomes(lines: Sequence[str], seeds: int = SEEDS) -> dict[str, str]:
-    """Returns success (0 or 1) and furthest stage of each seed as digits, in order of seeds."""
-    by_seed = {result["seed"]: result for result in map(json.loads, lines) if "seed" in result}
-    ordered = [by_seed[FIRST_SEED + index] for index in range(seeds)]
-    return {
-        "success": "".join(str(int(result["success"])) for result in ordered),
-        "stages": "".join(str(result["stage"]) for result in ordered),
     }
 
 
@@ -181,7 +168,13 @@ def below(beginning: str) -> list[Question]:
 
 def write(lines: Sequence[dict[str, object]]) -> None:
     """Rewrites the tables of the page."""
-    pages = (evidence_page, evidence_looks_page, evidence_tasks_page, evidence_appearance_page)
+    pages = (
+        evidence_page,
+        evidence_looks_page,
+        evidence_tasks_page,
+        evidence_appearance_page,
+        evidence_perception_page,
+    )
     tables = [page.tables(lines) for page in pages]
     evidence_page.write_page(PAGE, "\n".join(table for table in tables if table))
 

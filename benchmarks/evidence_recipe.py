@@ -1,10 +1,11 @@
 """Shared parts of all cells: their files, their evaluation seeds and their options."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "evidence"
@@ -34,48 +35,51 @@ class Scale:
     batch: int
 
 
-class Question(Protocol):
+class Question(ABC):
     """One line of docs/results.jsonl.
 
     Attributes:
-        seeds: Episodes of each task.
         largest_checkpoint: Largest size of the checkpoint, bytes.
     """
 
-    seeds: ClassVar[int]
-    largest_checkpoint: ClassVar[int]
+    largest_checkpoint: ClassVar[int] = 16 * 2**20
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Path of the cell, which never changes."""
 
     @property
+    @abstractmethod
     def checkpoint(self) -> Path:
-        """The evaluated checkpoint."""
+        """The measured checkpoint."""
 
     @property
-    def evaluation(self) -> Path:
-        """Folder of the evaluation."""
-
-    @property
+    @abstractmethod
     def recipe(self) -> dict[str, object]:
-        """Settings of collection, training and evaluation, plain data."""
+        """Settings of data, training and measurement, plain data."""
 
+    @abstractmethod
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell with their arguments."""
 
+    @abstractmethod
     def about(self) -> dict[str, object]:
         """Returns the fields of the cell, plain data."""
 
-    def results(self) -> Mapping[str, Path]:
-        """Returns the file of the episodes of each task; "" is the name of a single task."""
+    @abstractmethod
+    def outcomes(self) -> dict[str, object]:
+        """Returns what was measured, plain data; the files of the commands exist."""
 
 
-class Cell(ABC):
-    """What cells share; see `Question`."""
+class Cell(Question):
+    """A policy and its evaluation.
+
+    Attributes:
+        seeds: Episodes of each task.
+    """
 
     seeds: ClassVar[int] = SEEDS
-    largest_checkpoint: ClassVar[int] = 16 * 2**20
 
     @property
     @abstractmethod
@@ -93,8 +97,27 @@ class Cell(ABC):
         return self.folder / "evaluation"
 
     def results(self) -> Mapping[str, Path]:
-        """Returns the file of the episodes."""
+        """Returns the file of the episodes of each task; "" is the name of a single task."""
         return {"": self.evaluation / "results.jsonl"}
+
+    def outcomes(self) -> dict[str, object]:
+        """Returns the outcomes of a single task, or those of each task under `tasks`."""
+        found = {
+            task: outcomes(file.read_text().splitlines(), self.seeds)
+            for task, file in self.results().items()
+        }
+        measured: Mapping[str, object] = found.get("", {"tasks": found})
+        return {"first_seed": FIRST_SEED, **measured}
+
+
+def outcomes(lines: Sequence[str], seeds: int = SEEDS) -> dict[str, str]:
+    """Returns success (0 or 1) and furthest stage of each seed as digits, in order of seeds."""
+    by_seed = {result["seed"]: result for result in map(json.loads, lines) if "seed" in result}
+    ordered = [by_seed[FIRST_SEED + index] for index in range(seeds)]
+    return {
+        "success": "".join(str(int(result["success"])) for result in ordered),
+        "stages": "".join(str(result["stage"]) for result in ordered),
+    }
 
 
 def demonstrations(task: str, scale: str) -> Path:

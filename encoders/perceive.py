@@ -13,6 +13,7 @@ from torch import nn
 from stringline.datasets.command.application import run
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.images.image_store import ImageStore
+from stringline.encoders.perception.initial_network import initial_network_of
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import PerceptionFactory
 from stringline.encoders.perception.perception_run import PerceptionSettings, run_perception
@@ -64,6 +65,7 @@ def _perceive(config: DictConfig) -> None:
         validation_images=settings["validation_images"],
         augmentation=settings["augmentation"],
         study=build(settings.get("study")),
+        initial=initial_network_of(settings),
         log=build(settings.get("logger")),
     )
     output = Path(str(settings["output"]))
@@ -85,9 +87,9 @@ def table(results: Mapping[str, Any]) -> str:
     images = results["images"]
     lines = [f"{images['test']} held-out images, {images['train']} for training"]
     lines += [f"  {name:24}{value:10.4g}" for name, value in results["measures"].items()]
-    if study := results.get("study"):
-        lines.append(study["name"])
-        for row in study["rows"]:
+    for name, rows in results["studies"].items():
+        lines.append(name)
+        for row in rows:
             values = (f"{key} {value:.4g}" for key, value in row.items() if key != "setting")
             lines.append(f"  {row['setting']:16}{', '.join(values)}")
     return "\n".join(lines) + "\n"

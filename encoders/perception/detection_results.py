@@ -1,6 +1,8 @@
 """Measurement of detectors: mean IoU of matched objects, and average precision."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
@@ -8,14 +10,19 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
 from stringline.encoders.perception.average_precision import AveragePrecision
+from stringline.encoders.perception.constant_box import constant_box_iou
 from stringline.encoders.perception.detections import Detection, Space, Subset, overlaps
 from stringline.encoders.perception.matching import match
 from stringline.encoders.perception.perception_network import Drawing, Measurement
 
 MOST = 100
 """Predictions per image that count."""
+
+PERMUTATIONS = 5
+"""Largest number of permutations of unknown names."""
 
 AT = {"2d": (0.5, 0.75), "3d": (0.25, 0.5)}
 """Thresholds that are reported besides the mean over all."""
@@ -89,7 +96,10 @@ class DetectionResults:
     def measured(self, known: frozenset[str]) -> Measurement:
         """Returns the measures; `known` are the names of the training.
 
-        Without objects of known or of unknown names their measures are left out.
+        Without objects of known or of unknown names their measures are left out. `constant_box_iou`
+        is the mean IoU of one box for all objects, see `constant_box_iou`, and
+        `..._permuted_unknown_names` the average precision if predictions of unknown names get other
+        unknown names.
         """
         ious = np.concatenate(self._ious) if self._ious else np.zeros(0)
         name = f"ap{self._space}"
@@ -101,16 +111,42 @@ class DetectionResults:
             **{f"{name}_{100 * at:.0f}": precision.at(at) for at in AT[self._space]},
         }
         present = frozenset(thing.name for things in self._truth for thing in things)
+        if self._space == "3d":
+            values["constant_box_iou"] = constant_box_iou(self._boxes())
         for title, names in (("known", known & present), ("unknown", present - known)):
             if names and present - known:
-                subset = Subset(title=title, names=names)
-                part = AveragePrecision(self._truth, self._found, space=self._space, subset=subset)
-                values[f"{name}_{title}_names"] = part.value()
+                values[f"{name}_{title}_names"] = self._precision(self._found, names)
+        if len(present - known) > 1:
+            values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(present - known))
         each = {
             "iou_sum": [float(one.sum()) for one in self._ious],
             "objects": [float(len(one)) for one in self._ious],
         }
         return Measurement(values, each, self._drawings)
+
+    def _boxes(self) -> list[Box3d]:
+        """Returns the true 3D boxes of all images."""
+        return [thing.box3d for things in self._truth for thing in things if thing.box3d]
+
+    def _precision(self, found: Sequence[Sequence[Detection]], names: frozenset[str]) -> float:
+        """Returns the average precision of predictions for objects of some names."""
+        subset = Subset(title="names", names=names)
+        return AveragePrecision(self._truth, found, space=self._space, subset=subset).value()
+
+    def _permuted(self, names: Sequence[str]) -> float:
+        """Returns the mean average precision of names if predictions have others of them.
+
+        Predictions of each name get the next, the one after it, and so on, up to `PERMUTATIONS`.
+        """
+        values = []
+        for shift in range(1, min(len(names), PERMUTATIONS + 1)):
+            others = dict(zip(names, (*names[shift:], *names[:shift]), strict=True))
+            renamed = [
+                [replace(one, name=others.get(one.name, one.name)) for one in found]
+                for found in self._found
+            ]
+            values.append(self._precision(renamed, frozenset(names)))
+        return fmean(values)
 
     def _drawing(
         self, image: LabelledImage, wanted: Sequence[LabelledObject], matched: Sequence[Detection]

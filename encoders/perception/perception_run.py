@@ -21,6 +21,7 @@ from stringline.datasets.files.lock import exclusive
 from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_batches import ImageBatches
 from stringline.encoders.perception.image_contract import Frame, ImageContract
+from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import (
@@ -60,6 +61,7 @@ class PerceptionSettings:
         validation_images: Held-out images of the validation loss; 0: no validation.
         augmentation: Configuration of the `Augmentation` of training batches; None: none.
         study: A further measurement of the trained network; None: no study.
+        initial: Weights of another network to begin with; None: random weights.
         log: Makes a logger besides the history.
     """
 
@@ -70,6 +72,7 @@ class PerceptionSettings:
     validation_images: int = 128
     augmentation: Mapping[str, Any] | None = None
     study: Study | None = None
+    initial: InitialNetwork | None = None
     log: LoggerFactory | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +83,8 @@ class PerceptionSettings:
     def contract(self, data: PerceptionData) -> ImageContract:
         """Returns the contract of images of this size."""
         height, width = checked_image_size(self.image_size)
-        return data.contract(height, width, fit=self.image_fit, frame=self.frame)
+        found = data.contract(height, width, fit=self.image_fit, frame=self.frame)
+        return self.initial.contract(found) if self.initial else found
 
 
 def run_perception(
@@ -102,6 +106,8 @@ def run_perception(
     """
     torch.manual_seed(trainer.seed)
     network = build_network(model, settings.contract(data))
+    if settings.initial:
+        settings.initial.load(network)
     callbacks = _callbacks(network, data, trainer, settings)
     batches = partial(ImageBatches, data.images, data.split.train, network, seed=trainer.seed)
     if settings.minutes is not None:
@@ -114,6 +120,7 @@ def run_perception(
         "trainer": trainer.fingerprint(),
         **data.fingerprint(),
         **({"augmentation": dict(settings.augmentation or {})} if callbacks.prepare else {}),
+        **({"initial": settings.initial.describe()} if settings.initial else {}),
     }
     check_run_directory(directory, fingerprint)
     record = {"steps": trainer.steps, "train": len(data.split.train), **dict(recipe or {})}
@@ -121,9 +128,10 @@ def run_perception(
         _train(network, data, trainer, directory, (model, record), callbacks)
         found = network.measure(_examples(data, network, trainer))
         results = _results(found, data, network, trainer) | {"training": record}
+        results["studies"] = _studies(directory / RESULTS, results)
         if settings.study is not None:
             rows = settings.study.measure(network, _examples(data, network, trainer))
-            results["study"] = {"name": type(settings.study).__name__, "rows": rows}
+            results["studies"][type(settings.study).__name__] = rows
         write_file(directory / RESULTS, json.dumps(results, indent=1).encode())
         write_page(directory / PAGE, _examples(data, network, trainer), found)
     return results
@@ -203,6 +211,14 @@ def _results(
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "each": {"index": list(data.split.test), **{k: list(v) for k, v in found.each.items()}},
     }
+
+
+def _studies(file: Path, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rows of earlier studies of the same network, by name."""
+    if not file.is_file():
+        return {}
+    stored = json.loads(file.read_text())
+    return dict(stored.get("studies", {})) if stored["each"] == results["each"] else {}
 
 
 def _planned_steps(directory: Path) -> int | None:

@@ -4,8 +4,6 @@ Only the two files of a checkpoint are read: YAML and safetensors. The SHA-256 o
 that of both files in this order: `cat checkpoint.yaml weights.safetensors | sha256sum`.
 """
 
-import functools
-import hashlib
 import logging
 import os
 from pathlib import Path
@@ -13,14 +11,12 @@ from pathlib import Path
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.remote_files import download
 from stringline.datasets.files.replaced_directory import replaced_directory, standing
-from stringline.encoders.training.checkpoint import DESCRIPTION, WEIGHTS
+from stringline.encoders.training.checkpoint_digest import FILES, sha256_of
 
 logger = logging.getLogger(__name__)
 
-FILES = (DESCRIPTION, WEIGHTS)
 LARGEST_BYTES = 16 * 2**30
 """Largest size of a checkpoint whose size no index states."""
-_BLOCK = 2**20
 _OTHER_FILES = (".safetensors", ".yaml", ".pt", ".pth", ".ckpt", ".pkl", ".bin", ".zip", ".gz")
 
 
@@ -30,20 +26,12 @@ def cache_folder() -> Path:
     return Path(root).expanduser() / "stringline" / "checkpoints"
 
 
-def sha256_of(folder: Path) -> str:
-    """Returns the SHA-256 of the files of a checkpoint, 64 hexadecimal digits."""
-    paths = [folder.absolute() / name for name in FILES]
-    stats = [path.stat() for path in paths]
-    versions = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
-    return _sha256(tuple(paths), versions)
-
-
 def fetch(url: str, sha256: str, size_bytes: int | None = None) -> Path:
     """Returns the folder of a checkpoint at an address, which is fetched unless the cache has it.
 
     Args:
         url: Address of a folder, in a protocol of fsspec.
-        sha256: SHA-256 of the checkpoint, see `sha256_of`.
+        sha256: SHA-256 of the checkpoint, see `checkpoint_digest.sha256_of`.
         size_bytes: Size of both files, if known; otherwise `LARGEST_BYTES` is the limit.
 
     Raises:
@@ -96,14 +84,3 @@ def _fetch_files(url: str, folder: Path, most: int) -> None:
     for name in FILES:
         download(f"{url}/{name}", folder / name, left)
         left -= (folder / name).stat().st_size
-
-
-@functools.cache
-def _sha256(paths: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> str:
-    """Returns the SHA-256 of files; changed files have other times, sizes or inodes."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    return digest.hexdigest()

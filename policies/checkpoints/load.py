@@ -20,10 +20,10 @@ from stringline.encoders.training.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.checkpoints.device import CPU, checked_device
-from stringline.policies.checkpoints.download import sha256_of
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.observation.observation_settings import read_cameras

@@ -33,7 +33,7 @@ class RegisteredCheckpoint:
         interval_percent: The 95 % Wilson interval of the success rate.
         video: A video of the policy, a path in the repository.
         size_bytes: Size of both files.
-        sha256: SHA-256 of the checkpoint, see `download.sha256_of`.
+        sha256: SHA-256 of the checkpoint, see `checkpoint_digest.sha256_of`.
         where: `package`, an address, or a folder (relative to the index).
     """
 

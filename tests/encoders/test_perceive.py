@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.encoders.perception.conftest import coloured
 from tests.encoders.perception.test_detectors import scene
 
@@ -70,6 +71,10 @@ def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: P
     weights = (output / "checkpoint" / "weights.safetensors").read_bytes()
     study = perceive(*options, "study=shuffled_patches", "study.draws=1")
     assert "permutation 0" in study.stdout, study.stderr
+    further = perceive(*options, "study=offset")
+    assert "permutation 0" in further.stdout, "the rows of earlier studies stay"
+    studies = json.loads((output / "results.json").read_text())["studies"]
+    assert list(studies) == ["PatchShuffling", "CoordinateOffset"]
     assert (output / "checkpoint" / "weights.safetensors").read_bytes() == weights
     other = perceive(*options, "trainer.seed=3")
     assert other.returncode == 2
@@ -113,3 +118,36 @@ def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Pa
     assert measure in results["measures"]
     assert results["steps"] >= 1
     assert type(load_perception(output / "checkpoint")).__name__ == results["task"]
+
+
+def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
+    with ImageWriter(tmp_path / "scenes") as writer:
+        for seed in range(6):
+            image = scene(seed)
+            name = image.objects[0].name
+            writer.add(replace(image, room=f"room {seed}", captions=(f"a {name} on a floor",)))
+    captions, boxes = tmp_path / "captions", tmp_path / "boxes"
+    shared = (f"images={tmp_path / 'scenes'}", *SMALL, "trainer.batch_size=3")
+    places = ("coordinates=metric", "depth=channel")
+    first = perceive("task=retrieve", *shared, *places, f"output={captions}", "trainer.steps=3")
+    assert first.returncode == 0, first.stderr
+    begun = (*shared, *places, f"output={boxes}", "trainer.steps=1", "trainer.learning_rate=1e-12")
+    initial = f"initialise_from={captions / 'checkpoint'}"
+    second = perceive("task=detect3d", *begun, initial)
+    assert second.returncode == 0, second.stderr
+    towers, detector = (load_perception(run / "checkpoint") for run in (captions, boxes))
+    assert detector.contract.tokeniser == towers.contract.tokeniser
+    wanted, found = towers.state_dict(), detector.state_dict()
+    shared_parts = [name for name in wanted if name.split(".")[0] in ("image_encoder", "text")]
+    assert len(shared_parts) > 20
+    for name in shared_parts:
+        torch.testing.assert_close(found[name], wanted[name])
+    other = perceive("task=detect3d", *begun, initial, "include=[image_encoder]")
+    assert "holds a run with other settings" in other.stderr
+    flat = perceive(
+        "task=detect3d", *shared, "coordinates=grid", f"output={tmp_path / 'flat'}", initial
+    )
+    assert flat.returncode == 2
+    assert "do not fit this model" in flat.stderr
+    nothing = perceive("task=detect3d", *shared, "include=[text]", f"output={tmp_path / 'none'}")
+    assert "include needs a checkpoint; add initialise_from=CHECKPOINT." in nothing.stderr

@@ -11,6 +11,7 @@ from tests.encoders.perception.conftest import SIDE, encoder
 from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
 from stringline.encoders.perception.byte_pairs import BytePairs
+from stringline.encoders.perception.detection_results import DetectionResults
 from stringline.encoders.perception.detector import NOTHING, Detector
 from stringline.encoders.perception.detector2d import Detector2d, Detector2dSettings
 from stringline.encoders.perception.detector3d import Detector3d, Detector3dSettings
@@ -158,6 +159,29 @@ def test_names_that_were_not_in_training_are_queries_and_are_measured_apart() ->
     made = detector("3d", replace(CONTRACT, names=("ball",)))
     found = made.eval().measure(Examples([scene(0), scene(1)], range(2), made.contract))
     assert {"ap3d_known_names", "ap3d_unknown_names"} <= set(found.values)
+    assert "ap3d_permuted_unknown_names" not in found.values, "one name has no permutation"
+
+
+def test_unknown_names_count_more_than_the_same_names_permuted() -> None:
+    """Predictions with the true boxes and names are perfect, and half as good under other names."""
+    made = detector("3d", replace(CONTRACT, names=("cup",)))
+    images = [scene(0), scene(1)]
+    results = DetectionResults(made, "3d", NAMES)
+    for image in images:
+        (thing,) = image.objects
+        targets = made.targets(image, np.random.default_rng(0))
+        assert (targets["names"] == NOTHING).all(), "neither name is known"
+        boxes = torch.from_numpy(made.object_array(thing, image)).float()[None]
+        rotation = boxes[:, 3:12].reshape(1, 3, 3)
+        sides = torch.log(torch.expm1(boxes[:, 12:]))
+        numbers = torch.cat((boxes[:, :3], rotation[..., 0], rotation[..., 1], sides), dim=-1)
+        logits = torch.tensor([[5.0 if name == thing.name else -5.0 for name in NAMES]])
+        results.add(image, [thing], logits, numbers, torch.zeros(1, 1).numpy())
+    found = results.measured(frozenset({"cup"})).values
+    assert found["ap3d_unknown_names"] == pytest.approx(1)
+    assert found["ap3d_permuted_unknown_names"] == pytest.approx(0.5), (
+        "the wrong image comes before the right one"
+    )
 
 
 def test_images_without_intrinsics_are_refused() -> None:

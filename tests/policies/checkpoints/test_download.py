@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stringline.policies.checkpoints.download import FILES, cache_folder, fetch, sha256_of
+from stringline.encoders.training.checkpoint_digest import FILES, sha256_of
+from stringline.policies.checkpoints.download import cache_folder, fetch
 from stringline.policies.checkpoints.load import (
     SHIPPED,
     checkpoint_digest,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from stringline.encoders.training.checkpoint import load_description
-from stringline.policies.checkpoints.download import FILES, sha256_of
+from stringline.encoders.training.checkpoint_digest import FILES, sha256_of
 from stringline.policies.checkpoints.load import SHIPPED
 from stringline.policies.checkpoints.registry import (
     PACKAGE,

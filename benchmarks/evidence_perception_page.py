@@ -1,0 +1,153 @@
+"""The tables of perception in docs/results.md."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from evidence_page import Line, header
+from evidence_perception import REFERENCES, TASKS
+from numpy.typing import NDArray
+
+from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
+from stringline.sim.statistics.paired import holm
+
+Array = NDArray[np.float64]
+# The compared value of an image, by task, and its name.
+COMPARED = {
+    "classify": "top-1",
+    "retrieve": "i2t R@1",
+    "detect3d": "mean IoU",
+    "detect3d_names": "mean IoU",
+    "video": "within pairs",
+}
+STUDIES = {
+    "ResolutionTransfer": "top-1 at other sizes",
+    "PatchShuffling": "top-1 with permuted patches",
+    "CoordinateOffset": "top-1 with an offset",
+    "FrameOrder": "within pairs, other orders of frames",
+}
+
+
+def tables(lines: Sequence[Line]) -> str:
+    """Returns the tables of each task; lines of other families of cells are ignored."""
+    found = []
+    for task in TASKS:
+        own = [line for line in lines if line.get("perception") == task]
+        if own:
+            choices: dict[str, list[Line]] = {}
+            for line in sorted(own, key=lambda line: int(str(line["seed"]))):
+                choices.setdefault(str(line["choice"]), []).append(line)
+            found.append(table(task, choices))
+            found += [study for study in studies(task, choices) if study]
+    return "\n".join(found)
+
+
+def table(task: str, choices: Mapping[str, Sequence[Line]]) -> str:
+    """Returns the measures of each training, and the differences to the reference."""
+    reference = REFERENCES[task]
+    shown = TASKS[task].shown
+    ordered = sorted(choices, key=lambda name: -mean(choices[name], shown[0]))
+    compared = differences(task, choices)
+    columns = (
+        "choice",
+        *(f"`{name}` of each training" for name in shown),
+        f"{reference} less this: {COMPARED[task]}, interval, p (Holm)",
+        "images, trainings for a verdict",
+    )
+    images = plain(next(iter(choices.values()))[0]["images"])
+    rows = [
+        f"### Perception: {task}",
+        "",
+        f"{images['train']} images for training, {images['test']} for the test.",
+        "",
+        *header(columns),
+    ]
+    for name in ordered:
+        values = ("; ".join(f"{one:.3f}" for one in each(choices[name], key)) for key in shown)
+        rows.append(f"| {' | '.join((name, *values, *compared.get(name, ('-', '-'))))} |")
+    return "\n".join(rows) + "\n"
+
+
+def each(lines: Sequence[Line], measure: str) -> list[float]:
+    """Returns a measure of each training."""
+    return [float(plain(line["measures"]).get(measure, float("nan"))) for line in lines]
+
+
+def mean(lines: Sequence[Line], measure: str) -> float:
+    """Returns the mean of a measure over trainings."""
+    return fmean(each(lines, measure))
+
+
+def differences(task: str, choices: Mapping[str, Sequence[Line]]) -> dict[str, tuple[str, str]]:
+    """Returns the difference of the reference less each choice, and the data for a verdict."""
+    first = choices.get(REFERENCES[task])
+    if first is None:
+        return {}
+    found = {
+        name: difference(task, lines, first)
+        for name, lines in choices.items()
+        if lines is not first
+    }
+    corrected = holm([one.p for one in found.values()])
+    return {
+        name: (
+            f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}], p {p:.2g}"
+            + (" (these trainings)" if one.seeds == 1 else ""),
+            f"{number(one.needed_groups)}, {number(one.needed_seeds)}",
+        )
+        for (name, one), p in zip(found.items(), corrected, strict=True)
+    }
+
+
+def number(needed: int | None) -> str:
+    """Returns a number of images or trainings; a dash if no number suffices."""
+    return "-" if needed is None else f"{needed:,}"
+
+
+def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> Resampled:
+    """Returns the difference of the mean values of images, over images and trainings."""
+    own, counts = values(task, lines)
+    first, _ = values(task, reference)
+    # The clips of a pair are neighbours.
+    index = np.array(plain(lines[0]["each"])["index"])
+    groups = (index // 2 if task == "video" else index).tolist()
+    return paired_difference(own, first, groups, counts=counts)
+
+
+def values(task: str, lines: Sequence[Line]) -> tuple[Array, Array | None]:
+    """Returns values (trainings, images), and the numbers of objects for sums over objects."""
+    every = [plain(line["each"]) for line in lines]
+    if task == "retrieve":
+        return np.array([np.array(one["i2t_rank"]) == 0 for one in every], float), None
+    if task.startswith("detect3d"):
+        return np.array([one["iou_sum"] for one in every]), np.array(every[0]["objects"])
+    name = "within_pair" if task == "video" else "correct"
+    return np.array([one[name] for one in every], float), None
+
+
+def studies(task: str, choices: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Returns a table for each study, with the first training of each choice."""
+    measure = "within_pair" if task == "video" else "top1"
+    found = []
+    for study, title in STUDIES.items():
+        rows = {name: plain(lines[0]["studies"]).get(study) for name, lines in choices.items()}
+        rows = {name: measured for name, measured in rows.items() if measured}
+        if not rows:
+            continue
+        settings = [str(row["setting"]) for row in next(iter(rows.values()))]
+        text = [f"{task}: {title}; the first training of each choice.", ""]
+        text += header(("choice", "usual", *settings, "changed"))
+        for name, measured in rows.items():
+            usual = f"{each(choices[name], measure)[0]:.3f}"
+            shown = [f"{row[measure]:.3f}" for row in measured]
+            changed = max(float(row["changed"]) for row in measured)
+            text.append(f"| {' | '.join((name, usual, *shown, f'{100 * changed:.1f} %'))} |")
+        found.append("\n".join(text) + "\n")
+    return found
+
+
+def plain(value: object) -> dict[str, Any]:
+    """Returns a field of a line that is a mapping."""
+    assert isinstance(value, dict)
+    return value

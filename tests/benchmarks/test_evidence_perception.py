@@ -1,0 +1,148 @@
+"""Cells of perception: valid commands, shared stores, and their tables."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from stringline.encoders.perceive import with_heads
+
+
+@pytest.fixture(scope="module")
+def cells() -> ModuleType:
+    return import_module("evidence_perception")
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    return import_module("evidence_perception_page")
+
+
+def test_every_choice_is_a_command_that_can_be_given(cells: ModuleType) -> None:
+    everything = cells.perception_cells()
+    assert len({cell.name for cell in everything}) == len(everything)
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for cell in (cell for cell in everything if cell.seed == 0):
+            for verb, given in cell.commands():
+                options = with_heads(given)
+                if verb == "data":
+                    verb, options = f"data/{given[0]}", given[1:]
+                settings = compose(verb, overrides=options)
+                if verb == "perceive":
+                    trained = settings
+            assert trained.trainer.seed == 0
+            assert str(cells.RUNS) not in json.dumps(cell.recipe), "lines contain no paths"
+            if cell.perception == "detect3d_names":
+                assert "wine glass" in trained.held_out
+            assert trained.trainer.steps == cells.BUDGETS[cell.perception][0]
+
+
+def test_cells_of_the_same_images_share_their_store(
+    cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "FOLDER", tmp_path)
+    monkeypatch.setattr(cells, "RUNS", tmp_path)
+    boxes, names, initialised = (
+        cells.PerceptionCell(task, choice, 0)
+        for task, choice in (
+            ("detect3d", cells.FIRST),
+            ("detect3d_names", cells.FIRST),
+            ("detect3d", cells.INITIALISED),
+        )
+    )
+    assert [verb for verb, _ in boxes.commands()] == ["scenes", "perceive"]
+    (tmp_path / "detect3d_images").mkdir()
+    assert [verb for verb, _ in names.commands()] == ["perceive"]
+    verbs = [verb for verb, _ in initialised.commands()]
+    assert verbs == ["scenes", "perceive", "perceive"], "the towers of retrieval come first"
+    (tmp_path / "perception/retrieve/cayley/0/small/checkpoint").mkdir(parents=True)
+    ((_, given),) = initialised.commands()
+    towers = "initialise_from="
+    assert [option for option in given if option.startswith(towers)] == [
+        f"{towers}{tmp_path / 'perception/retrieve/cayley/0/small/checkpoint'}"
+    ]
+
+
+def test_outcomes_are_those_of_the_run(
+    cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "RUNS", tmp_path)
+    cell = cells.PerceptionCell("video", "none", 2)
+    cell.folder.mkdir(parents=True)
+    results = {
+        "measures": {"top1": 0.5},
+        "studies": {},
+        "images": {"train": 8, "test": 2},
+        "parameters": 10,
+        "steps": 3,
+        "each": {"index": [4, 5], "within_pair": [1.0, 0.333333]},
+    }
+    (cell.folder / "results.json").write_text(json.dumps(results))
+    found = cell.outcomes()
+    assert found["measures"] == {"top1": 0.5}
+    assert found["each"] == {"index": [4, 5], "within_pair": [1.0, 0.3333]}
+
+
+def classified(choice: str, seed: int, right: int, **studies: Any) -> dict[str, object]:
+    """Returns the line of a classifier that is right on the first so many of 40 images."""
+    return {
+        "perception": "classify",
+        "choice": choice,
+        "seed": seed,
+        "measures": {"top1": right / 40, "chance": 0.1},
+        "studies": studies,
+        "images": {"train": 100, "test": 40},
+        "each": {"index": list(range(40)), "correct": [1.0] * right + [0.0] * (40 - right)},
+    }
+
+
+def test_choices_are_compared_with_the_reference_over_images_and_trainings(
+    page: ModuleType,
+) -> None:
+    shuffled = {"PatchShuffling": [{"setting": "permutation 0", "top1": 0.25, "changed": 0.5}]}
+    lines = [
+        classified("cayley", 1, 30),
+        classified("cayley", 0, 32, **shuffled),
+        classified("none", 0, 10),
+        classified("none", 1, 12),
+        classified("liere", 0, 20),
+        {"look": "lifting"},
+    ]
+    text = page.tables(lines)
+    assert "100 images for training, 40 for the test." in text
+    (cayley, liere, none) = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in text.splitlines()
+        if row.startswith(("| cayley | 0.800;", "| liere", "| none"))
+    ]
+    assert cayley[1:3] == ["0.800; 0.750", "0.100; 0.100"]
+    assert cayley[3] == "-"
+    assert liere[3].startswith("+0.275 [")
+    assert liere[3].endswith("(these trainings)")
+    assert none[3].startswith("+0.500 [")
+    assert "these trainings" not in none[3]
+    assert "| cayley | 0.800 | 0.250 | 50.0 % |" in text
+    assert page.tables([{"look": "lifting"}]) == ""
+
+
+def test_boxes_are_compared_by_objects(page: ModuleType) -> None:
+    def line(choice: str, sums: list[float]) -> dict[str, object]:
+        return {
+            "perception": "detect3d",
+            "choice": choice,
+            "seed": 0,
+            "measures": {"mean_iou": sum(sums) / 40, "constant_box_iou": 0.02, "ap3d_25": 0.1},
+            "studies": {},
+            "images": {"train": 100, "test": 20},
+            "each": {"index": list(range(20)), "iou_sum": sums, "objects": [2.0] * 20},
+        }
+
+    text = page.tables(
+        [line("rgbd_cayley_relative", [0.6] * 20), line("rgb_cayley_relative", [0.2] * 20)]
+    )
+    (row,) = [row for row in text.splitlines() if row.startswith("| rgb_cayley_relative |")]
+    assert "+0.200 [+0.200, +0.200], p " in row
