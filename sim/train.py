@@ -26,7 +26,7 @@ from stringline.encoders.training.hardware import check_hardware
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, Probe, Validate
 from stringline.encoders.training.losses import ValidationLoss
-from stringline.encoders.training.monitor import LATEST
+from stringline.encoders.training.monitor import BEST, LATEST
 from stringline.encoders.training.run_fingerprint import (
     END,
     check_run_directory,
@@ -44,6 +44,7 @@ from stringline.policies.probes.grasps import first_grasp
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suites import Suite
+from stringline.sim.training.evaluation_beside import ProcessEvaluation
 from stringline.sim.training.initialisation import Initialisation, initialisation_of
 from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
 from stringline.sim.training.run_directory import RunCheckpoints, changed_episodes
@@ -101,12 +102,20 @@ def train_policy(
     callbacks = replace(
         _callbacks(data, policy, trainer, settings),
         keep=checkpoints.keep,
+        beside=_beside(directory, settings.evaluate),
         describe=batches.describe,
     )
     with exclusive(directory) if is_main_process() else nullcontext():
         return trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
+
+
+def _beside(directory: Path, evaluation: TrainingEvaluation | None) -> ProcessEvaluation | None:
+    """Returns the evaluation in another process, if it is chosen."""
+    if evaluation is None or not evaluation.beside:
+        return None
+    return ProcessEvaluation(evaluation, directory / LATEST, directory / BEST)
 
 
 def _report_segments(windows: Windows | MixedWindows) -> None:

@@ -41,6 +41,42 @@ class Batches(Protocol):
         ...
 
 
+class EvaluationBeside(Protocol):
+    """Evaluations in another process, of copies of the model, while the training goes on.
+
+    An evaluation is known by the number of completed steps. It has begun from `start` to `discard`,
+    also if the run is killed and continued in between.
+    """
+
+    def begun(self) -> Sequence[int]:
+        """Returns the evaluations that have begun, in ascending order."""
+        ...
+
+    def start(self, done: int) -> None:
+        """Copies the latest model, unless there is a copy, and evaluates the copy."""
+        ...
+
+    def has_ended(self, done: int) -> bool:
+        """Returns whether the process that evaluates the copy has ended without an error."""
+        ...
+
+    def figures(self, done: int) -> Mapping[str, float]:
+        """Waits for the end of the evaluation and returns its metrics."""
+        ...
+
+    def keep_best(self, done: int) -> None:
+        """Makes the copy the best model of the run."""
+        ...
+
+    def discard(self, done: int) -> None:
+        """Removes the copy."""
+        ...
+
+    def close(self) -> None:
+        """Interrupts what still runs; `start` continues it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Callbacks:
     """Functions that a run calls besides training; all are optional.
@@ -53,6 +89,8 @@ class Callbacks:
         evaluate: Called with the number of completed steps every `evaluate_every` steps, right
             after `keep` has stored the latest model; returns metrics for the history. Once it
             returns `success`, models are compared by it.
+        beside: Does the same in another process; its metrics enter the history when it ends. At the
+            next evaluation and after the last step the run waits for it.
         keep: Stores a copy of the averaged model. Arguments: the model, `latest` (with every
             resumable state) or `best` (when better than all before, after its resumable state), and
             the number of completed steps. A continued run calls it again, since the run may have
@@ -70,6 +108,7 @@ class Callbacks:
     probe: Probe | None = None
     validate: Validate | None = None
     evaluate: Callable[[int], Mapping[str, float]] | None = None
+    beside: EvaluationBeside | None = None
     keep: Callable[[nn.Module, str, int], None] | None = None
     prepare: Prepare | None = None
     weigh: Weigh | None = None

@@ -1,6 +1,5 @@
 """Monitoring of a training run: metrics, probes, validation, evaluation and kept checkpoints."""
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -13,10 +12,11 @@ from accelerate import Accelerator
 from torch import nn
 from tqdm import tqdm
 
+from stringline.encoders.training.evaluations import Evaluations
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, RunLogger
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.training.stopping import Stopped, StopSignals
+from stringline.encoders.training.stopping import StopSignals
 
 T = TypeVar("T")
 
@@ -92,6 +92,9 @@ class Monitor:
         self._directory = directory
         self._logger: RunLogger | None = None
         self._is_main_process = bool(accelerator.is_main_process)
+        self._evaluations = Evaluations(
+            callbacks, history, directory, log=self._write, keep_best=self.keep_best
+        )
 
     def begin(self, first: int) -> None:
         """Opens the logger of a run with `first` completed steps, and keeps its model.
@@ -104,9 +107,13 @@ class Monitor:
         if first:
             self.keep(LATEST, first)
             self.keep_best(first)
+        if self._is_main_process:
+            self._evaluations.begin(first)
 
     def close(self) -> None:
-        """Closes the logger."""
+        """Interrupts an evaluation in another process, and closes the logger."""
+        if self._is_main_process:
+            self._evaluations.close()
         if self._logger:
             self._logger.close()
 
@@ -139,11 +146,8 @@ class Monitor:
 
     def evaluates(self, done: int) -> bool:
         """Returns whether the model is evaluated after `done` steps."""
-        return (
-            self._callbacks.evaluate is not None
-            and done > 0
-            and self._is_time(done, self._settings.evaluate_every)
-        )
+        evaluates = self._callbacks.evaluate is not None or self._callbacks.beside is not None
+        return evaluates and done > 0 and self._is_time(done, self._settings.evaluate_every)
 
     def evaluate(self, done: int, stop: StopSignals) -> None:
         """Evaluates the model if it is due and not done yet; its state and copy must be saved.
@@ -152,20 +156,11 @@ class Monitor:
         the two, `begin` keeps it. Raises `Stopped` if a stop signal interrupts the evaluation.
         """
         if not self.evaluates(done):
+            if self._is_main_process:
+                self._evaluations.take_ended()
             return
-        if (
-            self._is_main_process
-            and self._callbacks.evaluate
-            and done - 1 not in dict(self._history.evaluations())
-        ):
-            try:
-                with stop.immediately():
-                    found = self._callbacks.evaluate(done)
-            except KeyboardInterrupt:
-                raise Stopped(stop.received or signal.SIGINT, done, self._directory) from None
-            self._history.add(step=done - 1, evaluation=found)
-            self._write(done - 1, {f"evaluation/{name}": value for name, value in found.items()})
-            self.keep_best(done)
+        if self._is_main_process:
+            self._evaluations.run(done, stop, last=done == self._settings.steps)
         self._accelerator.wait_for_everyone()
 
     def keep(self, name: str, done: int) -> None:

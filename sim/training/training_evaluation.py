@@ -1,11 +1,12 @@
 """Evaluation of success in simulation during training."""
 
+import copy
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # The best checkpoint is chosen by its success on these seeds, so no result is reported on them.
 SELECTION_SEED = 2_000_000
-SETTINGS = ("seeds", "first_seed", "execute_steps", "workers", "plan_batch", "device")
+SETTINGS = ("seeds", "first_seed", "execute_steps", "workers", "plan_batch", "device", "beside")
 
 
 class TrainingEvaluation:
@@ -35,7 +36,7 @@ class TrainingEvaluation:
     tasks with a folder for each.
 
     Args:
-        checkpoint: Folder of the checkpoint at the time of the call.
+        checkpoint: Folder of the checkpoint at the time of the call; `of` evaluates another one.
         folder: Folder of all evaluations of the run.
         task: The task, or a suite on its own seeds.
         seeds: Number of seeds of a single task.
@@ -45,6 +46,7 @@ class TrainingEvaluation:
         execution: Blending and delay of plans; None: a receding horizon without delay.
         device: Where the policy computes; see `RunSettings`.
         plan_batch: Observations that it answers at once; see `RunSettings`.
+        beside: Whether the training goes on meanwhile, see `ProcessEvaluation`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class TrainingEvaluation:
         execution: Execution | None = None,
         device: str = CPU,
         plan_batch: int = 1,
+        beside: bool = False,
     ) -> None:
         # Checks at the first evaluation would come hours later.
         COUNT.check(
@@ -73,7 +76,10 @@ class TrainingEvaluation:
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         checked_device(device)
         check_robot_model(robot_model)
-        self._folder = folder
+        if not isinstance(beside, bool):
+            raise ValueError(f"evaluation.beside is {beside!r}; allowed: true or false.")
+        self.folder = folder
+        self.beside = beside
         self._parts = _parts(task, seeds, first_seed)
         self._settings = RunSettings(
             checkpoint=checkpoint,
@@ -86,6 +92,12 @@ class TrainingEvaluation:
             plan_batch=plan_batch,
         )
 
+    def of(self, checkpoint: Path) -> Self:
+        """Returns the same evaluation of another checkpoint."""
+        other = copy.copy(self)
+        other._settings = replace(self._settings, checkpoint=checkpoint)
+        return other
+
     def options(self) -> list[dict[str, object]]:
         """Returns task, version, frame rate and meshes of each task, for `TrainingRecord.warn`."""
         model = self._settings.robot_model
@@ -93,7 +105,7 @@ class TrainingEvaluation:
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns the metrics of `success_of`."""
-        folder = self._folder / f"step_{steps_done:08d}"
+        folder = self.folder / f"step_{steps_done:08d}"
         threads = torch.get_num_threads()
         try:
             rates = self._rates(folder)
