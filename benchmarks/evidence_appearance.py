@@ -52,7 +52,7 @@ WORLDS: dict[str, dict[str, object]] = {
     "object_colour": {"object_colour": 1.0},
     "distractors": {"distractors": 1.0},
 }
-# The numbers of demonstrations differ, the number of steps does not.
+# The first three have the same number of steps.
 SCALES = {
     "demonstrations_25": Scale(25, 3000, 48),
     "demonstrations_50": Scale(50, 3000, 48),

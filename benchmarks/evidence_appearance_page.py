@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from evidence_looks_page import FIGURE_6
 from evidence_page import Line, header, notes
 from evidence_worlds import rows, worlds_of
 
@@ -16,13 +17,6 @@ COLUMNS = (
     f"{REFERENCE} less this: recipes, p (Holm)",
     "STRING, real robot: 2D, 3D",
 )
-# Approximate success in figure 6, percent; it has one value for all light.
-FIGURE_6 = {
-    "dim_light": "10 %, 25 %",
-    "side_light": "10 %, 25 %",
-    "coloured_light": "10 %, 25 %",
-    "distractors": "57 %, 74 %",
-}
 
 
 def tables(lines: Sequence[Line]) -> str:
@@ -50,7 +44,13 @@ def table(title: str, lines: Sequence[Line]) -> str:
             row.drop,
             row.policies,
             row.recipes,
-            FIGURE_6.get(row.world, "-"),
+            published(row.world),
         )
         found.append(f"| {' | '.join(cells)} |")
     return "\n".join(found) + "\n"
+
+
+def published(world: str) -> str:
+    """Returns the paper's success in a world, or a dash if it is unknown."""
+    found = FIGURE_6.get(world)
+    return "-" if found is None else ", ".join(f"{share} %" for share in found)

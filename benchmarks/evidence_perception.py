@@ -11,6 +11,8 @@ held-out ones, see docs/perception.md. Tasks:
 - `detect3d`: boxes of objects in living rooms; the test images have assets that are held out.
   `rgb` has columns and rows and no depth, `rgbd` metres and a depth channel.
 - `detect3d_names`: the same with names that are held out.
+- `retrieve_living`: captions of the training images of `detect3d`, for the towers that one of its
+  choices begins with.
 - `video`: motions of which each is the reversal of another, in held-out rooms.
 
 All cells of a task have the same number of steps.
@@ -63,6 +65,8 @@ class Task:
 
 LIVING = ("scenes", ("rooms=[living_room]", "count=6000", *ROOMS))
 PATCHES = ("image_size=96", "head.image_encoder.embedding.patch=12")
+HELD_OUT = ("split=asset", "held_out=0.01", *PATCHES)
+RECALLS = ("i2t_recall_at_1", "i2t_recall_at_10", "t2i_recall_at_1", "t2i_recall_at_10")
 TASKS = {
     "classify": Task(
         "classify",
@@ -75,14 +79,15 @@ TASKS = {
         "retrieve",
         ("scenes", ("seed=1", "count=6000", *ROOMS)),
         ("split=room", "held_out=0.16667", *PATCHES),
-        ("i2t_recall_at_1", "i2t_recall_at_10", "t2i_recall_at_1", "t2i_recall_at_10"),
+        RECALLS,
     ),
     "detect3d": Task(
         "detect3d",
         LIVING,
-        ("split=asset", "held_out=0.01", *PATCHES),
+        HELD_OUT,
         ("mean_iou", "constant_box_iou", "ap3d_25"),
     ),
+    "retrieve_living": Task("retrieve", LIVING, HELD_OUT, RECALLS),
     "detect3d_names": Task(
         "detect3d",
         LIVING,
@@ -112,6 +117,7 @@ CHOICES: dict[str, dict[str, list[str]]] = {
     "detect3d": BOXES
     | {CORNERLESS: [*BOXES[FIRST], "head.corner_weight=0"], INITIALISED: BOXES[FIRST]},
     "detect3d_names": {FIRST: BOXES[FIRST]},
+    "retrieve_living": {"cayley": RGBD_ENCODINGS["cayley"]},
     "video": {name: ENCODINGS[name] for name in ("cayley", "rope_mixed", "none")},
 }
 REFERENCES = {
@@ -119,6 +125,7 @@ REFERENCES = {
     "retrieve": "cayley",
     "detect3d": FIRST,
     "detect3d_names": FIRST,
+    "retrieve_living": "cayley",
     "video": "cayley",
 }
 # Steps, and images or clips per step.
@@ -127,6 +134,7 @@ BUDGETS = {
     "retrieve": (5000, 48),
     "detect3d": (5000, 48),
     "detect3d_names": (5000, 48),
+    "retrieve_living": (5000, 48),
     "video": (2500, 16),
 }
 
@@ -165,11 +173,19 @@ class PerceptionCell(Question):
     @property
     def recipe(self) -> dict[str, object]:
         """Settings of the store and of the training, plain data."""
-        return {"made": list(self._task.made[1]), "train": self._trained}
+        towers = {"initialise_from": self._towers.name} if self._towers else {}
+        return {"made": list(self._task.made[1]), "train": self._trained, **towers}
 
     @property
     def _task(self) -> Task:
         return TASKS[self.perception]
+
+    @property
+    def _towers(self) -> "PerceptionCell | None":
+        """The cell that this one begins with."""
+        if self.choice != INITIALISED:
+            return None
+        return PerceptionCell("retrieve_living", "cayley", self.seed, self.scale)
 
     @property
     def _store(self) -> Path:
@@ -200,11 +216,10 @@ class PerceptionCell(Question):
             )
             yield verb, [*options, *where]
         given = [*self._trained, f"images={self._store}", f"output={self.folder}"]
-        if self.choice == INITIALISED:
-            towers = PerceptionCell("retrieve", "cayley", self.seed, self.scale)
-            if not towers.checkpoint.exists():
-                yield from towers.commands()
-            given.append(f"initialise_from={towers.checkpoint}")
+        if self._towers:
+            if not self._towers.checkpoint.exists():
+                raise SystemExit(f"{self.name} begins with {self._towers.name}; run that first.")
+            given.append(f"initialise_from={self._towers.checkpoint}")
         yield "perceive", given
         for study in self._task.studies:
             yield "perceive", [*given, f"study={study}"]
@@ -229,10 +244,7 @@ class PerceptionCell(Question):
 
 
 def perception_cells() -> list[PerceptionCell]:
-    """Returns all cells, the most informative first; three trainings of the choices of each task.
-
-    Other choices of classification and of boxes are trained once.
-    """
+    """Returns all cells, the most informative first: references, all choices, further seeds."""
     firsts = [PerceptionCell(task, REFERENCES[task], 0) for task in TASKS]
     once = [PerceptionCell(task, name, 0) for task, names in CHOICES.items() for name in names]
     thrice = [

@@ -19,8 +19,10 @@ COMPARED = {
     "retrieve": "i2t R@1",
     "detect3d": "mean IoU",
     "detect3d_names": "mean IoU",
+    "retrieve_living": "i2t R@1",
     "video": "within pairs",
 }
+UNITS = {"video": "pairs of clips"}
 STUDIES = {
     "ResolutionTransfer": "top-1 at other sizes",
     "PatchShuffling": "top-1 with permuted patches",
@@ -53,7 +55,7 @@ def table(task: str, choices: Mapping[str, Sequence[Line]]) -> str:
         "choice",
         *(f"`{name}` of each training" for name in shown),
         f"{reference} less this: {COMPARED[task]}, interval, p (Holm)",
-        "images, trainings for a verdict",
+        f"{UNITS.get(task, 'images')}, trainings for a verdict",
     )
     images = plain(next(iter(choices.values()))[0]["images"])
     rows = [
@@ -118,7 +120,7 @@ def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> R
 def values(task: str, lines: Sequence[Line]) -> tuple[Array, Array | None]:
     """Returns values (trainings, images), and the numbers of objects for sums over objects."""
     every = [plain(line["each"]) for line in lines]
-    if task == "retrieve":
+    if task.startswith("retrieve"):
         return np.array([np.array(one["i2t_rank"]) == 0 for one in every], float), None
     if task.startswith("detect3d"):
         return np.array([one["iou_sum"] for one in every]), np.array(every[0]["objects"])

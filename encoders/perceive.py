@@ -13,7 +13,7 @@ from torch import nn
 from stringline.datasets.command.application import run
 from stringline.datasets.command.recipe import command_recipe
 from stringline.datasets.images.image_store import ImageStore
-from stringline.encoders.perception.initial_network import initial_network_of
+from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import PerceptionFactory
 from stringline.encoders.perception.perception_run import PerceptionSettings, run_perception
@@ -65,7 +65,7 @@ def _perceive(config: DictConfig) -> None:
         validation_images=settings["validation_images"],
         augmentation=settings["augmentation"],
         study=build(settings.get("study")),
-        initial=initial_network_of(settings),
+        initial=InitialNetwork.of(settings),
         log=build(settings.get("logger")),
     )
     output = Path(str(settings["output"]))

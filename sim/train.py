@@ -44,8 +44,8 @@ from stringline.policies.probes.grasps import first_grasp
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suites import Suite
-from stringline.sim.training.evaluation_beside import ProcessEvaluation
-from stringline.sim.training.initialisation import Initialisation, initialisation_of
+from stringline.sim.training.background_evaluation import ProcessEvaluation
+from stringline.sim.training.initialisation import Initialisation
 from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
 from stringline.sim.training.run_directory import RunCheckpoints, changed_episodes
 from stringline.sim.training.training_data import TrainingData, sources_of
@@ -102,7 +102,7 @@ def train_policy(
     callbacks = replace(
         _callbacks(data, policy, trainer, settings),
         keep=checkpoints.keep,
-        beside=_beside(directory, settings.evaluate),
+        background=_background(directory, settings.evaluate),
         describe=batches.describe,
     )
     with exclusive(directory) if is_main_process() else nullcontext():
@@ -111,9 +111,9 @@ def train_policy(
         )
 
 
-def _beside(directory: Path, evaluation: TrainingEvaluation | None) -> ProcessEvaluation | None:
-    """Returns the evaluation in another process, if it is chosen."""
-    if evaluation is None or not evaluation.beside:
+def _background(directory: Path, evaluation: TrainingEvaluation | None) -> ProcessEvaluation | None:
+    """Returns the evaluations in another process; a stopped run may have begun some."""
+    if evaluation is None:
         return None
     return ProcessEvaluation(evaluation, directory / LATEST, directory / BEST)
 
@@ -239,7 +239,7 @@ def _train(config: DictConfig) -> None:
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
         validation_windows=settings["validation_windows"],
-        initialisation=initialisation_of(settings),
+        initialisation=Initialisation.of(settings, "keep_ranges"),
         evaluate=training_evaluation(
             output,
             output / LATEST,

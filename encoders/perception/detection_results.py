@@ -97,7 +97,7 @@ class DetectionResults:
         """Returns the measures; `known` are the names of the training.
 
         Without objects of known or of unknown names their measures are left out. `constant_box_iou`
-        is the mean IoU of one box for all objects, see `constant_box_iou`, and
+        is the mean IoU of one box for all objects, see the function of that name, and
         `..._permuted_unknown_names` the average precision if predictions of unknown names get other
         unknown names.
         """

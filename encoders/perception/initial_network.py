@@ -1,16 +1,18 @@
 """Initial weights of a network of perception from the checkpoint of another one."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stringline.datasets.files.replaced_directory import standing
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_checkpoint import CONTRACT, ENCODER, is_perception
 from stringline.encoders.perception.perception_network import PerceptionNetwork
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.checkpoint_digest import sha256_of
+from stringline.encoders.training.initial_parts import InitialParts
 from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
 
 logger = logging.getLogger(__name__)
@@ -19,20 +21,11 @@ TEXT = "text"
 """The text tower of a network."""
 
 
-@dataclass(frozen=True)
-class InitialNetwork:
+class InitialNetwork(InitialParts):
     """A checkpoint of `stringline-perceive`, and the parts of it that initialise a new run.
 
-    Attributes:
-        checkpoint: Its folder.
-        include: Parts to load, such as `image_encoder.blocks`; empty: the image encoder, and the
-            text tower where both networks have one.
-        exclude: Parts that keep their initial weights, or `mismatched`: all that do not fit.
+    By default these are the image encoder, and the text tower where both networks have one.
     """
-
-    checkpoint: Path
-    include: Sequence[str] = ()
-    exclude: Sequence[str] | str = ()
 
     def contract(self, contract: ImageContract) -> ImageContract:
         """Returns the contract with the tokeniser of the checkpoint, if its text tower is loaded.
@@ -41,8 +34,9 @@ class InitialNetwork:
             ValueError: The checkpoint is missing, broken, or of a policy.
         """
         tokeniser = self._description()[CONTRACT]["tokeniser"]
-        texts = [part for part in self.include if part.split(".")[0] == TEXT]
-        loaded = bool(tokeniser and contract.tokeniser and (texts or not self.include))
+        both = bool(tokeniser and contract.tokeniser)
+        chosen = not self.include or any(part.split(".")[0] == TEXT for part in self.include)
+        loaded = both and chosen and TEXT not in self.exclude
         return replace(contract, tokeniser=tokeniser) if loaded else contract
 
     def load(self, network: PerceptionNetwork) -> LoadedParts:
@@ -53,42 +47,23 @@ class InitialNetwork:
         """
         both = bool(network.contract.tokeniser and self._description()[CONTRACT]["tokeniser"])
         include = self.include or ([ENCODER, TEXT] if both else [ENCODER])
-        loaded = load_partial_weights(
-            self.checkpoint, network, include=include, exclude=self.exclude
-        )
+        loaded = load_partial_weights(self._folder, network, include=include, exclude=self.exclude)
         logger.info("From %s, %s.", self.checkpoint, loaded)
         return loaded
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings that decide the initial weights, as plain data."""
-        return {
-            "checkpoint": sha256_of(self.checkpoint)[:16],
-            "include": list(self.include),
-            "exclude": self.exclude if isinstance(self.exclude, str) else list(self.exclude),
-        }
+        return self.described(sha256_of(self._folder)[:16])
+
+    @property
+    def _folder(self) -> Path:
+        return standing(Path(self.checkpoint))
 
     def _description(self) -> Mapping[str, Any]:
-        description = load_description(self.checkpoint)
+        description = load_description(self._folder)
         if not is_perception(description):
             raise ValueError(
                 f"{self.checkpoint} contains no network of perception; allowed: a checkpoint of "
                 f"stringline-perceive."
             )
         return description
-
-
-def initial_network_of(settings: Mapping[str, Any]) -> InitialNetwork | None:
-    """Reads the initial weights from the settings of `configs/perceive.yaml`; None without any.
-
-    Raises:
-        ValueError: Parts are named without a checkpoint.
-    """
-    checkpoint = settings["initialise_from"]
-    include, exclude = settings["include"], settings["exclude"]
-    if checkpoint is None:
-        if given := [name for name in ("include", "exclude") if settings[name]]:
-            raise ValueError(f"{given[0]} needs a checkpoint; add initialise_from=CHECKPOINT.")
-        return None
-    return InitialNetwork(
-        Path(str(checkpoint)), [include] if isinstance(include, str) else include, exclude
-    )

@@ -158,7 +158,9 @@ def _train(
     model, record = described
 
     def save(trained: nn.Module) -> None:
-        save_network(directory / END, network, model, record)
+        # A study of a completed run leaves its checkpoint as it is: other runs may begin with it.
+        if not (directory / END).is_dir():
+            save_network(directory / END, network, model, record)
 
     callbacks = replace(callbacks, describe=batches.describe)
     trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)

@@ -1,15 +1,15 @@
 """The evaluations of a run: in its main process, or in another one while the training goes on."""
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Callbacks, EvaluationBeside
+from stringline.encoders.training.interfaces import BackgroundEvaluation, Callbacks
 from stringline.encoders.training.stopping import Stopped, StopSignals
 
-Figures = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
 class Evaluations:
@@ -21,7 +21,7 @@ class Evaluations:
         history: History,
         directory: Path,
         *,
-        log: Callable[[int, Figures], None],
+        log: Callable[[int, Metrics], None],
         keep_best: Callable[[int], None],
     ) -> None:
         """Connects the evaluations with a run.
@@ -34,7 +34,7 @@ class Evaluations:
             keep_best: Keeps the present model if that after this number of steps is the best.
         """
         self._evaluate = callbacks.evaluate
-        self._beside = callbacks.beside
+        self._background = callbacks.background
         self._history = history
         self._directory = directory
         self._log = log
@@ -42,21 +42,24 @@ class Evaluations:
 
     def begin(self, first: int) -> None:
         """Continues the evaluations that an earlier call of a run with `first` steps has begun."""
-        for done in self._beside.begun() if self._beside else ():
-            assert self._beside
+        background = self._background
+        for done in background.begun() if background else ():
+            assert background
             if done > first:  # The run is repeated from an earlier state.
-                self._beside.discard(done)
+                background.discard(done)
             elif self._known(done):
-                self._end(self._beside, done)
+                self._end(background, done)
             else:
-                self._beside.start(done)
+                background.start(done)
 
     def take_ended(self) -> None:
-        """Takes the metrics of an evaluation that has ended in another process."""
-        for begun in self._running():
-            if self._beside and self._beside.has_ended(begun):
-                self._enter(begun, self._beside.figures(begun))
-                self._end(self._beside, begun)
+        """Enters the metrics of evaluations that have ended in another process."""
+        background = self._background
+        for begun in background.begun() if background else ():
+            assert background
+            if background.has_ended(begun):
+                self._enter(begun, background.metrics(begun))
+                self._end(background, begun)
 
     def run(self, done: int, stop: StopSignals, *, last: bool) -> None:
         """Evaluates the model after `done` steps, if this has not been done yet.
@@ -64,47 +67,57 @@ class Evaluations:
         Raises:
             Stopped: A stop signal interrupts the evaluation.
         """
-        if self._beside:
-            self._wait(self._beside, done, stop)
-            if not self._known(done):
-                self._beside.start(done)
+        background = self._background
+        if background:
+            earlier = [begun for begun in background.begun() if begun != done]
+            self._wait(background, earlier, done, stop)
+            if background.begins and not self._known(done) and done not in background.begun():
+                background.start(done)
             if last:
-                self._wait(self._beside, done, stop)
-        elif self._evaluate and not self._known(done):
+                self._wait(background, background.begun(), done, stop)
+            if done in background.begun():
+                return
+        if self._evaluate and not self._known(done):
             self._enter(done, self._interruptible(partial(self._evaluate, done), done, stop))
             self._keep_best(done)
 
     def close(self) -> None:
         """Interrupts what still runs."""
-        if self._beside:
-            self._beside.close()
-
-    def _running(self) -> list[int]:
-        return list(self._beside.begun()) if self._beside else []
+        if self._background:
+            self._background.close()
 
     def _known(self, done: int) -> bool:
         return done - 1 in dict(self._history.evaluations())
 
-    def _wait(self, beside: EvaluationBeside, done: int, stop: StopSignals) -> None:
-        """Takes the metrics of all evaluations that have begun."""
-        for begun in beside.begun():
-            self._enter(begun, self._interruptible(partial(beside.figures, begun), done, stop))
-            self._end(beside, begun)
+    def _wait(
+        self,
+        background: BackgroundEvaluation,
+        chosen: Sequence[int],
+        done: int,
+        stop: StopSignals,
+    ) -> None:
+        """Enters the metrics of evaluations when they have ended."""
+        for begun in chosen:
+            self._enter(begun, self._interruptible(partial(background.metrics, begun), done, stop))
+            self._end(background, begun)
 
-    def _end(self, beside: EvaluationBeside, begun: int) -> None:
+    def _end(self, background: BackgroundEvaluation, begun: int) -> None:
         """Keeps the copy if it is the best; its row of the history must exist."""
         if self._history.best_step() == begun - 1:
-            beside.keep_best(begun)
-        beside.discard(begun)
+            background.keep_best(begun)
+        background.discard(begun)
 
-    def _enter(self, done: int, found: Figures) -> None:
+    def _enter(self, done: int, found: Metrics) -> None:
         self._history.add(step=done - 1, evaluation=found)
         self._log(done - 1, {f"evaluation/{name}": value for name, value in found.items()})
 
     def _interruptible(
-        self, evaluate: Callable[[], Figures], done: int, stop: StopSignals
-    ) -> Figures:
+        self, evaluate: Callable[[], Metrics], done: int, stop: StopSignals
+    ) -> Metrics:
+        """Returns metrics; the state after `done` steps must be saved."""
         try:
+            if stop.received:  # It came after the state was saved.
+                raise KeyboardInterrupt
             with stop.immediately():
                 return evaluate()
         except KeyboardInterrupt:

@@ -41,12 +41,17 @@ class Batches(Protocol):
         ...
 
 
-class EvaluationBeside(Protocol):
+class BackgroundEvaluation(Protocol):
     """Evaluations in another process, of copies of the model, while the training goes on.
 
     An evaluation is known by the number of completed steps. It has begun from `start` to `discard`,
     also if the run is killed and continued in between.
+
+    Attributes:
+        begins: Whether new evaluations begin here; those that have begun end here in any case.
     """
+
+    begins: bool
 
     def begun(self) -> Sequence[int]:
         """Returns the evaluations that have begun, in ascending order."""
@@ -57,10 +62,10 @@ class EvaluationBeside(Protocol):
         ...
 
     def has_ended(self, done: int) -> bool:
-        """Returns whether the process that evaluates the copy has ended without an error."""
+        """Returns whether the metrics are known."""
         ...
 
-    def figures(self, done: int) -> Mapping[str, float]:
+    def metrics(self, done: int) -> Mapping[str, float]:
         """Waits for the end of the evaluation and returns its metrics."""
         ...
 
@@ -73,7 +78,7 @@ class EvaluationBeside(Protocol):
         ...
 
     def close(self) -> None:
-        """Interrupts what still runs; `start` continues it."""
+        """Ends what still runs; `start` continues it."""
         ...
 
 
@@ -89,8 +94,8 @@ class Callbacks:
         evaluate: Called with the number of completed steps every `evaluate_every` steps, right
             after `keep` has stored the latest model; returns metrics for the history. Once it
             returns `success`, models are compared by it.
-        beside: Does the same in another process; its metrics enter the history when it ends. At the
-            next evaluation and after the last step the run waits for it.
+        background: Does the same in another process; its metrics enter the history when it ends. At
+            the next evaluation and after the last step the run waits for it.
         keep: Stores a copy of the averaged model. Arguments: the model, `latest` (with every
             resumable state) or `best` (when better than all before, after its resumable state), and
             the number of completed steps. A continued run calls it again, since the run may have
@@ -108,7 +113,7 @@ class Callbacks:
     probe: Probe | None = None
     validate: Validate | None = None
     evaluate: Callable[[int], Mapping[str, float]] | None = None
-    beside: EvaluationBeside | None = None
+    background: BackgroundEvaluation | None = None
     keep: Callable[[nn.Module, str, int], None] | None = None
     prepare: Prepare | None = None
     weigh: Weigh | None = None

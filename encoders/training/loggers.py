@@ -8,6 +8,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 FOLDER = "tensorboard"
+_LATE = "evaluation/"
 
 
 class TensorBoard:
@@ -81,10 +82,16 @@ class WeightsAndBiases:
             dir=str(directory),
             mode=mode,  # type: ignore[arg-type]  # Checked above.
         )
+        # Evaluations in another process end after later steps, which wandb would drop.
+        self._run.define_metric(f"{_LATE}*", step_metric=f"{_LATE}step")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Logs the metrics of a step."""
-        self._run.log(dict(values), step=step)
+        """Logs the metrics of a step; those of evaluations may be of an earlier one."""
+        late = {name: value for name, value in values.items() if name.startswith(_LATE)}
+        if late:
+            self._run.log({**late, f"{_LATE}step": step}, commit=False)
+        if others := {name: value for name, value in values.items() if name not in late}:
+            self._run.log(others, step=step)
 
     def close(self) -> None:
         """Waits until everything is sent."""

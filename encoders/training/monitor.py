@@ -146,8 +146,11 @@ class Monitor:
 
     def evaluates(self, done: int) -> bool:
         """Returns whether the model is evaluated after `done` steps."""
-        evaluates = self._callbacks.evaluate is not None or self._callbacks.beside is not None
-        return evaluates and done > 0 and self._is_time(done, self._settings.evaluate_every)
+        return (
+            self._callbacks.evaluate is not None
+            and done > 0
+            and self._is_time(done, self._settings.evaluate_every)
+        )
 
     def evaluate(self, done: int, stop: StopSignals) -> None:
         """Evaluates the model if it is due and not done yet; its state and copy must be saved.

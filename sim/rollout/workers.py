@@ -1,17 +1,13 @@
 """Worker processes of this machine: each holds one simulated world.
 
 A worker requests plans through a pipe. It imports neither torch nor the policy, so it starts fast
-and stays small. It is a fresh interpreter: graphics contexts and threads do not survive a fork, and
-multiprocessing's `spawn` would import the command that started it, torch included. A worker that
-dies is replaced. All workers end with the process that started them, also when that is killed.
+and stays small; see `start_child`. A worker that dies is replaced.
 """
 
 import os
 import pickle
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -19,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
+from stringline.sim.rollout.child_process import end_with_parent, start_child
 from stringline.sim.rollout.messages import (
     Command,
     MakeWorld,
@@ -38,9 +35,7 @@ def serve(descriptor: int, lifeline: int) -> None:
 
     The arguments are file descriptors: of the pipe, and of one that ends with the parent process.
     """
-    # Ctrl-C reaches the whole process group; the parent decides how to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, args=[lifeline], daemon=True).start()
+    end_with_parent(lifeline)
     connection = Connection(descriptor)
     # These errors mean that the parent has ended.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -62,29 +57,13 @@ def _receive(connection: Connection) -> Any:
     return pickle.loads(connection.recv_bytes())
 
 
-def _die_with_parent(lifeline: int) -> None:
-    # Otherwise an episode of a killed parent would be stored again by the process that continues.
-    os.read(lifeline, 1)
-    os._exit(1)
-
-
 class Worker:
     """A worker process and the pipe to it; its first message is `WorkerReady`."""
 
     def __init__(self, make: MakeWorld) -> None:
         self.connection, theirs = Pipe()
-        end_of_line, self._lifeline = os.pipe()
-        code = (
-            f"from stringline.sim.rollout.workers import serve; serve({theirs.fileno()}, "
-            f"{end_of_line})"
-        )
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        passed = [theirs.fileno(), end_of_line]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=passed, env=environment
-        )
+        self.process, self._lifeline = start_child(f"{__name__}:serve", [theirs.fileno()])
         theirs.close()
-        os.close(end_of_line)
         self.is_ready = False
         self._put(make)
 

@@ -1,7 +1,7 @@
 """Initialisation of a new run with the weights of a checkpoint."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.perception.perception_checkpoint import ENCODER, is_perception
 from stringline.encoders.training.checkpoint import load_description
+from stringline.encoders.training.initial_parts import InitialParts
 from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
@@ -23,21 +24,14 @@ _OWN = ("tokenise.camera_mark", "blocks.registers")
 
 
 @dataclass(frozen=True)
-class Initialisation:
+class Initialisation(InitialParts):
     """A checkpoint and the parts of it that initialise a new run.
 
     Attributes:
-        checkpoint: Folder, or name of a shipped checkpoint.
-        include: Parts to load, such as `observation_encoder`; empty: all.
-        exclude: Parts that keep their initial weights, such as `denoiser.read_action`, or
-            `mismatched`: all parts that do not fit.
         keep_ranges: Whether to keep the checkpoint's ranges of joints and actions. With the ranges
             of new data, the same output of the network means another angle.
     """
 
-    checkpoint: str | Path
-    include: Sequence[str] = ()
-    exclude: Sequence[str] | str = ()
     keep_ranges: bool = False
 
     def statistics(self, contract: Contract, measured: Statistics) -> Statistics:
@@ -102,12 +96,8 @@ class Initialisation:
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings that decide the initial weights, as plain data."""
-        return {
-            "checkpoint": checkpoint_digest(self.checkpoint),
-            "include": list(self.include),
-            "exclude": self.exclude if isinstance(self.exclude, str) else list(self.exclude),
-            "keep_ranges": self.keep_ranges,
-        }
+        digest = checkpoint_digest(self.checkpoint)
+        return self.described(digest) | {"keep_ranges": self.keep_ranges}
 
     def _description(self) -> tuple[Contract, Statistics]:
         where = find_checkpoint(self.checkpoint)
@@ -116,20 +106,3 @@ class Initialisation:
             return Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
         except KeyError as error:
             raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
-
-
-def initialisation_of(settings: Mapping[str, Any]) -> Initialisation | None:
-    """Reads the initialisation from the settings of `configs/train.yaml`; None without one.
-
-    Raises:
-        ValueError: Parts are named without a checkpoint.
-    """
-    checkpoint = settings["initialise_from"]
-    chosen = {name: settings[name] for name in ("include", "exclude", "keep_ranges")}
-    if checkpoint is None:
-        if given := [name for name, value in chosen.items() if value]:
-            raise ValueError(f"{given[0]} needs a checkpoint; add initialise_from=CHECKPOINT.")
-        return None
-    if isinstance(chosen["include"], str):
-        chosen["include"] = [chosen["include"]]
-    return Initialisation(checkpoint, **chosen)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # The best checkpoint is chosen by its success on these seeds, so no result is reported on them.
 SELECTION_SEED = 2_000_000
-SETTINGS = ("seeds", "first_seed", "execute_steps", "workers", "plan_batch", "device", "beside")
+SETTINGS = ("seeds", "first_seed", "execute_steps", "workers", "plan_batch", "device", "background")
 
 
 class TrainingEvaluation:
@@ -46,7 +46,7 @@ class TrainingEvaluation:
         execution: Blending and delay of plans; None: a receding horizon without delay.
         device: Where the policy computes; see `RunSettings`.
         plan_batch: Observations that it answers at once; see `RunSettings`.
-        beside: Whether the training goes on meanwhile, see `ProcessEvaluation`.
+        background: Whether the training goes on meanwhile, see `ProcessEvaluation`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TrainingEvaluation:
         execution: Execution | None = None,
         device: str = CPU,
         plan_batch: int = 1,
-        beside: bool = False,
+        background: bool = False,
     ) -> None:
         # Checks at the first evaluation would come hours later.
         COUNT.check(
@@ -76,10 +76,10 @@ class TrainingEvaluation:
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         checked_device(device)
         check_robot_model(robot_model)
-        if not isinstance(beside, bool):
-            raise ValueError(f"evaluation.beside is {beside!r}; allowed: true or false.")
+        if not isinstance(background, bool):
+            raise ValueError(f"evaluation.background is {background!r}; allowed: true or false.")
         self.folder = folder
-        self.beside = beside
+        self.background = background
         self._parts = _parts(task, seeds, first_seed)
         self._settings = RunSettings(
             checkpoint=checkpoint,

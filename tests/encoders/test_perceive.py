@@ -13,9 +13,12 @@ from tests.encoders.perception.test_detectors import scene
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import with_heads
+from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_network import Examples
+from stringline.policies import checkpoints
 
+SHIPPED = Path(checkpoints.__file__).parent / "hand_over_banana"
 SMALL = (
     "image_size=16",
     "head.image_encoder.dim=16",
@@ -137,6 +140,9 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
     assert second.returncode == 0, second.stderr
     towers, detector = (load_perception(run / "checkpoint") for run in (captions, boxes))
     assert detector.contract.tokeniser == towers.contract.tokeniser
+    without = InitialNetwork(captions / "checkpoint", exclude=["text"])
+    own = replace(detector.contract, tokeniser="its own")
+    assert without.contract(own) == own, "a tokeniser belongs to its text tower"
     wanted, found = towers.state_dict(), detector.state_dict()
     shared_parts = [name for name in wanted if name.split(".")[0] in ("image_encoder", "text")]
     assert len(shared_parts) > 20
@@ -149,5 +155,9 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
     )
     assert flat.returncode == 2
     assert "do not fit this model" in flat.stderr
+    policy = perceive(
+        "task=detect3d", *shared, f"output={tmp_path / 'policy'}", f"initialise_from={SHIPPED}"
+    )
+    assert "contains no network of perception; allowed: a checkpoint of " in policy.stderr
     nothing = perceive("task=detect3d", *shared, "include=[text]", f"output={tmp_path / 'none'}")
     assert "include needs a checkpoint; add initialise_from=CHECKPOINT." in nothing.stderr

@@ -19,7 +19,7 @@ from stringline.encoders.perception.perception_checkpoint import build_network, 
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
-from stringline.sim.training.initialisation import Initialisation, initialisation_of
+from stringline.sim.training.initialisation import Initialisation
 from stringline.sim.training.training_settings import TrainingSettings
 
 Weights = dict[str, torch.Tensor]
@@ -173,15 +173,15 @@ def test_an_error_leaves_no_folder(
 
 def test_settings_of_the_command() -> None:
     plain = {"initialise_from": None, "include": [], "exclude": [], "keep_ranges": False}
-    assert initialisation_of(plain) is None
-    assert initialisation_of(
+    assert Initialisation.of(plain, "keep_ranges") is None
+    assert Initialisation.of(
         plain | {"initialise_from": "c", "include": "observation_encoder"}
     ) == Initialisation("c", include=["observation_encoder"], exclude=[])
     with pytest.raises(
         ValueError,
         match=r"exclude needs a checkpoint; add initialise_from=CHECKPOINT",
     ):
-        initialisation_of(plain | {"exclude": "mismatched"})
+        Initialisation.of(plain | {"exclude": "mismatched"}, "keep_ranges")
 
 
 def test_the_image_encoder_of_a_network_of_perception(first: Path, tmp_path: Path) -> None:
