@@ -76,8 +76,7 @@ class TrainingEvaluation:
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         checked_device(device)
         check_robot_model(robot_model)
-        if not isinstance(background, bool):
-            raise ValueError(f"evaluation.background is {background!r}; allowed: true or false.")
+        _check_switch(background=background)
         self.folder = folder
         self.background = background
         self._parts = _parts(task, seeds, first_seed)
@@ -121,6 +120,12 @@ class TrainingEvaluation:
         # The training has compared the settings with its data.
         evaluation = CheckpointEvaluation(self._settings, warn=False)
         return {part.name: _rate(evaluation, part, folder / part.name) for part in self._parts}
+
+
+def _check_switch(**given: object) -> None:
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"evaluation.{name} is {value!r}; allowed: true or false.")
 
 
 @dataclass(frozen=True)
