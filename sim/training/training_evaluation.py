@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import torch
 
-from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, WHOLE, Range, unknown_name
 from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
@@ -66,17 +66,13 @@ class TrainingEvaluation:
         background: bool = False,
     ) -> None:
         # Checks at the first evaluation would come hours later.
-        COUNT.check(
-            **{
-                "evaluation.seeds": seeds,
-                "evaluation.execute_steps": 1 if execute_steps is None else execute_steps,
-                "evaluation.plan_batch": plan_batch,
-            }
-        )
-        WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
+        steps = 1 if execute_steps is None else execute_steps
+        _check(COUNT, seeds=seeds, execute_steps=steps, plan_batch=plan_batch)
+        _check(WHOLE, first_seed=first_seed, workers=workers)
+        if not isinstance(background, bool):
+            raise ValueError(f"evaluation.background is {background!r}; allowed: true or false.")
         checked_device(device)
         check_robot_model(robot_model)
-        _check_switch(background=background)
         self.folder = folder
         self.background = background
         self._parts = _parts(task, seeds, first_seed)
@@ -122,10 +118,8 @@ class TrainingEvaluation:
         return {part.name: _rate(evaluation, part, folder / part.name) for part in self._parts}
 
 
-def _check_switch(**given: object) -> None:
-    for name, value in given.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"evaluation.{name} is {value!r}; allowed: true or false.")
+def _check(allowed: Range, **given: object) -> None:
+    allowed.check(**{f"evaluation.{name}": value for name, value in given.items()})
 
 
 @dataclass(frozen=True)
