@@ -7,7 +7,7 @@
     python benchmarks/evidence.py --campaign aloha12        # runs all cells of twelve tasks
     python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
 
-There are five families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+There are six families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
@@ -19,8 +19,10 @@ encoding, a training seed and a scale, such as aloha12/cayley_values/0/small. Th
 the appearance of demonstrations and pre-trained image encoders (`evidence_appearance.py`): a task,
 a recipe, a training seed, a scale and a world, such as
 appearance/hand_over_banana/randomised/0/small/held_out; without a world it is measured in plain
-looks. The fifth judges encodings on perception (`evidence_perception.py`): a task, a choice, a
-training seed and a scale, such as perception/detect3d/rgbd_cayley_relative/0/small.
+looks. The fifth compares places and actions on tasks of ALOHA (`evidence_places.py`), such as
+places/bowl_on_rack/grippers/0/small/raised_table. The sixth judges encodings on perception
+(`evidence_perception.py`): a task, a choice, a training seed and a scale, such as
+perception/detect3d/rgbd_cayley_relative/0/small.
 
 A cell of policies runs three public commands: stringline-collect (once per task and scale),
 stringline-train, and stringline-eval on seeds without demonstrations; a cell of perception runs
@@ -41,7 +43,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import evidence_appearance_page
+import evidence_choices_page
 import evidence_looks_page
 import evidence_page
 import evidence_perception_page
@@ -50,6 +52,7 @@ from evidence_appearance import TASKS, appearance_cells
 from evidence_cells import cells, colour_cells, first_cells, third_party_cells
 from evidence_looks import look_cells
 from evidence_perception import perception_cells
+from evidence_places import places_cells
 from evidence_recipe import ROOT, Question
 from evidence_tasks import CAMPAIGN, tasks_cells
 from measurement import FOLDER, parser_of
@@ -80,6 +83,7 @@ def questions() -> list[Question]:
         *(cell for seed in range(3) for cell in look_cells("medium", seed)),
         *(cell for seed in range(3) for cell in look_cells("medium_missed", seed)),
         *colour_cells(),
+        *places_cells(),
         *(cell for task in TASKS for cell in appearance_cells(task)),
         *perception_cells(),
     ]
@@ -172,7 +176,7 @@ def write(lines: Sequence[dict[str, object]]) -> None:
         evidence_page,
         evidence_looks_page,
         evidence_tasks_page,
-        evidence_appearance_page,
+        evidence_choices_page,
         evidence_perception_page,
     )
     tables = [page.tables(lines) for page in pages]

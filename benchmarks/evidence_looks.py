@@ -30,6 +30,7 @@ from pathlib import Path
 
 import yaml
 from evidence_recipe import (
+    COMPILED,
     EARLY,
     EVALUATED,
     ROOT,
@@ -86,7 +87,6 @@ SCALES = {
         "large": Scale(400, 8000, 128),
     },
 }
-COMPILED = ["trainer.precision=bf16", "trainer.compile=true", "trainer.fused=true"]
 # Without noise, since success requires that the held object is at rest.
 COLLECTED = {
     1: ["first_seed=10000", "+task.options.version=1"],

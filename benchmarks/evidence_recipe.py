@@ -13,6 +13,7 @@ SEEDS, FIRST_SEED = 100, 1_000_000
 # docs/results.md has the reason for early windows.
 EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
+COMPILED = ["trainer.precision=bf16", "trainer.compile=true", "trainer.fused=true"]
 
 
 def arithmetic(scale: str) -> list[str]:

@@ -15,7 +15,7 @@ def cells() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    return import_module("evidence_appearance_page")
+    return import_module("evidence_choices_page")
 
 
 @pytest.mark.parametrize("task", ["hand_over_banana", "kuka_pick"])
@@ -72,12 +72,42 @@ def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
             assert settings.videos == (not world)
 
 
+def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
+    places = import_module("evidence_places")
+    found = {}
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for choice in places.CHOICES:
+            cell = places.PlacesCell("bowl_on_rack", choice, 0, "small")
+            commands = dict(cell.commands())
+            assert commands["collect"][1].endswith("aloha12/bowl_on_rack_small")
+            policy = compose("train", overrides=commands["train"]).policy
+            encoder = policy.observation_encoder
+            found[choice] = (
+                "gripper_space" in policy,
+                encoder.coordinates["_target_"].rpartition(".")[2],
+                "frames" in encoder,
+                "action_places" in policy,
+            )
+        for world in places.WORLDS:
+            cell = places.PlacesCell("bowl_on_rack", "base", 0, "small", world)
+            compose("eval", overrides=dict(cell.commands())["eval"])
+    assert found == {
+        "joints": (False, "MetricPlaces", False, False),
+        "grid": (True, "GridPlaces", False, False),
+        "base": (True, "MetricPlaces", False, False),
+        "grippers": (True, "MetricPlaces", True, False),
+        "grippers_noisy_learned": (True, "MetricPlaces", True, True),
+    }
+    cells = places.places_cells()
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
 def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
     assert len(set(found)) == len(found) == 6 * 3 * 4 * 7
-    first = [(cell.appearance, cell.seed) for cell in found[: 4 * 7 : 7]]
+    first = [(cell.choice, cell.seed) for cell in found[: 4 * 7 : 7]]
     assert first == [("plain", 0), ("randomised", 0), ("plain", 1), ("randomised", 1)]
-    few = [(cell.appearance, cell.scale) for cell in found[4 * 7 :][:5]]
+    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:5]]
     assert few == [
         ("plain_imagenet", "small"),
         ("plain_imagenet", "demonstrations_50"),
@@ -91,7 +121,8 @@ def seen(appearance: str, successes: int, world: str = "", seed: int = 0) -> dic
     """Returns the line of a recipe that succeeds on the first `successes` of ten seeds."""
     return {
         "task": "hand_over_banana",
-        "appearance": appearance,
+        "family": "appearance",
+        "choice": appearance,
         "seed": seed,
         "scale": "small",
         "world": world,

@@ -1,0 +1,94 @@
+"""Cells of places and of the actions that fit them, on tasks of ALOHA.
+
+`joints` is the default: absolute joints, metric positions in the base frame. The other choices have
+gripper poses relative to the measured ones, grippers that open and close, a last action that
+remains the target for a second, and augmented images, as the looks of `kuka_pick-v2`. They differ
+in places: columns and rows, metres in the base frame, metres in the frames of the measured
+grippers, and these with action tokens at the noisy pose and learned places in patches. All have
+relative values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from evidence_cells import CAMERAS
+from evidence_choices import ChoiceCell
+from evidence_recipe import COMPILED, EARLY, RUNS, Scale
+from evidence_tasks import CAMPAIGN
+
+TASKS = ("bowl_on_rack", "mug_on_plate", "hand_over_banana")
+POSES = [
+    "action=gripper_poses",
+    "gripper=open_close",
+    "dataset.hold_s=1.0",
+    "augmentation=standard",
+]
+# As long in proportion to the scene as the default ones of columns and rows.
+METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
+GRIPPERS = [*POSES, *METRES, "frames=grippers"]
+CHOICES = {
+    "grippers": GRIPPERS,
+    "joints": ["coordinates=metric"],
+    "base": [*POSES, *METRES],
+    "grid": [*POSES, "coordinates=grid"],
+    "grippers_noisy_learned": [
+        *GRIPPERS,
+        "action_places=noisy_pose",
+        "policy.observation_encoder.learned_places=true",
+    ],
+}
+WORLDS: dict[str, dict[str, object]] = {
+    "": {},
+    "raised_table": {"table_height": 0.05},
+    "lowered_table": {"table_height": -0.05},
+    "distractors": {"distractors": 1.0},
+    "camera_pose": {"camera_pose": 1.0},
+}
+SCALES = {"small": Scale(100, 3000, 48), "large": Scale(200, 8000, 128)}
+
+
+@dataclass(frozen=True)
+class PlacesCell(ChoiceCell):
+    """One of `CHOICES` in one of `WORLDS`."""
+
+    family: ClassVar[str] = "places"
+    scales: ClassVar[Mapping[str, Scale]] = SCALES
+    worlds: ClassVar[Mapping[str, Mapping[str, object]]] = WORLDS
+
+    @property
+    def store(self) -> Path:
+        """The demonstrations, which the policy of twelve tasks shares."""
+        return RUNS / CAMPAIGN / f"{self.task}_{self.scale}"
+
+    @property
+    def collected(self) -> list[str]:
+        """Options of the collection."""
+        return ["first_seed=10000", "lost_grasps=0.2"]
+
+    @property
+    def trained(self) -> list[str]:
+        """Options of the training."""
+        return [
+            "policy=diffusion",
+            CAMERAS,
+            "encoder=cayley_per_head",
+            *CHOICES[self.choice],
+            *COMPILED,
+            *EARLY,
+        ]
+
+
+def places_cells() -> list[PlacesCell]:
+    """Returns the cells of all tasks, the most informative first."""
+    worlds = [""], list(WORLDS)[1:]
+    return [
+        PlacesCell(task, choice, seed, scale, world)
+        for scale in SCALES
+        for chosen in worlds
+        for seed in range(3)
+        for task in TASKS
+        for choice in CHOICES
+        for world in chosen
+    ]
