@@ -11,20 +11,21 @@ from stringline.datasets.augmentation.augment import CameraBatch, Transform, che
 
 
 class CropAndResize(Transform):
-    """Enlarges a random window with the aspect ratio of the image to the size of the image.
+    """Resizes a random window with the aspect ratio of the image to the size of the image.
 
     Corners of windows are not on whole pixels. Colours are interpolated linearly. Depth and segment
     are those of the nearest pixel, so that no points appear between two surfaces; a point is off by
     at most half an old pixel across the ray. `T_base_camera` stays. Windows are independent for
-    each camera and example.
+    each camera and example. A window larger than the image shows it smaller: outside of it, the
+    colours of its edge continue, and depth and segment are 0, unknown.
     """
 
     moves_pixels = True
 
     def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
-        """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 1."""
+        """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 4."""
         super().__init__()
-        self.scale = check_range("scale", scale, 0.05, 1.0)
+        self.scale = check_range("scale", scale, 0.05, 4.0)
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -42,7 +43,7 @@ class CropAndResize(Transform):
 
 
 def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraBatch:
-    """Enlarges a window to the size of the image, for B examples.
+    """Resizes a window to the size of the image, for B examples.
 
     `scale` (B,) are the sides of the window as shares of the sides of the image, `left` and `top`
     (B,) its left and upper edge in pixels.
@@ -74,14 +75,20 @@ def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _nearest(depth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Samples depth or segments (B, H, W) of any type at rows (B, H) and columns (B, W)."""
+    """Samples depth or segments (B, H, W) of any type at rows (B, H) and columns (B, W).
+
+    Outside of the images it is 0.
+    """
     batch, height, width = depth.shape
+    inside = ((rows >= 0) & (rows < height))[:, :, None]
+    inside = inside & ((columns >= 0) & (columns < width))[:, None, :]
     down = rows.floor().long().clamp(0, height - 1)[:, :, None]
     across = columns.floor().long().clamp(0, width - 1)[:, None, :]
     example = torch.arange(batch, device=depth.device)[:, None, None]
     # Torch cannot index uint16; int16 has the same bits.
     signed = depth.view(torch.int16) if depth.dtype == torch.uint16 else depth
-    return signed[example, down, across].view(depth.dtype)
+    sampled = signed[example, down, across]
+    return torch.where(inside, sampled, torch.zeros_like(sampled)).view(depth.dtype)
 
 
 def _cropped(intrinsics: Tensor, scale: Tensor, left: Tensor, top: Tensor) -> Tensor:

@@ -123,6 +123,24 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     return patches.sum(dim=(2, 4)).flatten(1) * depth_unit_m / known.clamp(min=1), known > 0
 
 
+def patch_median_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor, Tensor]:
+    """Returns the lower median of the depth of each patch, as `patch_depth` returns the mean.
+
+    The mean of two surfaces is between them; the median is on one of them.
+    """
+    _, known = patch_depth(depth, depth_unit_m, patch)
+    pixels = _pixels(returned(depth), patch)
+    median = torch.where(pixels > 0, pixels, torch.nan).nanmedian(dim=-1).values
+    return torch.where(known, median * depth_unit_m, 0.0), known
+
+
+def _pixels(image: Tensor, patch: int) -> Tensor:
+    """Returns the pixels (B, N, patch^2) of the patches of an image (B, H, W)."""
+    batch, height, width = image.shape
+    pixels = image.reshape(batch, height // patch, patch, width // patch, patch).transpose(2, 3)
+    return pixels.flatten(3).flatten(1, 2)
+
+
 def patch_spread(depth: Tensor, depth_unit_m: float, patch: int) -> Tensor:
     """Returns the standard deviation of the depth of each patch, (B, N) metres.
 
@@ -130,10 +148,7 @@ def patch_spread(depth: Tensor, depth_unit_m: float, patch: int) -> Tensor:
     which checks them.
     """
     mean, _ = patch_depth(depth, depth_unit_m, patch)
-    metres = returned(depth) * depth_unit_m
-    batch, height, width = metres.shape
-    pixels = metres.reshape(batch, height // patch, patch, width // patch, patch).transpose(2, 3)
-    pixels = pixels.flatten(3).flatten(1, 2)
+    pixels = _pixels(returned(depth) * depth_unit_m, patch)
     seen = pixels > 0
     # Differences to the mean: in float32 the difference of two squares would lose the spread.
     squares = torch.where(seen, pixels - mean.unsqueeze(-1), 0.0).square()

@@ -1,5 +1,7 @@
 """Heads of a detector, one prediction per patch: names by texts, and boxes."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -7,6 +9,7 @@ from torch.nn import functional
 from stringline.encoders.perception.box_numbers import NUMBERS, numbers_from_boxes
 
 _CLASS_STD = 1e-3  # Square root of OWL-ViT's variance of W, 1e-6.
+_PRIOR = 0.01  # Initial probability of each name (Lin et al., 2017, section 4.1).
 
 
 class ClassHead(nn.Module):
@@ -22,6 +25,12 @@ class ClassHead(nn.Module):
         nn.init.normal_(self.project.weight, std=_CLASS_STD)
         self.shift = nn.Linear(dim, 1)
         self.scale = nn.Linear(dim, 1)
+        for layer in (self.shift, self.scale):
+            nn.init.zeros_(layer.weight)
+        for layer in (self.project, self.shift, self.scale):
+            nn.init.zeros_(layer.bias)
+        # Otherwise the loss of the many absent names would govern the first steps.
+        nn.init.constant_(self.shift.bias, math.log(_PRIOR / (1 - _PRIOR)))
 
     def forward(self, patches: Tensor, texts: Tensor) -> Tensor:
         """Returns logits (B, N, Q) of patches (B, N, dim) for texts (Q, text_dim)."""

@@ -1,12 +1,13 @@
 """Losses of detectors: focal, corners, numbers, and the generalised IoU in the image."""
 
 from itertools import permutations, product
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, Range
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, Range, unknown_name
 from stringline.datasets.images.boxes import CORNER_SIGNS
 from stringline.encoders.perception.box_numbers import (
     Boxes,
@@ -18,6 +19,7 @@ from stringline.encoders.perception.box_numbers import (
 from stringline.encoders.positions.precision import at_least_float32
 
 _SHARES = Range(least=0, most=1)
+_LEAST_SIDE_M = 0.2
 
 
 def cube_rotations() -> Tensor:
@@ -43,6 +45,13 @@ def _corner_orders() -> Tensor:
 
 ROTATIONS = cube_rotations()
 CORNER_ORDERS = _corner_orders()
+Symmetry = Literal["none", "upright", "all"]
+"""Labellings of the axes of a box that count as equal: one; 4 about its third axis; all 24."""
+LABELLINGS: dict[Symmetry, Tensor] = {
+    "none": torch.arange(1),
+    "upright": torch.nonzero(ROTATIONS[:, 2, 2] == 1).flatten(),
+    "all": torch.arange(len(ROTATIONS)),
+}
 
 
 def focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.3, gamma: float = 2.0) -> Tensor:
@@ -71,7 +80,7 @@ def focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.3, gamma: float
     return -weights * wrong**gamma * functional.logsigmoid(signs * logits)
 
 
-def corner_loss(predicted: Boxes, target: Boxes, *, symmetric: bool = False) -> Tensor:
+def corner_loss(predicted: Boxes, target: Boxes, *, symmetry: Symmetry = "none") -> Tensor:
     """Returns the sum over the 8 corners of the L1 distance between boxes, in metres.
 
     STRING's loss (Schenck et al., 2025, F.2.2) in place of the IoU. Its order of corners is fixed,
@@ -80,26 +89,39 @@ def corner_loss(predicted: Boxes, target: Boxes, *, symmetric: bool = False) -> 
     Args:
         predicted: Boxes of a shape (...).
         target: Boxes of a shape that broadcasts with it.
-        symmetric: Whether to take the minimum over the 24 labellings of the axes of the target, for
-            which the loss of boxes with the same corners is 0.
+        symmetry: The labellings of the axes of the target over which the minimum is taken. With
+            "all", the loss of boxes with the same corners is 0; with "upright", that of those with
+            the same third axis, such as furniture in a frame with z up.
     """
-    found = corners(*predicted)
-    wanted = corners(*target)
-    if not symmetric:
-        return (found - wanted).abs().sum((-2, -1))
-    return _relabelled_distances(found, wanted).amin(-1)
+    return _relabelled_distances(corners(*predicted), corners(*target), symmetry).amin(-1)
 
 
-def nearest_labelling(predicted: Boxes, target: Boxes) -> Boxes:
+def nearest_labelling(predicted: Boxes, target: Boxes, symmetry: Symmetry = "all") -> Boxes:
     """Returns the target boxes with the axes labelled so that `corner_loss` is smallest."""
     with torch.no_grad():
-        best = _relabelled_distances(corners(*predicted), corners(*target)).argmin(-1)
-    rotations = ROTATIONS.to(target.rotation)[best]
+        found, wanted = corners(*predicted), corners(*target)
+        best = _relabelled_distances(found, wanted, symmetry).argmin(-1)
+    labellings = LABELLINGS[symmetry].to(best.device)
+    rotations = ROTATIONS.to(target.rotation)[labellings[best]]
     size = (rotations.abs().mT @ target.size[..., None])[..., 0]
     return Boxes(target.centre.expand_as(size), target.rotation @ rotations, size)
 
 
-def number_loss(numbers: Tensor, target: Boxes, sizes: SizeScale = "softplus") -> Tensor:
+def size_weight(target: Boxes, typical_side_m: float) -> Tensor:
+    """Returns the weight of lengths of a box, `typical_side_m` over its mean side, (...).
+
+    It makes an error of a tenth of the side equal for small and for large objects, up to that of
+    boxes with sides of 0.2 m, beyond which depth is too coarse.
+    """
+    return typical_side_m / target.size.mean(dim=-1).clamp(min=_LEAST_SIDE_M)
+
+
+def number_loss(
+    numbers: Tensor,
+    target: Boxes,
+    sizes: SizeScale = "softplus",
+    weight: Tensor | None = None,
+) -> Tensor:
     """Returns the sum of the absolute differences of the 12 numbers.
 
     STRING's L1 loss "directly on the 12D prediction vector" (Schenck et al., 2025, F.2.2): side
@@ -110,9 +132,13 @@ def number_loss(numbers: Tensor, target: Boxes, sizes: SizeScale = "softplus") -
         target: Boxes of a shape that broadcasts with it; with symmetric corners those of
             `nearest_labelling`.
         sizes: The function from numbers to side lengths.
+        weight: (...) factor of the six lengths, see `size_weight`; None: 1.
     """
     difference = published_numbers(numbers, sizes) - published_numbers_of_boxes(target)
-    return difference.abs().sum(-1)
+    if weight is None:
+        return difference.abs().sum(-1)
+    lengths = difference[..., :3].abs().sum(-1) + difference[..., 9:].abs().sum(-1)
+    return weight * lengths + difference[..., 3:9].abs().sum(-1)
 
 
 def generalised_iou_2d(first: Tensor, second: Tensor) -> Tensor:
@@ -148,8 +174,13 @@ def _areas(boxes: Tensor) -> Tensor:
     return (boxes[..., 2:] - boxes[..., :2]).prod(-1)
 
 
-def _relabelled_distances(found: Tensor, wanted: Tensor) -> Tensor:
-    """Returns the L1 distances (..., 24) of corners for each labelling of the wanted ones."""
+def _relabelled_distances(found: Tensor, wanted: Tensor, symmetry: Symmetry) -> Tensor:
+    """Returns the L1 distances (..., K) of corners for each labelling of the wanted ones."""
+    if symmetry not in LABELLINGS:
+        raise unknown_name("symmetry", symmetry, LABELLINGS)
+    orders = CORNER_ORDERS[LABELLINGS[symmetry]].to(wanted.device)
+    if symmetry != "all":
+        return (found[..., None, :, :] - wanted[..., orders, :]).abs().sum((-2, -1))
+    # All pairs of corners are fewer than the corners of all labellings.
     pairs = (found[..., :, None, :] - wanted[..., None, :, :]).abs().sum(-1)  # (..., 8, 8)
-    orders = CORNER_ORDERS.to(pairs.device)
     return pairs[..., torch.arange(8, device=pairs.device), orders].sum(-1)

@@ -16,9 +16,12 @@ from stringline.encoders.perception.box_drawing import box_edges
 from stringline.encoders.perception.box_numbers import NUMBERS, Boxes, boxes_from_numbers
 from stringline.encoders.perception.detection_heads import typical_box
 from stringline.encoders.perception.detection_losses import (
+    LABELLINGS,
+    Symmetry,
     corner_loss,
     nearest_labelling,
     number_loss,
+    size_weight,
 )
 from stringline.encoders.perception.detections import Detection
 from stringline.encoders.perception.detector import Detector, DetectorSettings
@@ -37,8 +40,10 @@ class Detector3dSettings(DetectorSettings):
     Attributes:
         places: `relative`: a box is predicted relative to the place of its patch; `absolute`: as
             published, in the frame of the contract, from patches with features of their place.
-        symmetric: Whether the target has the labelling of its axes that is nearest to the
-            prediction; otherwise its corners have the published fixed order.
+        symmetry: The labellings of its axes of which the target has that nearest to the
+            prediction: "none", the published fixed order; "upright", 4 about the third axis; "all".
+        relative_loss: Whether errors of lengths count relative to the size of the object, see
+            `size_weight`, in loss and matching; otherwise in metres, as published.
         number_weight: Weight of the L1 loss of the 12 numbers.
         corner_weight: Weight of the loss of the 8 corners. The matching has both costs always.
         typical_side_m: Sides of the boxes at the beginning of the training.
@@ -46,7 +51,8 @@ class Detector3dSettings(DetectorSettings):
     """
 
     places: Places = "relative"
-    symmetric: bool = False
+    symmetry: Symmetry = "none"
+    relative_loss: bool = False
     number_weight: float = 1.0
     corner_weight: float = 1.0
     typical_side_m: float = 0.5
@@ -56,6 +62,8 @@ class Detector3dSettings(DetectorSettings):
         super().__post_init__()
         POSITIVE.check(typical_side_m=self.typical_side_m, prior_depth_m=self.prior_depth_m)
         NOT_NEGATIVE.check(number_weight=self.number_weight, corner_weight=self.corner_weight)
+        if self.symmetry not in LABELLINGS:
+            raise unknown_name("symmetry", self.symmetry, LABELLINGS)
         if self.places not in PLACES:
             raise unknown_name("choice of places", self.places, PLACES)
 
@@ -116,16 +124,28 @@ class Detector3d(Detector):
 
     def cost(self, numbers: Tensor, boxes: Tensor) -> Tensor:
         """Returns costs (B, N, M) of predicted numbers for true boxes (B, M, 15)."""
-        return box_cost(numbers, _boxes(boxes), symmetric=self.settings.symmetric)
+        target = _boxes(boxes)
+        return box_cost(
+            numbers, target, symmetry=self.settings.symmetry, weight=self._weight(target)
+        )
 
     def pair_loss(self, numbers: Tensor, boxes: Tensor) -> Tensor:
         """Returns the loss (P,) of pairs of predicted numbers and true boxes."""
         predicted = boxes_from_numbers(numbers)
         target = _boxes(boxes)
-        if self.settings.symmetric:
-            target = nearest_labelling(predicted, target)
-        corners = self.settings.corner_weight * corner_loss(predicted, target)
-        return corners + self.settings.number_weight * number_loss(numbers, target)
+        weight = self._weight(target)
+        if self.settings.symmetry != "none":
+            target = nearest_labelling(predicted, target, self.settings.symmetry)
+        corners = corner_loss(predicted, target)
+        corners = corners if weight is None else weight * corners
+        lengths = number_loss(numbers, target, weight=weight)
+        return self.settings.corner_weight * corners + self.settings.number_weight * lengths
+
+    def _weight(self, target: Boxes) -> Tensor | None:
+        """Returns the weight of lengths."""
+        if not self.settings.relative_loss:
+            return None
+        return size_weight(target, self.settings.typical_side_m)
 
     def detection(
         self, name: str, score: float, numbers: Tensor, labelled: LabelledImage

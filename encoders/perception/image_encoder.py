@@ -79,6 +79,7 @@ class ImageEncoder(nn.Module):
     Attributes:
         dim: Width of the tokens.
         contract: What it reads.
+        reads_depth: Whether its features or coordinates depend on depth.
     """
 
     def __init__(self, settings: ImageEncoderSettings, contract: ImageContract) -> None:
@@ -96,6 +97,7 @@ class ImageEncoder(nn.Module):
         _check_coordinates(settings.coordinates, contract)
         self.contract = contract
         self.dim = settings.dim
+        self.reads_depth = contract.depth and "depth" in _reads(settings)
         self.tokenise = _image_tokens(settings, contract)
         self.blocks = VisionTransformer(
             _encoding(settings, contract),
@@ -173,6 +175,13 @@ class ImageEncoder(nn.Module):
 
 ImageEncoderFactory = Callable[..., ImageEncoder]
 """Makes an image encoder, given the `contract` of the images."""
+
+
+def _reads(settings: ImageEncoderSettings) -> frozenset[str]:
+    """Returns the kinds of keys that features or coordinates depend on, besides colours."""
+    depth = settings.depth_input
+    further = depth.reads if depth and settings.images is None else frozenset()
+    return frozenset(settings.coordinates.reads) | further
 
 
 def _image_tokens(settings: ImageEncoderSettings, contract: ImageContract) -> ImageTokens:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from stringline.encoders.perception.box_numbers import Boxes, SizeScale, boxes_from_numbers
 from stringline.encoders.perception.detection_losses import (
+    Symmetry,
     corner_loss,
     corners_2d,
     focal_loss,
@@ -98,7 +99,12 @@ def class_cost(logits: Tensor, labels: Tensor, alpha: float = 0.3, gamma: float 
 
 
 def box_cost(
-    numbers: Tensor, target: Boxes, *, sizes: SizeScale = "softplus", symmetric: bool = False
+    numbers: Tensor,
+    target: Boxes,
+    *,
+    sizes: SizeScale = "softplus",
+    symmetry: Symmetry = "none",
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Returns STRING's cost of boxes (..., N, M): L1 distance of 12 numbers plus that of corners.
 
@@ -106,14 +112,18 @@ def box_cost(
         numbers: (..., N, 12) predicted numbers.
         target: Boxes (..., M).
         sizes: The function from numbers to side lengths.
-        symmetric: Whether the labelling of the axes with the nearest corners counts.
+        symmetry: The labellings of the axes of which that with the nearest corners counts.
+        weight: (..., M) factor of lengths, see `size_weight`; None: 1.
     """
     numbers = numbers[..., :, None, :]
     target = Boxes(*(part.unsqueeze(-k) for part, k in zip(target, (3, 4, 3), strict=True)))
     predicted = boxes_from_numbers(numbers, sizes)
-    if symmetric:
-        target = nearest_labelling(predicted, target)
-    return number_loss(numbers, target, sizes) + corner_loss(predicted, target)
+    if symmetry != "none":
+        target = nearest_labelling(predicted, target, symmetry)
+    weight = None if weight is None else weight.unsqueeze(-2)
+    of_corners = corner_loss(predicted, target)
+    weighted = of_corners if weight is None else weight * of_corners
+    return number_loss(numbers, target, sizes, weight) + weighted
 
 
 def box_cost_2d(predicted: Tensor, target: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ def test_every_recipe_is_a_command_that_can_be_given(cells: ModuleType, task: st
 def test_worlds_share_the_checkpoint_and_recipes_the_demonstrations(
     cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "RUNS", tmp_path)
+    for module in (cells, import_module("evidence_choices")):
+        monkeypatch.setattr(module, "RUNS", tmp_path)
     plain, dim, other = (
         cells.AppearanceCell("hand_over_banana", name, 0, "small", world)
         for name, world in (("plain", ""), ("plain", "dim_light"), ("plain_imagenet", ""))

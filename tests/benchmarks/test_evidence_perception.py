@@ -59,11 +59,11 @@ def test_cells_of_the_same_images_share_their_store(
     assert [verb for verb, _ in boxes.commands()] == ["scenes", "perceive"]
     (tmp_path / "detect3d_images").mkdir()
     assert [verb for verb, _ in names.commands()] == ["perceive"]
-    with pytest.raises(SystemExit, match="begins with perception/retrieve_living/cayley/0/small"):
+    with pytest.raises(SystemExit, match="begins with perception/retrieve_living/cayley_values/0/small"):
         list(initialised.commands())
-    towers_of = tmp_path / "perception/retrieve_living/cayley/0/small/checkpoint"
+    towers_of = tmp_path / "perception/retrieve_living/cayley_values/0/small/checkpoint"
     towers_of.mkdir(parents=True)
-    assert initialised.recipe["initialise_from"] == "perception/retrieve_living/cayley/0/small"
+    assert initialised.recipe["initialise_from"] == "perception/retrieve_living/cayley_values/0/small"
     ((_, given),) = initialised.commands()
     towers = "initialise_from="
     assert [option for option in given if option.startswith(towers)] == [f"{towers}{towers_of}"]
@@ -144,7 +144,7 @@ def test_boxes_are_compared_by_objects(page: ModuleType) -> None:
         }
 
     text = page.tables(
-        [line("rgbd_cayley_relative", [0.6] * 20), line("rgb_cayley_relative", [0.2] * 20)]
+        [line("rgbd_cayley_values_relative", [0.6] * 20), line("rgb_cayley_relative", [0.2] * 20)]
     )
     (row,) = [row for row in text.splitlines() if row.startswith("| rgb_cayley_relative |")]
     assert "+0.200 [+0.200, +0.200], p " in row

@@ -94,6 +94,26 @@ def test_a_point_keeps_its_metres_exactly() -> None:
     torch.testing.assert_close(cut[0].inverse() @ new * point[2], point, rtol=0, atol=1e-12)
 
 
+def test_a_window_larger_than_the_image_shows_it_smaller() -> None:
+    """Every pixel inside keeps its point; outside the edge continues, and depth is unknown."""
+    view = plane(batch=4)
+    cut = one(CropAndResize((2.0, 2.0)), view)
+    assert cut.depth is not None
+    assert cut.intrinsics is not None
+    before = pixels().double() @ cut.intrinsics.double().inverse()[:, None].mT @ K.double().T
+    inside = (before[..., 0] >= 0) & (before[..., 0] < WIDTH)
+    inside &= (before[..., 1] >= 0) & (before[..., 1] < HEIGHT)
+    assert inside.double().mean() == pytest.approx(0.25, abs=0.03)
+    known = cut.depth.to(torch.int32) > 0
+    assert torch.equal(known, inside)
+    z = cut.depth.to(torch.float64) * UNIT_M
+    rays = pixels().double() @ cut.intrinsics.double().inverse()[:, None].mT
+    off_plane = ((rays * z[..., None]) @ NORMAL.double() - 1)[inside].abs().max()
+    assert off_plane < 0.05
+    edge = cut.rgb[0, 0, 0].tolist()
+    assert edge == view.rgb[0, 0, 0].tolist() or inside[0, 0, 0]
+
+
 def test_the_whole_window_changes_nothing() -> None:
     view = plane()
     cut = one(CropAndResize((1.0, 1.0)), view)
@@ -241,8 +261,8 @@ def test_an_augmentation_is_reproducible_and_keeps_the_other_keys() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     for make, message in (
         (
-            lambda: CropAndResize((0.9, 1.1)),
-            r"scale is \[0.9, 1.1\]; allowed: \[low, high\], increasing, within 0.05 and 1",
+            lambda: CropAndResize((0.9, 4.1)),
+            r"scale is \[0.9, 4.1\]; allowed: \[low, high\], increasing, within 0.05 and 4",
         ),
         (lambda: LightAugmentation(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
         (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; allowed: above 0"),

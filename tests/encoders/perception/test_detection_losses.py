@@ -76,7 +76,7 @@ def test_relabelling_costs_the_published_loss_only() -> None:
         moved = (corners(*same)[:, :, None] - corners(*box)[:, None]).norm(dim=-1)
         torch.testing.assert_close(moved.amin(-1), torch.zeros(4, 8).double())
         assert (corner_loss(same, box) > 0.1).all()
-        assert (corner_loss(same, box, symmetric=True) < 1e-9).all()
+        assert (corner_loss(same, box, symmetry="all") < 1e-9).all()
         numbers = numbers_from_boxes(*same)
         assert (number_loss(numbers, box) > 0.1).all()
         assert (number_loss(numbers, nearest_labelling(same, box)) < 1e-9).all()
@@ -87,7 +87,7 @@ def test_the_symmetric_loss_is_the_minimum_over_relabelled_targets() -> None:
     target = as_tensors(boxes(6, 2))
     each = [corner_loss(predicted, relabelled(target, g)) for g in ROTATIONS.double()]
     least = torch.stack(each).amin(0)
-    torch.testing.assert_close(corner_loss(predicted, target, symmetric=True), least)
+    torch.testing.assert_close(corner_loss(predicted, target, symmetry="all"), least)
     torch.testing.assert_close(corner_loss(predicted, nearest_labelling(predicted, target)), least)
 
 

@@ -10,6 +10,7 @@ from tests.encoders.perception.conftest import SIDE, encoder
 
 from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.encoders.coordinates.coordinates import GridPlaces
 from stringline.encoders.perception.byte_pairs import BytePairs
 from stringline.encoders.perception.detection_results import DetectionResults
 from stringline.encoders.perception.detector import NOTHING, Detector
@@ -18,6 +19,7 @@ from stringline.encoders.perception.detector3d import Detector3d, Detector3dSett
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import Examples, stack
 from stringline.encoders.perception.text_tower import TextTower
+from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel
 
 NAMES = ("ball", "box")
 PAIRS = BytePairs.trained(NAMES, 300).to_text()
@@ -62,7 +64,12 @@ def detector(kind: str, contract: ImageContract = CONTRACT, **settings: Any) -> 
     return Detector3d(Detector3dSettings(**{**plain, **settings}), contract)
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("2d", {}), ("3d", {"symmetric": True})])
+def with_depth() -> Any:
+    """Returns the factory of an image encoder that reads depth as a channel."""
+    return encoder(dim=32, depth_input=DepthChannel())
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("2d", {}), ("3d", {"symmetry": "all"})])
 def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, Any]) -> None:
     made = detector(kind, **settings)
     images = [scene(seed) for seed in range(6)]
@@ -122,7 +129,7 @@ def test_boxes_relative_to_their_patch_move_with_the_scene_and_absolute_ones_nee
     assert image.depth is not None
     nearer = replace(image, depth=image.depth - 500)
     for places in ("relative", "absolute"):
-        made = detector("3d", places=places).eval()
+        made = detector("3d", places=places, image_encoder=with_depth()).eval()
         with torch.no_grad():
             first, second = (
                 made.predict(stack([made.arrays.observation(one)]), NAMES).numbers[..., 2]
@@ -130,6 +137,22 @@ def test_boxes_relative_to_their_patch_move_with_the_scene_and_absolute_ones_nee
             )
         moved = (first - second).mean().item()
         assert moved == pytest.approx(0.5 if places == "relative" else 0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("places", ["relative", "absolute"])
+def test_without_depth_as_an_input_no_prediction_depends_on_it(places: str) -> None:
+    image = scene(0)
+    assert image.depth is not None
+    nearer = replace(image, depth=image.depth - 500)
+    flat = encoder(dim=32, coordinates=GridPlaces(4), depth_input=ColourOnly())
+    made = detector("3d", places=places, image_encoder=flat).eval()
+    assert not made.image_encoder.reads_depth
+    with torch.no_grad():
+        first, second = (
+            made.predict(stack([made.arrays.observation(one)]), NAMES).numbers
+            for one in (image, nearer)
+        )
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
 def test_more_objects_than_places_are_drawn_and_small_ones_left_out() -> None:

@@ -9,11 +9,14 @@ from tests.encoders.perception.box_draws import as_tensors, boxes
 
 from stringline.encoders.perception.box_numbers import Boxes, boxes_from_numbers, numbers_from_boxes
 from stringline.encoders.perception.detection_losses import (
+    Symmetry,
     corner_loss,
     corners_2d,
     focal_loss,
     generalised_iou_2d,
+    nearest_labelling,
     number_loss,
+    size_weight,
 )
 from stringline.encoders.perception.matching import (
     box_cost,
@@ -67,18 +70,37 @@ def test_the_cost_of_classes_is_the_change_of_the_focal_loss() -> None:
     torch.testing.assert_close(cost[0, 3, 0], change)
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_the_cost_of_boxes_is_the_sum_of_both_losses(symmetric: bool) -> None:
+@pytest.mark.parametrize("symmetry", ["none", "upright", "all"])
+def test_the_cost_of_boxes_is_the_sum_of_both_losses(symmetry: Symmetry) -> None:
     numbers = numbers_from_boxes(*as_tensors(boxes(5, 1)))
     target = as_tensors(boxes(3, 2))
-    cost = box_cost(numbers[None], Boxes(*(part[None] for part in target)), symmetric=symmetric)
+    cost = box_cost(numbers[None], Boxes(*(part[None] for part in target)), symmetry=symmetry)
     assert cost.shape == (1, 5, 3)
     one = Boxes(*(part[2] for part in target))
     predicted = boxes_from_numbers(numbers[4])
-    assert symmetric or torch.isclose(
-        cost[0, 4, 2], number_loss(numbers[4], one) + corner_loss(predicted, one)
+    nearest = nearest_labelling(predicted, one, symmetry)
+    torch.testing.assert_close(
+        cost[0, 4, 2], number_loss(numbers[4], nearest) + corner_loss(predicted, nearest)
     )
-    assert (cost[0, 4, 2] >= corner_loss(predicted, one, symmetric=symmetric)).all()
+    assert (cost[0, 4, 2] >= corner_loss(predicted, one, symmetry=symmetry)).all()
+
+
+def test_lengths_count_relative_to_the_object() -> None:
+    """Boxes of twice the size and offset have the same cost, except for their axes."""
+    predicted, target = as_tensors(boxes(5, 1)), as_tensors(boxes(3, 2))
+    costs = []
+    for factor in (1.0, 2.0):
+        first, second = (
+            Boxes(10 * factor * box.centre, box.rotation, 10 * factor * box.size)
+            for box in (predicted, target)
+        )
+        weight = size_weight(second, 0.5)
+        costs.append(box_cost(numbers_from_boxes(*first), second, weight=weight))
+        plain = box_cost(numbers_from_boxes(*first), second)
+        assert not torch.allclose(plain, costs[-1])
+    torch.testing.assert_close(costs[0], costs[1], rtol=1e-4, atol=1e-4)
+    small = Boxes(target.centre, target.rotation, 1e-3 * target.size)
+    torch.testing.assert_close(size_weight(small, 0.5), torch.full((3,), 2.5).double())
 
 
 def test_boxes_find_themselves() -> None:
