@@ -29,13 +29,14 @@ def test_every_choice_is_a_command_that_can_be_given(cells: ModuleType) -> None:
         for cell in (cell for cell in everything if cell.seed == 0):
             if cell.choice == cells.INITIALISED:
                 continue  # It needs the towers.
-            for verb, given in cell.commands():
-                options = with_heads(given)
-                if verb == "data":
-                    verb, options = f"data/{given[0]}", given[1:]
-                settings = compose(verb, overrides=options)
-                if verb == "perceive":
-                    trained = settings
+            commands = list(cell.commands())
+            composed = [
+                compose(f"data/{given[0]}", overrides=given[1:])
+                if verb == "data"
+                else compose(verb, overrides=with_heads(given))
+                for verb, given in commands
+            ]
+            trained = composed[-1]
             assert trained.trainer.seed == 0
             assert str(cells.RUNS) not in json.dumps(cell.recipe), "lines contain no paths"
             if cell.perception == "detect3d_names":
@@ -59,11 +60,15 @@ def test_cells_of_the_same_images_share_their_store(
     assert [verb for verb, _ in boxes.commands()] == ["scenes", "perceive"]
     (tmp_path / "detect3d_images").mkdir()
     assert [verb for verb, _ in names.commands()] == ["perceive"]
-    with pytest.raises(SystemExit, match="begins with perception/retrieve_living/cayley_values/0/small"):
+    with pytest.raises(
+        SystemExit, match="begins with perception/retrieve_living/cayley_values/0/small"
+    ):
         list(initialised.commands())
     towers_of = tmp_path / "perception/retrieve_living/cayley_values/0/small/checkpoint"
     towers_of.mkdir(parents=True)
-    assert initialised.recipe["initialise_from"] == "perception/retrieve_living/cayley_values/0/small"
+    assert (
+        initialised.recipe["initialise_from"] == "perception/retrieve_living/cayley_values/0/small"
+    )
     ((_, given),) = initialised.commands()
     towers = "initialise_from="
     assert [option for option in given if option.startswith(towers)] == [f"{towers}{towers_of}"]

@@ -199,7 +199,7 @@ def test_unknown_names_count_more_than_the_same_names_permuted() -> None:
         sides = torch.log(torch.expm1(boxes[:, 12:]))
         numbers = torch.cat((boxes[:, :3], rotation[..., 0], rotation[..., 1], sides), dim=-1)
         logits = torch.tensor([[5.0 if name == thing.name else -5.0 for name in NAMES]])
-        results.add(image, [thing], logits, numbers, torch.zeros(1, 1).numpy())
+        results.add(image, [thing], logits, numbers, torch.zeros(1, 1))
     found = results.measured(frozenset({"cup"})).values
     assert found["ap3d_unknown_names"] == pytest.approx(1)
     assert found["ap3d_permuted_unknown_names"] == pytest.approx(0.5), (
