@@ -19,7 +19,8 @@ def start_child(
     """Starts a fresh interpreter that calls a function, which calls `end_with_parent` first.
 
     It imports the module of the function only. multiprocessing's `spawn` would import the program
-    that started it as well, and a fork has no graphics contexts and no threads.
+    that started it as well, torch included, and graphics contexts and threads do not survive a
+    fork.
 
     Args:
         function: Module and name, such as `stringline.sim.rollout.workers:serve`. Its arguments are

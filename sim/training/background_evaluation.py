@@ -55,8 +55,7 @@ class ProcessEvaluation:
         """Copies the latest checkpoint, unless there is a copy, and starts a process."""
         copy = self._copy(done)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        for left in copy.parent.glob(f".{COPY}*"):  # Of a run that was killed.
-            shutil.rmtree(left)
+        _remove_leftovers(copy)
         if not copy.is_dir():
             _metrics_of(copy).unlink(missing_ok=True)
             _copy_checkpoint(self._latest, copy)
@@ -68,7 +67,7 @@ class ProcessEvaluation:
             )
         assert process.stdin
         with suppress(BrokenPipeError), process.stdin:  # It may have failed already.
-            pickle.dump((self._evaluation.of(copy), done), process.stdin)
+            pickle.dump((self._evaluation.of(copy), done, _metrics_of(copy)), process.stdin)
         self._processes[done] = process, lifeline
 
     def has_ended(self, done: int) -> bool:
@@ -132,15 +131,23 @@ class ProcessEvaluation:
 def evaluate(lifeline: int) -> None:
     """Runs the evaluation that arrives on the standard input, and writes its metrics."""
     end_with_parent(lifeline)
-    evaluation, done = pickle.load(sys.stdin.buffer)
+    # From the training, which started this process.
+    evaluation, done, file = pickle.load(sys.stdin.buffer)
     assert isinstance(evaluation, TrainingEvaluation)
-    found = evaluation(done)
-    copy = evaluation.folder / f"{COPY}{done:08d}"
-    write_file(_metrics_of(copy), json.dumps(found).encode())
+    write_file(file, json.dumps(evaluation(done)).encode())
 
 
 def _metrics_of(copy: Path) -> Path:
     return copy.with_suffix(".json")
+
+
+def _remove_leftovers(copy: Path) -> None:
+    """Removes what a killed run has left: parts of any copy, and unfinished metrics of this one."""
+    for left in copy.parent.glob(f".{COPY}*"):
+        if left.is_dir():
+            shutil.rmtree(left)
+    for left in copy.parent.glob(f".{_metrics_of(copy).name}.*"):
+        left.unlink()
 
 
 def _copy_checkpoint(source: Path, target: Path) -> None:

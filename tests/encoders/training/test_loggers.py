@@ -50,7 +50,8 @@ def test_a_continued_run_replaces_metrics_after_its_state(tmp_path: Path) -> Non
 def test_wandb_stores_a_run_without_a_network(tmp_path: Path) -> None:
     log = WeightsAndBiases(directory=tmp_path / "a_run", first_step=0, mode="offline")
     log.log(0, {"loss": 1.5})
-    log.log(10, {"evaluation/success": 0.25})
+    log.log(10, {"loss": 1.25})
+    log.log(5, {"evaluation/success": 0.25})  # Of an evaluation that has ended later.
     log.close()
     (file,) = (tmp_path / "a_run" / "wandb").glob("offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 20.0

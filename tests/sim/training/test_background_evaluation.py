@@ -111,8 +111,11 @@ def test_metrics_of_an_ended_process_survive_the_run(trained: Path) -> None:
     assert again.metrics(5)["trials"] == 2
     left = trained / "evaluations" / ".checkpoint_00000004.old"
     left.mkdir()
+    unfinished = trained / "evaluations" / ".checkpoint_00000006.json.1"
+    unfinished.touch()
     again.start(6)
     assert not left.exists(), "what a killed run has left is removed"
+    assert not unfinished.exists()
     again.close()
 
 
