@@ -39,6 +39,7 @@ class Evaluations:
         self._directory = directory
         self._log = log
         self._keep_best = keep_best
+        self._running: set[int] = set()  # Of this call, so that steps look for no files.
 
     def begin(self, first: int) -> None:
         """Continues the evaluations that an earlier call of a run with `first` steps has begun."""
@@ -50,14 +51,13 @@ class Evaluations:
             elif self._known(done):
                 self._end(background, done)
             else:
-                background.start(done)
+                self._start(background, done)
 
     def take_ended(self) -> None:
         """Enters the metrics of evaluations that have ended in another process."""
         background = self._background
-        for begun in background.begun() if background else ():
-            assert background
-            if background.has_ended(begun):
+        for begun in sorted(self._running):
+            if background and background.has_ended(begun):
                 self._enter(begun, background.metrics(begun))
                 self._end(background, begun)
 
@@ -72,7 +72,7 @@ class Evaluations:
             earlier = [begun for begun in background.begun() if begun != done]
             self._wait(background, earlier, done, stop)
             if background.begins and not self._known(done) and done not in background.begun():
-                background.start(done)
+                self._start(background, done)
             if last:
                 self._wait(background, background.begun(), done, stop)
             if done in background.begun():
@@ -88,6 +88,10 @@ class Evaluations:
 
     def _known(self, done: int) -> bool:
         return done - 1 in dict(self._history.evaluations())
+
+    def _start(self, background: BackgroundEvaluation, done: int) -> None:
+        background.start(done)
+        self._running.add(done)
 
     def _wait(
         self,
@@ -106,6 +110,7 @@ class Evaluations:
         if self._history.best_step() == begun - 1:
             background.keep_best(begun)
         background.discard(begun)
+        self._running.discard(begun)
 
     def _enter(self, done: int, found: Metrics) -> None:
         self._history.add(step=done - 1, evaluation=found)
