@@ -133,7 +133,7 @@ class DemoChain:
     def _demonstrate(self, episodes: int) -> EpisodeStore:
         path = self._folder / "demonstrations"
         collect(
-            self.recipe(noise_rad=self._settings.noise_rad),
+            self.disturbed_recipe(),
             path,
             episodes,
             workers=self._settings.workers,
@@ -141,8 +141,13 @@ class DemoChain:
         )
         return EpisodeStore.open(path)
 
+    def disturbed_recipe(self) -> Recipe:
+        """Returns the recipe of the demonstrations."""
+        settings = self._settings
+        return self.recipe(noise_rad=settings.noise_rad, lost_grasps=settings.lost_grasps)
+
     def recipe(self, **changes: Any) -> Recipe:
-        """Returns the recipe of the demonstrations, with changes of its fields."""
+        """Returns the recipe of attempts without disturbances, with changes of its fields."""
         settings = self._settings
         recipe = task_recipe(
             settings.task, varied=settings.varied, robot_model=settings.robot_model

@@ -114,6 +114,7 @@ def _facts(settings: DemoSettings, results: DemoResults, trained_on: int) -> dic
     return {
         "encoding": f"{encoding}{relative}",
         "places": settings.coordinates["places"]["_target_"].rpartition(".")[2],
+        **_action_facts(settings),
         "parameters": f"{parameters / 1e6:.2f} million",
         "training": (f"{trainer.steps} steps of {trainer.batch_size} windows, seed {trainer.seed}"),
         "demonstrations": (
@@ -125,6 +126,20 @@ def _facts(settings: DemoSettings, results: DemoResults, trained_on: int) -> dic
         "machine": system_info(),
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
     }
+
+
+def _action_facts(settings: DemoSettings) -> dict[str, str]:
+    """Returns the frames of tokens and the spaces and places of actions, if they are chosen."""
+    policy = settings.policy
+    frames = policy["observation_encoder"].get("frames")
+    spaces = [policy[key]["_target_"] for key in ("action_space", "gripper_space") if key in policy]
+    places = policy.get("action_places")
+    facts = {
+        "frames": ", ".join(frames["names"]) if frames else "",
+        "actions": ", ".join(name.rpartition(".")[2] for name in spaces),
+        "action tokens": f"at {places['at'].replace('_', ' ')}" if places else "",
+    }
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def commands(settings: DemoSettings) -> list[str]:

@@ -14,6 +14,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
 from stringline.real_robot.showcase.chain_task import ChainTask
 from stringline.sim.collection.demonstration import NOISES_RAD
+from stringline.sim.collection.lost_grasp import SHARES
 from stringline.sim.evaluation.seed_runner import evaluation_seeds
 from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
@@ -21,6 +22,7 @@ from stringline.sim.training.training_settings import TrainingSettings
 from stringline.sim.worlds.task_settings import TaskSettings
 
 DEMONSTRATION_SEED = 10_000  # First seed of the demonstrations.
+DISTURBED = ("noise_rad", "lost_grasps")
 COUNTS = ("expert_trials", "episodes", "trials", "workers")
 
 
@@ -34,6 +36,7 @@ class DemoSettings:
         coordinates: Configuration of the coordinates, for the report.
         execute_steps: Actions of a chunk that are executed before the next plan; None: all.
         noise_rad: Disturbance of executed commands in demonstrations.
+        lost_grasps: Share of demonstrations in which a gripper opens once during a grasp.
         varied: Whether the expert of the demonstrations varies its motions.
         wire_trials: Number of trials through the real protocol.
         minutes: Duration of the whole run, from which the counts follow; None: these counts.
@@ -54,6 +57,7 @@ class DemoSettings:
     expert_trials: int
     episodes: int
     noise_rad: float
+    lost_grasps: float
     varied: bool
     trials: int
     wire_trials: int
@@ -66,6 +70,7 @@ class DemoSettings:
         if self.minutes is not None:
             POSITIVE.check(minutes=self.minutes)
         NOISES_RAD.check(noise_rad=self.noise_rad)
+        SHARES.check(lost_grasps=self.lost_grasps)
         if self.execute_steps is not None:
             COUNT.check(execute_steps=self.execute_steps)
         check_robot_model(self.robot_model)
@@ -77,7 +82,7 @@ class DemoSettings:
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Reads the settings of a configuration."""
         execution = Execution.of(plain["execution"])
-        numbers = ("execute_steps", "wire_trials", "noise_rad", "varied", "minutes", *COUNTS)
+        numbers = ("execute_steps", "wire_trials", "varied", "minutes", *DISTURBED, *COUNTS)
         task = TaskSettings.of(plain["task"])
         return cls(
             task=task,
@@ -86,8 +91,8 @@ class DemoSettings:
             coordinates=plain["coordinates"],
             trainer=build(plain["trainer"]),
             training=TrainingSettings(
-                early_s=plain["early_s"],
-                early_factor=plain["early_factor"],
+                **plain["dataset"],
+                augmentation=plain["augmentation"],
                 execution=RecordedExecution(execution, plain["execute_steps"]),
             ),
             execution=execution,

@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from stringline.real_robot.showcase.demo_chain import DemoChain
 from stringline.real_robot.showcase.demo_settings import DemoSettings
+from stringline.real_robot.showcase.training_recipe import with_training_recipe
 
 SMALL = [
     "expert_trials=1",
@@ -28,7 +29,8 @@ SMALL = [
 
 def settings(output: Path, *changes: str) -> DemoSettings:
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        composed = compose("demo", overrides=[f"output={output}", *SMALL, *changes])
+        overrides = with_training_recipe([f"output={output}", *SMALL, *changes])
+        composed = compose("demo", overrides=overrides)
         plain = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(plain, dict)
     return DemoSettings.of({str(key): value for key, value in plain.items()})

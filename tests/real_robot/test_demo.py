@@ -102,7 +102,8 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
         ("workers=0", "workers is 0; allowed: whole numbers 1 and above"),
         ("wire_trials=2", "wire_trials is 2; allowed: whole numbers 1 to 1"),
         ("noise_rad=1", "noise_rad is 1; allowed: 0 to 0.2"),
-        ("early_s=-1", "early_s is -1; allowed: 0 and above"),
+        ("dataset.early_s=-1", "early_s is -1; allowed: 0 and above"),
+        ("lost_grasps=2", "lost_grasps is 2; allowed: 0 to 1"),
     ],
 )
 def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(

@@ -99,7 +99,7 @@ def test_speeds_are_measured_once_by_work_that_counts(tmp_path: Path) -> None:
 def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path) -> None:
     """The chain of a task with one KUKA arm; the measured episodes are those of the run."""
     output = tmp_path / "demo"
-    changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5")
+    changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5", "lost_grasps=0")
     with pytest.raises(ValueError, match=r"useful run \(1 trials of the expert, 2 demo"):
         chain(output, *changes, "minutes=0.01").run()
     measured = json.loads((output / "budget.json").read_text())
