@@ -188,7 +188,10 @@ def colour_cells() -> list[EncodingCell]:
     return [
         EncodingCell(TASKS[0], COMPARED[0], "rays", 0, "small"),
         EncodingCell(TASKS[0], "cayley_per_head_values", "rays_static", 0, "longer"),
-        EncodingCell(TASKS[0], "cayley_per_head_values", "rays_moving", 0, "longer"),
+        *(
+            EncodingCell(TASKS[0], "cayley_per_head_values", "rays_moving", seed, "longer")
+            for seed in range(3)
+        ),
     ]
 
 
