@@ -76,6 +76,17 @@ def test_the_demonstration_trains_with_the_recipe_of_its_task() -> None:
     assert settings.policy == load_description(SHIPPED / PICK)["model"]
 
 
+def test_the_recipe_of_the_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        with_training_recipe([f"task={PICK}", "training_recipe=none"])
+        assert not caplog.messages
+        with_training_recipe([f"task={PICK}"])
+    assert caplog.messages == [
+        "The training uses training_recipe=kuka_pick, the recipe of the task; "
+        "training_recipe=none trains with the defaults."
+    ]
+
+
 def test_another_recipe_and_single_choices_replace_those_of_the_recipe() -> None:
     plain = demo(f"task={PICK}", "training_recipe=none")
     assert "action_space" not in plain.policy
