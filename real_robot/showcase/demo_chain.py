@@ -14,7 +14,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.history import History
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, load_policy
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
 from stringline.real_robot.showcase.budget import Budget
 from stringline.real_robot.showcase.demo_report import DemoResults, write_demo
@@ -30,10 +30,11 @@ from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.rollout.speed import Speed, measure
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
+from stringline.sim.training.training_data import TrainingData
 from stringline.sim.worlds.world_versions import result_versions
 
 MEASURED_STEPS = 12
-PLANNING = "planning"
+CHECK, PLANNING = "check", "planning"
 PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
 
 
@@ -43,12 +44,15 @@ class DemoChain:
     def __init__(self, settings: DemoSettings) -> None:
         self._settings = settings
         self._folder = settings.output
-        phases = PHASES if settings.minutes is None else (PLANNING, *PHASES)
+        planning = () if settings.minutes is None else (PLANNING,)
+        phases = (CHECK, *planning, *PHASES)
         self._stopwatch = Stopwatch(self._folder / "seconds.json", phases)
 
     def run(self) -> None:
         """Runs the phases that are not finished."""
         stopwatch = self._stopwatch
+        with stopwatch.phase(CHECK):
+            self._check_policy()
         budget = self._plan_training()
         with stopwatch.phase("expert"):
             expert = self._expert(self._settings.expert_trials)
@@ -64,6 +68,20 @@ class DemoChain:
             wire = self._evaluate_protocol(settings.wire_trials)
         results = DemoResults(expert, demonstrations, history, self.policy, direct, wire)
         write_demo(settings, results, stopwatch)
+
+    def _check_policy(self) -> None:
+        """Builds the policy for the first demonstration.
+
+        A policy that does not suit the task ends the chain before the other demonstrations.
+        """
+        store = (
+            EpisodeStore.open(self._folder / "demonstrations")
+            if self._stored("demonstrations")
+            else self._demonstrate(1)
+        )
+        data = TrainingData(store, 0)
+        model = self._settings.policy
+        build_policy(model, data.contract, data.statistics(model))
 
     def _plan_training(self) -> Budget | None:
         """Measures the phases until the end of the training and sets their counts."""

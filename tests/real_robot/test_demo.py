@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.real_robot.chains import SMALL, chain, settings
 
+from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.showcase.demo_chain import DemoChain
 from stringline.real_robot.showcase.demo_report import commands
 from stringline.real_robot.showcase.stopwatch import Stopwatch
@@ -50,6 +51,7 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
     assert [path.suffix for path in (output / "videos" / "films").iterdir()] == [".mp4"]
     summary = json.loads((output / "summary.json").read_text())
     assert list(summary["seconds"]) == [
+        "check",
         "expert",
         "demonstrations",
         "training",
@@ -112,6 +114,15 @@ def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(
     with pytest.raises(ValueError, match=message):
         chain(tmp_path / "demo", change)
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_policy_that_does_not_suit_the_task_ends_the_chain_at_once(tmp_path: Path) -> None:
+    """The recipe of KUKA's pick has learned places, which need coordinates in metres."""
+    unsuitable = chain(tmp_path / "demo", "task=kuka_pick", "coordinates=grid", "episodes=50")
+    with pytest.raises(ValueError, match="learned_places got ConvolutionalStem and GridPlaces"):
+        unsuitable.run()
+    assert len(EpisodeStore.open(tmp_path / "demo" / "demonstrations")) == 1
+    assert not (tmp_path / "demo" / "expert").exists()
 
 
 def test_arms_with_meshes_are_recorded_and_named_in_commands(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_speeds_are_measured_once_by_work_that_counts(tmp_path: Path) -> None:
 
 
 def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path) -> None:
-    """The chain of a task with one KUKA arm; the measured episodes are those of the run."""
+    """The chain of one KUKA arm; the checked and the measured episodes are those of the run."""
     output = tmp_path / "demo"
     changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5", "lost_grasps=0")
     with pytest.raises(ValueError, match=r"useful run \(1 trials of the expert, 2 demo"):
@@ -108,7 +108,7 @@ def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path)
     assert not (output / "training").exists()
     chain(output, *changes).run()
     summary = json.loads((output / "summary.json").read_text())
-    assert summary["seeds"]["demonstrations"] == [10_000, 10_001, 10_002]
+    assert summary["seeds"]["demonstrations"] == [10_000, 10_001, 10_002, 10_003]
     page = (output / "report.html").read_text()
     assert "an emulated KUKA arm over FRI" in page
     assert "stringline-deploy checkpoint=" in page
