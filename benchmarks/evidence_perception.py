@@ -89,6 +89,8 @@ TASKS = {
             "head.pool=mean",
             "head.label_smoothing=0.1",
             "head.image_encoder.embedding._target_=stringline.ConvolutionalStem",
+            "image_size=48",
+            "trainer.learning_rate=1.5e-3",
             "trainer.weight_decay=0.2",
             "trainer.warmup_steps=200",
         ),
@@ -162,7 +164,7 @@ REFERENCES = {
 }
 # Steps, and images or clips per step.
 BUDGETS = {
-    "classify": (4000, 48),
+    "classify": (4000, 96),
     "retrieve": (2000, 128),
     "detect3d": (5000, 48),
     "detect3d_names": (5000, 48),

@@ -91,18 +91,31 @@ def _ends(room: Room) -> tuple[float, float]:
             return low, high
 
 
-def _set(room: Room, surface: Surface, asset: Asset, yaw: float, x: float = 0.0) -> int:
-    """Puts an asset near the middle of an empty top, at x along it."""
-    spot = Rectangle(x, 0.0, asset.size[0] / 2, asset.size[1] / 2, yaw)
-    number = room.set_on(asset, surface, spot)
-    assert number is not None, f"{asset.identity} does not fit on a table"
-    return number
+def _set(
+    room: Room, surface: Surface, names: Sequence[str], spot: Callable[[Asset], Rectangle]
+) -> tuple[Asset, int]:
+    """Draws assets until one fits on an empty top, at its spot there; small ones always fit."""
+    while True:
+        asset = _drawn(room, names)
+        if (number := room.set_on(asset, surface, spot(asset))) is not None:
+            return asset, number
+
+
+def _spot(asset: Asset, yaw: float) -> Rectangle:
+    return Rectangle(0.0, 0.0, asset.size[0] / 2, asset.size[1] / 2, yaw)
+
+
+def _swept(asset: Asset) -> Rectangle:
+    """Returns the square that an asset needs at any angle."""
+    reach = float(np.hypot(*asset.size[:2])) / 2
+    return Rectangle(0.0, 0.0, reach, reach, 0.0)
 
 
 def _lift(room: Room, surface: Surface) -> Choreography:
     """Moves one thing up."""
-    asset = _drawn(room, CARRIED)
-    number = _set(room, surface, asset, room.rng.uniform(-np.pi, np.pi))
+    asset, number = _set(
+        room, surface, CARRIED, lambda one: _spot(one, room.rng.uniform(-np.pi, np.pi))
+    )
     placed = room.placed[number]
     low, high = HEIGHTS_M
 
@@ -116,11 +129,7 @@ def _lift(room: Room, surface: Surface) -> Choreography:
 
 def _turn(room: Room, surface: Surface) -> Choreography:
     """Turns one thing counterclockwise from above, about the middle of its box, from any angle."""
-    asset = _drawn(room, TURNED)
-    reach = float(np.hypot(*asset.size[:2])) / 2
-    spot = Rectangle(0.0, 0.0, reach, reach, 0.0)
-    number = room.set_on(asset, surface, spot)
-    assert number is not None, f"{asset.identity} does not fit on a table"
+    asset, number = _set(room, surface, TURNED, _swept)
     placed = room.placed[number]
     start = room.rng.uniform(-np.pi, np.pi)
     turn = room.rng.uniform(*TURNS_RAD)
@@ -136,8 +145,7 @@ def _turn(room: Room, surface: Surface) -> Choreography:
 
 def _open(room: Room, surface: Surface) -> Choreography:
     """Swings a lid from closed to open."""
-    asset = _drawn(room, HINGED)
-    number = _set(room, surface, asset, room.rng.normal(0, 0.3))
+    asset, number = _set(room, surface, HINGED, lambda one: _spot(one, room.rng.normal(0, 0.3)))
     placed = room.placed[number]
     hinge = asset.hinge
     assert hinge is not None
