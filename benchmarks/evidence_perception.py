@@ -166,7 +166,7 @@ REFERENCES = {
 BUDGETS = {
     "classify": (4000, 96),
     "retrieve": (2000, 128),
-    "detect3d": (5000, 48),
+    "detect3d": (2500, 48),
     "detect3d_names": (5000, 48),
     "retrieve_living": (2000, 128),
     "video": (5000, 16),

@@ -85,3 +85,23 @@ def test_every_choice_belongs_to_a_command() -> None:
         path for path in CONFIGS.rglob("*.yaml") if path.parent not in (CONFIGS, CONFIGS / "data")
     ]
     assert {path.parent.relative_to(CONFIGS).as_posix() for path in files} == offered
+
+
+@pytest.mark.parametrize(
+    ("head", "augmentation"),
+    [
+        ("classify", "classify"),
+        ("retrieve", "captions"),
+        ("detect2d", "light"),
+        ("detect3d", "light"),
+        ("video", "none"),
+    ],
+)
+def test_each_task_of_perception_has_its_own_augmentation_by_default(
+    head: str, augmentation: str
+) -> None:
+    configuration = Configuration(CONFIGS, "perceive", "perceive")
+    chosen = configuration.composed([f"head={head}", f"augmentation={augmentation}"])
+    assert configuration.composed([f"head={head}"]).augmentation == chosen.augmentation
+    without = configuration.composed([f"head={head}", "augmentation=none"])
+    assert without.augmentation.transforms == []
