@@ -118,7 +118,7 @@ TASKS = {
     ),
     "video": Task(
         "video",
-        ("scenes", ("kind=motions", "count=8000", "image_size=48")),
+        ("scenes", ("kind=motions", "count=16000", "image_size=48")),
         (
             "split=room",
             "image_size=48",
@@ -126,6 +126,8 @@ TASKS = {
             "head.image_encoder.embedding.patch=12",
             "coordinates.places.grid=4",
             "head.image_encoder.frame_wavelengths=[4.0,64.0]",
+            "head.image_encoder.tubelet=2",
+            "augmentation=classify",
         ),
         ("top1", "within_pair"),
         ("frame_order",),
@@ -169,7 +171,7 @@ BUDGETS = {
     "detect3d": (2500, 48),
     "detect3d_names": (5000, 48),
     "retrieve_living": (2000, 128),
-    "video": (5000, 16),
+    "video": (6000, 24),
 }
 
 

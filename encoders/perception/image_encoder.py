@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
 from stringline.encoders.perception.image_contract import CAMERA, ImageContract
+from stringline.encoders.perception.tubelets import TubeletFusion
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.attention import check_heads
@@ -38,6 +39,7 @@ class ImageEncoderSettings:
         registers: Learned tokens without a position; the first is CLS.
         frame_wavelengths: Shortest and longest initial wavelength of the encoding in time, in
             frames of a clip.
+        tubelet: Consecutive frames of a clip that share a token, see `TubeletFusion`.
     """
 
     encoding: EncodingFactory
@@ -53,9 +55,10 @@ class ImageEncoderSettings:
     share_layers: bool = True
     registers: int = 1
     frame_wavelengths: tuple[float, float] = (2.0, 32.0)
+    tubelet: int = 1
 
     def __post_init__(self) -> None:
-        COUNT.check(depth=self.depth)
+        COUNT.check(depth=self.depth, tubelet=self.tubelet)
         WHOLE.check(registers=self.registers)
         check_heads(self.dim, self.heads)
 
@@ -99,6 +102,7 @@ class ImageEncoder(nn.Module):
         self.dim = settings.dim
         self.reads_depth = contract.depth and "depth" in _reads(settings)
         self.tokenise = _image_tokens(settings, contract)
+        self.tubelets = TubeletFusion(settings.dim, contract.frames, settings.tubelet)
         self.blocks = VisionTransformer(
             _encoding(settings, contract),
             settings.dim,
@@ -124,36 +128,22 @@ class ImageEncoder(nn.Module):
         return EncodedImages(registers, self._fused(replace(tokens, features=features)))
 
     def tokens(self, batch: Mapping[str, Tensor]) -> Tokens:
-        """Returns the tokens of a batch before the blocks; those of clips frame by frame."""
+        """Returns the tokens of a batch before the blocks; those of clips in order of time."""
         frames = self.contract.frames
         if frames == 1:
             return self.tokenise(batch)
         observed = {
             key: value.flatten(0, 1) for key, value in batch.items() if key.endswith(f"/{CAMERA}")
         }
-        tokens = self.tokenise(observed)
-
-        def joined(each: Tensor) -> Tensor:
-            return each.reshape(-1, frames * each.shape[1], *each.shape[2:])
-
-        place = tokens.coordinates
-        time = torch.arange(frames, dtype=place.dtype, device=place.device)
-        time = time.repeat(len(place) // frames)[:, None, None].expand(-1, place.shape[1], 1)
-        spread = None if tokens.spread is None else nn.functional.pad(tokens.spread, (0, 1))
-        return Tokens(
-            joined(tokens.features),
-            joined(torch.cat((place, time), dim=-1)),
-            joined(tokens.has_position),
-            None if tokens.present is None else joined(tokens.present),
-            None if spread is None else joined(spread),
-        )
+        tokens = self.tubelets(self.tokenise(observed))
+        return _joined(tokens, self.tubelets.times(tokens.coordinates))
 
     def _fused(self, tokens: Tokens) -> Tokens:
         """Joins the streams of each image."""
         streams = self.tokenise.fusion.streams
         if streams == 1:
             return tokens
-        frames = self.contract.frames
+        frames = self.tubelets.count
         batch, count = tokens.features.shape[:2]
         features = self.tokenise.fusion(
             tokens.features.reshape(batch * frames, count // frames, -1)
@@ -171,6 +161,24 @@ class ImageEncoder(nn.Module):
             None if tokens.present is None else of_first(tokens.present),
             None if tokens.spread is None else of_first(tokens.spread),
         )
+
+
+def _joined(tokens: Tokens, times: Tensor) -> Tokens:
+    """Joins tokens (B * T, N) to those of clips (B, T * N), with the times (T,) as an axis."""
+
+    def joined(each: Tensor) -> Tensor:
+        return each.reshape(-1, len(times) * each.shape[1], *each.shape[2:])
+
+    place = tokens.coordinates
+    time = times.repeat(len(place) // len(times))[:, None, None].expand(-1, place.shape[1], 1)
+    spread = None if tokens.spread is None else nn.functional.pad(tokens.spread, (0, 1))
+    return Tokens(
+        joined(tokens.features),
+        joined(torch.cat((place, time), dim=-1)),
+        joined(tokens.has_position),
+        None if tokens.present is None else joined(tokens.present),
+        None if spread is None else joined(spread),
+    )
 
 
 ImageEncoderFactory = Callable[..., ImageEncoder]

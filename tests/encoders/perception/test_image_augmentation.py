@@ -65,6 +65,21 @@ def test_textures_of_segments_are_refused() -> None:
         image_augmentation(config("strong"), classifier())
 
 
-def test_clips_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^Clips cannot be augmented; allowed: augmentation=none"):
-        image_augmentation(config("classify"), classifier(frames=3))
+def test_all_frames_of_a_clip_change_alike(colours: ImageStore) -> None:
+    network = classifier()
+    random = np.random.default_rng(0)
+    images = stack([network.example(colours[index], random) for index in range(6)])
+    clips = {
+        key: torch.stack([value] * 3, dim=1) if key.endswith("/image") else value
+        for key, value in images.items()
+    }
+    of_images = image_augmentation(config("classify"), network)
+    of_clips = image_augmentation(config("classify"), classifier(frames=3))
+    assert of_images is not None and of_clips is not None
+    expected = of_images(images, torch.Generator().manual_seed(1))
+    found = of_clips(clips, torch.Generator().manual_seed(1))
+    assert set(found) == set(clips)
+    assert not torch.equal(found["rgb/image"], clips["rgb/image"])
+    for key, value in expected.items():
+        frames = found[key].unbind(1) if key.endswith("/image") else [found[key]]
+        assert all(torch.equal(frame, value) for frame in frames)
