@@ -75,7 +75,8 @@ def test_all_frames_of_a_clip_change_alike(colours: ImageStore) -> None:
     }
     of_images = image_augmentation(config("classify"), network)
     of_clips = image_augmentation(config("classify"), classifier(frames=3))
-    assert of_images is not None and of_clips is not None
+    assert of_images is not None
+    assert of_clips is not None
     expected = of_images(images, torch.Generator().manual_seed(1))
     found = of_clips(clips, torch.Generator().manual_seed(1))
     assert set(found) == set(clips)
