@@ -75,7 +75,13 @@ PATCHES = (
 )
 DETECTION = (*PATCHES, "head.symmetry=upright", "augmentation=light")
 HELD_OUT = ("split=asset", "held_out=0.004")
-RETRIEVAL = (*PATCHES, "head.pool=mean", "augmentation=captions")
+RETRIEVAL = (*PATCHES, "head.pool=mean", "augmentation=captions", "head.text.length=32")
+STEM = (
+    "head.image_encoder.embedding._target_=stringline.ConvolutionalStem",
+    "head.image_encoder.embedding.patch=16",
+    "trainer.learning_rate=2e-3",
+    "trainer.warmup_steps=200",
+)
 RECALLS = ("i2t_recall_at_1", "i2t_recall_at_10", "t2i_recall_at_1", "t2i_recall_at_10")
 TASKS = {
     "classify": Task(
@@ -100,7 +106,7 @@ TASKS = {
     "retrieve": Task(
         "retrieve",
         ("scenes", ("seed=1", *ROOMS)),
-        ("split=room", "held_out=0.0625", *RETRIEVAL),
+        ("split=room", "held_out=0.0625", *RETRIEVAL, *STEM),
         RECALLS,
     ),
     "detect3d": Task(
@@ -167,7 +173,7 @@ REFERENCES = {
 # Steps, and images or clips per step.
 BUDGETS = {
     "classify": (4000, 96),
-    "retrieve": (2000, 128),
+    "retrieve": (3500, 128),
     "detect3d": (2500, 48),
     "detect3d_names": (5000, 48),
     "retrieve_living": (2000, 128),
