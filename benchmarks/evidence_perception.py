@@ -129,11 +129,12 @@ TASKS = {
             "split=room",
             "image_size=48",
             "head.pool=mean",
-            "head.image_encoder.embedding.patch=12",
+            "head.image_encoder.embedding._target_=stringline.ConvolutionalStem",
+            "head.image_encoder.embedding.patch=16",
+            "head.image_encoder.tubelet=2",
             "coordinates.places.grid=4",
             "head.image_encoder.frame_wavelengths=[4.0,64.0]",
-            "head.image_encoder.tubelet=2",
-            "augmentation=classify",
+            "augmentation=light",
         ),
         ("top1", "within_pair"),
         ("frame_order",),
@@ -177,7 +178,7 @@ BUDGETS = {
     "detect3d": (2500, 48),
     "detect3d_names": (5000, 48),
     "retrieve_living": (2000, 128),
-    "video": (6000, 24),
+    "video": (3000, 48),
 }
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
-from stringline.encoders.perception.image_contract import CAMERA, ImageContract
-from stringline.encoders.perception.tubelets import TubeletFusion
+from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.tubelets import Tubelets
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.attention import check_heads
@@ -39,7 +39,7 @@ class ImageEncoderSettings:
         registers: Learned tokens without a position; the first is CLS.
         frame_wavelengths: Shortest and longest initial wavelength of the encoding in time, in
             frames of a clip.
-        tubelet: Consecutive frames of a clip that share a token, see `TubeletFusion`.
+        tubelet: Consecutive frames of a clip that share a token, see `Tubelets`.
     """
 
     encoding: EncodingFactory
@@ -61,6 +61,10 @@ class ImageEncoderSettings:
         COUNT.check(depth=self.depth, tubelet=self.tubelet)
         WHOLE.check(registers=self.registers)
         check_heads(self.dim, self.heads)
+        if self.images is not None and self.tubelet > 1:
+            raise ValueError(
+                f"tubelet is {self.tubelet} with tokens of another network; allowed: 1."
+            )
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ class ImageEncoder(nn.Module):
         self.dim = settings.dim
         self.reads_depth = contract.depth and "depth" in _reads(settings)
         self.tokenise = _image_tokens(settings, contract)
-        self.tubelets = TubeletFusion(settings.dim, contract.frames, settings.tubelet)
+        self.tubelets = Tubelets(
+            settings.embedding, settings.dim, contract.frames, settings.tubelet
+        )
         self.blocks = VisionTransformer(
             _encoding(settings, contract),
             settings.dim,
@@ -129,13 +135,14 @@ class ImageEncoder(nn.Module):
 
     def tokens(self, batch: Mapping[str, Tensor]) -> Tokens:
         """Returns the tokens of a batch before the blocks; those of clips in order of time."""
-        frames = self.contract.frames
-        if frames == 1:
+        if self.contract.frames == 1:
             return self.tokenise(batch)
-        observed = {
-            key: value.flatten(0, 1) for key, value in batch.items() if key.endswith(f"/{CAMERA}")
-        }
-        tokens = self.tubelets(self.tokenise(observed))
+        tokens = self.tokenise(self.tubelets.first(batch))
+        changes = self.tubelets.embed(batch)
+        if changes is not None:
+            # Those of further streams are the same.
+            streams = self.tokenise.fusion.streams
+            tokens = replace(tokens, features=tokens.features + changes.repeat(1, streams, 1))
         return _joined(tokens, self.tubelets.times(tokens.coordinates))
 
     def _fused(self, tokens: Tokens) -> Tokens:

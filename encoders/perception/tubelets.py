@@ -1,28 +1,34 @@
 """Tubelets: tokens of clips that span several frames."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.vision.rgbd import Tokens
+from stringline.encoders.perception.image_contract import CAMERA
+from stringline.encoders.vision.patches import EmbeddingFactory
+
+_COLOURS = f"rgb/{CAMERA}"
 
 
-class TubeletFusion(nn.Module):
-    """Joins the tokens of a patch in consecutive frames by a linear map.
+class Tubelets(nn.Module):
+    """Divides clips into tubelets: a first image each, and an embedding of the changes after it.
 
-    With linear patch embeddings it is the tubelet embedding of ViViT (Arnab et al., 2021, arXiv
-    2103.15691, section 3.2), with a map of the rank of the tokens: the first layer sees motion.
+    With linear patches, the sum of both is the tubelet embedding of ViViT (Arnab et al., 2021,
+    arXiv 2103.15691, section 3.2), written by differences: W_0 x_0 + sum_i W_i (x_i - x_0).
 
     Attributes:
         count: Tubelets of a clip.
     """
 
-    def __init__(self, dim: int, frames: int, tubelet: int) -> None:
-        """Builds the map.
+    def __init__(self, embedding: EmbeddingFactory, dim: int, frames: int, tubelet: int) -> None:
+        """Builds the embedding of changes.
 
         Args:
+            embedding: Factory of the patch embedding.
             dim: Channels of the tokens.
-            frames: Frames of a clip.
-            tubelet: Frames of a tubelet; 1: tokens stay as they are.
+            frames: Frames of a clip; 1: images.
+            tubelet: Frames of a tubelet; 1: each frame has tokens of its own.
 
         Raises:
             ValueError: Tubelets do not divide the frames.
@@ -34,35 +40,27 @@ class TubeletFusion(nn.Module):
             )
         self.count = frames // tubelet
         self._tubelet = tubelet
-        self.fuse: nn.Module = nn.Linear(tubelet * dim, dim) if tubelet > 1 else nn.Identity()
+        self.changes = embedding(dim, channels=3 * (tubelet - 1)) if tubelet > 1 else None
+
+    def first(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the first image (B * count, ...) of each tubelet, given clips (B, T, ...)."""
+        return {
+            key: value[:, :: self._tubelet].flatten(0, 1)
+            for key, value in batch.items()
+            if key.endswith(f"/{CAMERA}")
+        }
+
+    def embed(self, batch: Mapping[str, Tensor]) -> Tensor | None:
+        """Returns features (B * count, N, dim) of the changes; None if a tubelet is one frame."""
+        if self.changes is None:
+            return None
+        kind = next(self.changes.parameters()).dtype
+        clips = batch[_COLOURS].unflatten(1, (self.count, self._tubelet)).flatten(0, 1).to(kind)
+        changes = (clips[:, 1:] - clips[:, :1]) * (1 / 64)
+        features: Tensor = self.changes(changes.permute(0, 2, 3, 1, 4).flatten(3))
+        return features
 
     def times(self, like: Tensor) -> Tensor:
         """Returns the middles of the tubelets (count,) in frames, of the type of a tensor."""
         first = torch.arange(self.count, dtype=like.dtype, device=like.device) * self._tubelet
         return first + (self._tubelet - 1) / 2
-
-    def forward(self, tokens: Tokens) -> Tokens:
-        """Returns tokens (B * T / tubelet, N, dim) of tokens (B * T, N, dim) in order of time.
-
-        Coordinates are the mean of those frames in which the patch has a position.
-        """
-        if self._tubelet == 1:
-            return tokens
-
-        def grouped(each: Tensor) -> Tensor:
-            return each.unflatten(0, (-1, self._tubelet))
-
-        known = grouped(tokens.has_position)
-        weights = known.to(tokens.coordinates.dtype)[..., None]
-        weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1)
-
-        def mean(each: Tensor) -> Tensor:
-            return (grouped(each) * weights).sum(dim=1)
-
-        return Tokens(
-            self.fuse(grouped(tokens.features).transpose(1, 2).flatten(2)),
-            mean(tokens.coordinates),
-            known.any(dim=1),
-            None if tokens.present is None else grouped(tokens.present).any(dim=1),
-            None if tokens.spread is None else mean(tokens.spread),
-        )

@@ -1,15 +1,19 @@
 """Tubelets: tokens that span several frames of a clip."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from tests.encoders.perception.conftest import SIDE, encoder, noise
+from tests.encoders.perception.conftest import SIDE, encoder, noise, settings
+from torch.nn import functional
 
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.image_encoder import ImageEncoder
-from stringline.encoders.perception.tubelets import TubeletFusion
+from stringline.encoders.perception.tubelets import Tubelets
 from stringline.encoders.positions.rotary import NoEncoding
-from stringline.encoders.vision.rgbd import Tokens
+from stringline.encoders.vision.patches import PatchProjection
+from stringline.encoders.vision.rgbd import RgbdTokens
 
 
 def of_clips(tubelet: int, frames: int = 4) -> ImageEncoder:
@@ -26,10 +30,10 @@ def clips(frames: int = 4) -> torch.Tensor:
 def test_only_tubelets_tell_a_clip_from_its_reverse_without_an_encoding() -> None:
     for tubelet, same in ((1, True), (2, False), (4, False)):
         encode = of_clips(tubelet).eval()
-        seen, reversed_ = (
+        forwards, backwards = (
             encode({"rgb/image": rgb}).registers for rgb in (clips(), clips().flip(1))
         )
-        assert torch.allclose(seen, reversed_, atol=1e-5) == same
+        assert torch.allclose(forwards, backwards, atol=1e-5) == same
 
 
 def test_tokens_lie_at_the_middle_of_their_frames_and_the_place_of_their_patch() -> None:
@@ -41,32 +45,43 @@ def test_tokens_lie_at_the_middle_of_their_frames_and_the_place_of_their_patch()
     assert two.features.shape[1] * 2 == one.features.shape[1]
 
 
-def test_places_are_means_of_the_frames_that_have_one() -> None:
-    torch.manual_seed(0)
-    places = torch.tensor([[[1.0]], [[3.0]], [[5.0]], [[7.0]], [[2.0]], [[4.0]]])
-    known = torch.tensor([[True], [True], [False], [True], [False], [False]])
-    fuse = TubeletFusion(2, frames=6, tubelet=2)
-    joined = fuse(Tokens(torch.randn(6, 1, 2), places, known, present=known))
-    assert joined.coordinates.flatten().tolist() == [2.0, 7.0, 0.0]
-    assert joined.has_position.flatten().tolist() == [True, True, False]
-    assert joined.present is not None
-    assert joined.present.flatten().tolist() == [True, True, False]
+def test_linear_patches_give_the_tubelet_embedding_of_vivit() -> None:
+    encode = of_clips(2).double()
+    tokens = encode.tokenise
+    assert isinstance(tokens, RgbdTokens)
+    assert isinstance(tokens.embedding, PatchProjection)
+    assert isinstance(encode.tubelets.changes, PatchProjection)
+    still, change = (each.projection for each in (tokens.embedding, encode.tubelets.changes))
+    assert change.bias is not None
+    # W_0 - W_1 for the first frame, W_1 for the second.
+    weight = torch.cat((still.weight - change.weight, change.weight), dim=1)
+    colours = clips().double() / 64 - 2
+    pairs = colours.unflatten(1, (2, 2)).flatten(0, 1).movedim(-1, 2).flatten(1, 2)
+    # An offset of all colours by -2 is in the first frame only.
+    expected = functional.conv2d(pairs, weight, still.bias, stride=4) + change.bias[:, None, None]
+    found = encode.tokens({"rgb/image": clips()}).features - tokens.camera_mark
+    np.testing.assert_allclose(
+        found.reshape(4, 16, -1).detach(), expected.flatten(2).mT.detach(), atol=1e-9
+    )
 
 
-def test_the_map_sees_the_frames_in_order() -> None:
-    torch.manual_seed(0)
-    fuse = TubeletFusion(3, frames=4, tubelet=2).double()
-    features = torch.randn(4, 5, 3, dtype=torch.float64)
-    places = torch.zeros(4, 5, 2)
-    found = fuse(Tokens(features, places, torch.ones(4, 5, dtype=torch.bool))).features
-    assert isinstance(fuse.fuse, torch.nn.Linear)
-    pairs = torch.cat((features[::2], features[1::2]), dim=-1)
-    expected = pairs @ fuse.fuse.weight.T + fuse.fuse.bias
-    np.testing.assert_allclose(found.detach(), expected.detach(), atol=1e-12)
+def test_still_clips_have_no_change() -> None:
+    encode = of_clips(4)
+    rgb = clips()[:, :1].expand(-1, 4, -1, -1, -1)
+    found = encode.tubelets.embed({"rgb/image": rgb})
+    assert found is not None
+    assert torch.equal(found, found[:1, :1].expand_as(found))
 
 
 def test_tubelets_divide_the_frames() -> None:
     with pytest.raises(ValueError, match="tubelet is 3; allowed: divisors of 4, the frames"):
         of_clips(3)
+    with pytest.raises(ValueError, match="divisors of 1, the frames"):
+        Tubelets(partial(PatchProjection, patch=4), 16, frames=1, tubelet=2)
     with pytest.raises(ValueError, match="tubelet"):
         of_clips(0)
+
+
+def test_tokens_of_another_network_have_no_tubelets() -> None:
+    with pytest.raises(ValueError, match="tubelet is 2 with tokens of another network"):
+        settings(images=RgbdTokens, tubelet=2)
