@@ -55,7 +55,8 @@ class Tubelets(nn.Module):
         if self.changes is None:
             return None
         kind = next(self.changes.parameters()).dtype
-        clips = batch[_COLOURS].unflatten(1, (self.count, self._tubelet)).flatten(0, 1).to(kind)
+        rgb = batch[_COLOURS]
+        clips = rgb.reshape(-1, self._tubelet, *rgb.shape[2:]).to(kind)
         changes = (clips[:, 1:] - clips[:, :1]) * (1 / 64)
         features: Tensor = self.changes(changes.permute(0, 2, 3, 1, 4).flatten(3))
         return features
