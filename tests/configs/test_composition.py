@@ -94,7 +94,7 @@ def test_every_choice_belongs_to_a_command() -> None:
         ("retrieve", "captions"),
         ("detect2d", "light"),
         ("detect3d", "light"),
-        ("video", "classify"),
+        ("video", "light"),
     ],
 )
 def test_each_task_of_perception_has_its_own_augmentation_by_default(
