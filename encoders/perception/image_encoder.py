@@ -135,15 +135,10 @@ class ImageEncoder(nn.Module):
 
     def tokens(self, batch: Mapping[str, Tensor]) -> Tokens:
         """Returns the tokens of a batch before the blocks; those of clips in order of time."""
-        if self.contract.frames == 1:
-            return self.tokenise(batch)
-        tokens = self.tokenise(self.tubelets.first(batch))
-        changes = self.tubelets.embed(batch)
-        if changes is not None:
-            # Those of further streams are the same.
-            streams = self.tokenise.fusion.streams
-            tokens = replace(tokens, features=tokens.features + changes.repeat(1, streams, 1))
-        return _joined(tokens, self.tubelets.times(tokens.coordinates))
+        clips = self.contract.frames > 1
+        seen = self.tubelets.first(batch) if clips else batch
+        tokens = self.tubelets(self.tokenise(seen), batch)
+        return _joined(tokens, self.tubelets.times(tokens.coordinates)) if clips else tokens
 
     def _fused(self, tokens: Tokens) -> Tokens:
         """Joins the streams of each image."""

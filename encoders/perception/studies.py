@@ -24,6 +24,8 @@ from stringline.encoders.vision.rgbd import Tokens
 
 Row = dict[str, float | str]
 Change = Callable[[Tokens], Tokens]
+Orders = Callable[[int], np.ndarray[Any, Any]]
+"""Draws the orders of the frames (B, T) of B clips."""
 
 
 class Study(ABC):
@@ -102,10 +104,14 @@ class CoordinateOffset(Study):
 
 
 class FrameOrder(Study):
-    """Clips played backwards, with shuffled frames, and with one frame in place of all."""
+    """Clips played backwards, with shuffled frames, and with one frame in place of all.
+
+    Each clip has a permutation of its own. As an order is as probable as its reverse, a network
+    that answers the opposite to a reversed clip is then right within half of the pairs.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        """Sets the seed of the permutation."""
+        """Sets the seed of the permutations."""
         WHOLE.check(seed=seed)
         self.seed = seed
 
@@ -119,29 +125,29 @@ class FrameOrder(Study):
         if frames == 1:
             raise ValueError("FrameOrder got images; allowed: clips.")
         usual = network.measure(examples)
-        backwards = np.arange(frames)[::-1]
-        orders = {
-            "reversed": backwards,
-            "shuffled": np.random.default_rng(self.seed).permutation(frames),
-            "first frame": np.zeros(frames, np.int64),
-            "middle frame": np.full(frames, frames // 2),
+        generator = np.random.default_rng(self.seed)
+        orders: dict[str, Orders] = {
+            "reversed": lambda clips: np.tile(np.arange(frames)[::-1], (clips, 1)),
+            "shuffled": lambda clips: generator.permuted(
+                np.tile(np.arange(frames), (clips, 1)), axis=1
+            ),
+            "first frame": lambda clips: np.zeros((clips, frames), np.int64),
+            "middle frame": lambda clips: np.full((clips, frames), frames // 2),
         }
         return [
-            _row(name, network.measure(replace(examples, prepare=_ordered(order))), usual)
-            for name, order in orders.items()
+            _row(name, network.measure(replace(examples, prepare=_ordered(drawn))), usual)
+            for name, drawn in orders.items()
         ]
 
 
 @contextmanager
 def changed_tokens(network: PerceptionNetwork, change: Change) -> Iterator[None]:
     """Changes the tokens of each image of a network before its blocks, within a block."""
-    tokenise = network.image_encoder.tokenise
-    assert isinstance(tokenise, nn.Module)
 
     def changed(module: nn.Module, given: object, tokens: Tokens) -> Tokens:
         return change(tokens)
 
-    handle = tokenise.register_forward_hook(changed)
+    handle = network.image_encoder.tubelets.register_forward_hook(changed)
     try:
         yield
     finally:
@@ -172,15 +178,22 @@ def moved(deviation: float, seed: int) -> Change:
     return change
 
 
-def _ordered(order: np.ndarray[Any, Any]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+def _ordered(drawn: Orders) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        chosen = torch.as_tensor(order.copy())
-        return {
-            key: value[:, chosen.to(value.device)] if key.endswith(f"/{CAMERA}") else value
-            for key, value in batch.items()
-        }
+        seen = {key: value for key, value in batch.items() if key.endswith(f"/{CAMERA}")}
+        clips = len(next(iter(seen.values())))
+        order = torch.as_tensor(drawn(clips).copy())
+        return batch | {key: _taken(value, order.to(value.device)) for key, value in seen.items()}
 
     return prepare
+
+
+def _taken(frames: Tensor, order: Tensor) -> Tensor:
+    """Returns frames (B, T, ...) in other orders (B, T)."""
+    # Torch cannot index uint16; int16 has the same bits.
+    signed = frames.view(torch.int16) if frames.dtype == torch.uint16 else frames
+    clip = torch.arange(len(order), device=order.device)[:, None]
+    return signed[clip, order].view(frames.dtype)
 
 
 def _row(setting: str, found: Measurement, usual: Measurement) -> Row:

@@ -1,12 +1,14 @@
 """Tubelets: tokens of clips that span several frames."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from stringline.encoders.perception.image_contract import CAMERA
 from stringline.encoders.vision.patches import EmbeddingFactory
+from stringline.encoders.vision.rgbd import Tokens
 
 _COLOURS = f"rgb/{CAMERA}"
 
@@ -50,12 +52,23 @@ class Tubelets(nn.Module):
             if key.endswith(f"/{CAMERA}")
         }
 
-    def embed(self, batch: Mapping[str, Tensor]) -> Tensor | None:
-        """Returns features (B * count, N, dim) of the changes; None if a tubelet is one frame."""
+    def forward(self, tokens: Tokens, batch: Mapping[str, Tensor]) -> Tokens:
+        """Adds the features of the changes in clips (B, T, ...) to those of the first images.
+
+        Args:
+            tokens: Tokens (B * count, streams * N, dim) of the first images.
+            batch: The clips, or images, of which the tokens stay as they are.
+        """
         if self.changes is None:
-            return None
+            return tokens
+        features = self.embed(batch[_COLOURS])
+        streams = tokens.features.shape[1] // features.shape[1]
+        return replace(tokens, features=tokens.features + features.repeat(1, streams, 1))
+
+    def embed(self, rgb: Tensor) -> Tensor:
+        """Returns features (B * count, N, dim) of the changes in clips (B, T, H, W, 3) uint8."""
+        assert self.changes is not None, "a tubelet of one frame has no changes"
         kind = next(self.changes.parameters()).dtype
-        rgb = batch[_COLOURS]
         clips = rgb.reshape(-1, self._tubelet, *rgb.shape[2:]).to(kind)
         changes = (clips[:, 1:] - clips[:, :1]) * (1 / 64)
         features: Tensor = self.changes(changes.permute(0, 2, 3, 1, 4).flatten(3))

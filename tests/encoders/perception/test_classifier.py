@@ -12,6 +12,7 @@ from torch import nn
 from stringline.datasets.images.image_store import ImageStore
 from stringline.encoders.perception.classifier import Classifier, ClassifierSettings, Pool
 from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.image_encoder import EncodedImages
 from stringline.encoders.perception.perception_network import Examples, stack
 from stringline.encoders.perception.studies import (
     FrameOrder,
@@ -133,6 +134,41 @@ def test_a_clip_is_told_from_its_reverse_by_the_order_of_its_frames() -> None:
     assert rows["reversed"] == pytest.approx(1 - right), "each is taken for the opposite"
     # The middle frame of a clip is that of its reverse.
     assert rows["middle frame"] == pytest.approx(0.5)
+
+
+def test_each_clip_has_an_order_of_its_own() -> None:
+    contract = ImageContract(height=SIDE, width=SIDE, frames=5, depth=True, names=("left", "right"))
+    made = Classifier(ClassifierSettings(image_encoder=encoder()), contract)
+    depth = np.arange(5, dtype=np.uint16)[:, None, None].repeat(SIDE, 1).repeat(SIDE, 2)
+    clips = [replace(moving(True, seed), depth=depth) for seed in range(6)]
+    seen: list[torch.Tensor] = []
+    encode = made.image_encoder.forward
+
+    def recorded(batch: dict[str, torch.Tensor]) -> EncodedImages:
+        seen.append(batch["depth/image"][:, :, 0, 0].long())
+        return encode(batch)
+
+    made.image_encoder.forward = recorded  # type: ignore[method-assign]
+    FrameOrder().measure(made, Examples(clips, range(6), contract))
+    usual, backwards, shuffled, first, middle = (torch.cat([each]) for each in seen)
+    assert usual.tolist() == [[0, 1, 2, 3, 4]] * 6
+    assert backwards.tolist() == [[4, 3, 2, 1, 0]] * 6
+    assert shuffled.sort(dim=1).values.tolist() == usual.tolist()
+    assert len(shuffled.unique(dim=0)) > 1
+    assert (first.unique().tolist(), middle.unique().tolist()) == ([0], [2])
+
+
+def test_patches_of_tubelets_are_shuffled_with_their_changes() -> None:
+    contract = ImageContract(height=SIDE, width=SIDE, frames=4, names=("left", "right"))
+    torch.manual_seed(0)
+    made = Classifier(ClassifierSettings(image_encoder=encoder(NoEncoding, tubelet=2)), contract)
+    clip = torch.from_numpy(noise(0, 2, 4, SIDE, SIDE, 3))
+    before = made.logits({"rgb/image": clip})
+    with changed_tokens(made, shuffled(0)):
+        after = made.logits({"rgb/image": clip})
+        tokens = made.image_encoder.tokens({"rgb/image": clip}).features
+    assert torch.allclose(before, after, atol=1e-5)
+    assert not torch.allclose(tokens, made.image_encoder.tokens({"rgb/image": clip}).features)
 
 
 def test_orders_of_frames_need_clips(colours: ImageStore) -> None:

@@ -68,8 +68,7 @@ def test_linear_patches_give_the_tubelet_embedding_of_vivit() -> None:
 def test_still_clips_have_no_change() -> None:
     encode = of_clips(4)
     rgb = clips()[:, :1].expand(-1, 4, -1, -1, -1)
-    found = encode.tubelets.embed({"rgb/image": rgb})
-    assert found is not None
+    found = encode.tubelets.embed(rgb)
     assert torch.equal(found, found[:1, :1].expand_as(found))
 
 
