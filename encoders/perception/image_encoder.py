@@ -98,7 +98,7 @@ class ImageEncoder(nn.Module):
 
         Raises:
             ValueError: The coordinates need what the images lack, patches do not tile the images,
-                or the encoding does not support time.
+                tubelets do not divide the frames, or the encoding does not support time.
         """
         super().__init__()
         _check_coordinates(settings.coordinates, contract)

@@ -29,7 +29,7 @@ def clips(frames: int = 4) -> torch.Tensor:
 
 def test_only_tubelets_tell_a_clip_from_its_reverse_without_an_encoding() -> None:
     for tubelet, same in ((1, True), (2, False), (4, False)):
-        encode = of_clips(tubelet).eval()
+        encode = of_clips(tubelet)
         forwards, backwards = (
             encode({"rgb/image": rgb}).registers for rgb in (clips(), clips().flip(1))
         )
