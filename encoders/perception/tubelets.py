@@ -18,8 +18,8 @@ class Tubelets(nn.Module):
 
     With linear patches, the sum of both is the tubelet embedding of ViViT (Arnab et al., 2021,
     arXiv 2103.15691, section 3.2), written by differences: W_0 x_0 + sum_i W_i (x_i - x_0).
-    Embeddings that are not linear, such as `ConvolutionalStem`, are applied to both apart; ViViT has
-    none of these.
+    Embeddings that are not linear, such as `ConvolutionalStem`, are applied to both apart, which is
+    a departure from ViViT.
 
     Attributes:
         count: Tubelets of a clip.
