@@ -43,6 +43,15 @@ POLICIES = {
 COORDINATES = ("metric", "grid")
 # The default when the first cells were trained; it is all cameras of the store now.
 CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
+POSES = [
+    "action=gripper_poses",
+    "gripper=open_close",
+    "dataset.hold_s=1.0",
+    "augmentation=standard",
+]
+# As long in proportion to the scene as the default ones of columns and rows.
+METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
+GRIPPERS = [*POSES, *METRES, "frames=grippers"]
 # Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
 # no depth anyway.
 WITHOUT_DEPTH = {

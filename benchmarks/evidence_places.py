@@ -13,21 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_cells import CAMERAS
+from evidence_cells import CAMERAS, GRIPPERS, METRES, POSES
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 from evidence_tasks import CAMPAIGN
 
 TASKS = ("bowl_on_rack", "mug_on_plate", "hand_over_banana")
-POSES = [
-    "action=gripper_poses",
-    "gripper=open_close",
-    "dataset.hold_s=1.0",
-    "augmentation=standard",
-]
-# As long in proportion to the scene as the default ones of columns and rows.
-METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
-GRIPPERS = [*POSES, *METRES, "frames=grippers"]
 CHOICES = {
     "grippers": GRIPPERS,
     "joints": ["coordinates=metric"],

@@ -7,10 +7,10 @@ import only what they use, and Ctrl-C during the imports ends the command in one
 import sys
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.installed_version import installed_version
 from stringline.datasets.command.missing_package import missing_package
 from stringline.datasets.command.waiting_threads import wait_briefly
 
@@ -64,20 +64,13 @@ def start(command: str) -> None:
 def _run(command: str) -> None:
     arguments = set(sys.argv[1:])
     if "--version" in arguments:
-        sys.stdout.write(f"stringline {_version()}\n")
+        sys.stdout.write(f"stringline {installed_version()}\n")
     elif {"--help", "-h"} & arguments and command != OPTIONS_OF_VERBS:
         from stringline.datasets.command.application import show_help
 
         show_help(command)
     else:
         import_module(COMMANDS[command]).main()
-
-
-def _version() -> str:
-    try:
-        return version("stringline")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 collect = partial(start, "collect")

@@ -8,7 +8,6 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import stringline
+from stringline.datasets.command.installed_version import installed_version
 from stringline.datasets.contract.argument_checks import unknown_public_name
 from stringline.datasets.extensions.class_names import is_class_name
 from stringline.datasets.extensions.trust import Trust
@@ -184,7 +184,4 @@ def _public_class(target: str, base: type) -> type:
 
 def code_version() -> str:
     """Returns the version of this package."""
-    try:
-        return f"stringline {version('stringline')}"
-    except PackageNotFoundError:
-        return "stringline (not installed)"
+    return f"stringline {installed_version()}"

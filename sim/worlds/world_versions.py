@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+from stringline.datasets.command.installed_version import installed_version
 from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.tasks.task_registry import task_class
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -27,7 +28,7 @@ def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: The task, or its version, does not exist.
     """
-    packages = {"mujoco": version("mujoco"), "stringline": version("stringline")}
+    packages = {"mujoco": version("mujoco"), "stringline": installed_version()}
     if is_third_party(task):
         return packages
     chosen = task_class(task).version_of(options)

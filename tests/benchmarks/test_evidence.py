@@ -408,9 +408,10 @@ def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
             assert (settings.task.name, settings.episodes) == (task, 100)
             assert settings.task.options.version == 2
         training = compose("train", overrides=commands[12][1])
-        for encoding in module.COMPARED:
+        for encoding in module.CHOICES:
             other = dict(module.TasksCell(encoding, 1, "large").commands())["train"]
-            assert compose("train", overrides=other).trainer.seed == 1
+            trainer = compose("train", overrides=other).trainer
+            assert (trainer.seed, trainer.device, trainer.batch_size) == (1, "cuda", 256)
         evaluation = commands[13][1]
         compose("eval", overrides=[each for each in evaluation if not each.startswith("suite=")])
     assert len(training.dataset.stores) == 12

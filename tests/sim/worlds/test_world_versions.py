@@ -1,9 +1,10 @@
 """Results and demonstrations have the versions of task, physics and packages."""
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
+import stringline.datasets.command.installed_version as installed
 from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.worlds.world_versions import VERSIONS, result_versions, world_versions
 
@@ -31,3 +32,11 @@ def test_third_party_tasks_have_those_of_the_packages() -> None:
 def test_an_unknown_version_is_refused() -> None:
     with pytest.raises(ValueError, match=r"version of fmb_1 is 7; allowed: 1, 2\."):
         world_versions("fmb_1", {"version": 7})
+
+
+def test_a_checkout_that_is_not_installed_has_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(installed, "version", missing)
+    assert world_versions("fmb_1", {})["stringline"] == "(not installed)"
