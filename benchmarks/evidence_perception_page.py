@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from evidence_page import Line, header
-from evidence_perception import REFERENCES, TASKS
+from evidence_perception_tasks import REFERENCES, TASKS
 from numpy.typing import NDArray
 
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference

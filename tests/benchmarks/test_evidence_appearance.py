@@ -19,7 +19,14 @@ def page() -> ModuleType:
 
 
 @pytest.mark.parametrize("task", ["hand_over_banana", "kuka_pick"])
-def test_every_recipe_is_a_command_that_can_be_given(cells: ModuleType, task: str) -> None:
+def test_every_recipe_is_a_command_that_can_be_given(
+    cells: ModuleType, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("evidence_perception"), "RUNS", tmp_path)
+    detector = tmp_path / "perception/detect3d_tables/policy/1/small/checkpoint"
+    with pytest.raises(SystemExit, match="begins with perception/detect3d_tables/policy/1/small;"):
+        list(cells.AppearanceCell(task, "plain_detector", 1, "small").commands())
+    detector.mkdir(parents=True)
     found = {}
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for name in cells.RECIPES:
@@ -34,7 +41,7 @@ def test_every_recipe_is_a_command_that_can_be_given(cells: ModuleType, task: st
             found[name] = (
                 collected.task.options.get("looks", "plain"),
                 any(each.endswith("TextureOverlay") for each in textures),
-                encoder.images.weights if "images" in encoder else None,
+                encoder.images.weights if "images" in encoder else training.initialise_from,
             )
     assert found == {
         "plain": ("plain", False, None),
@@ -43,7 +50,10 @@ def test_every_recipe_is_a_command_that_can_be_given(cells: ModuleType, task: st
         "randomised_strong": ("randomised", True, None),
         "plain_imagenet": ("plain", False, "installed"),
         "randomised_imagenet": ("randomised", False, "installed"),
+        "plain_detector": ("plain", False, str(detector)),
     }
+    recipe = cells.AppearanceCell(task, "plain_detector", 1, "small").recipe
+    assert recipe["initialise_from"] == "perception/detect3d_tables/policy/1/small"
 
 
 def test_worlds_share_the_checkpoint_and_recipes_the_demonstrations(
@@ -105,16 +115,19 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
 
 def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
-    assert len(set(found)) == len(found) == 6 * 3 * 4 * 7
+    assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 4 * 7
     first = [(cell.choice, cell.seed) for cell in found[: 4 * 7 : 7]]
     assert first == [("plain", 0), ("randomised", 0), ("plain", 1), ("randomised", 1)]
-    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:5]]
+    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:8]]
     assert few == [
         ("plain_imagenet", "small"),
+        ("plain_detector", "small"),
         ("plain_imagenet", "demonstrations_50"),
         ("plain", "demonstrations_50"),
+        ("plain_detector", "demonstrations_50"),
         ("plain_imagenet", "demonstrations_25"),
         ("plain", "demonstrations_25"),
+        ("plain_detector", "demonstrations_25"),
     ]
 
 

@@ -18,6 +18,11 @@ def cells() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
+def tasks() -> ModuleType:
+    return import_module("evidence_perception_tasks")
+
+
+@pytest.fixture(scope="module")
 def page() -> ModuleType:
     return import_module("evidence_perception_page")
 
@@ -45,15 +50,15 @@ def test_every_choice_is_a_command_that_can_be_given(cells: ModuleType) -> None:
 
 
 def test_cells_of_the_same_images_share_their_store(
-    cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cells: ModuleType, tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells, "FOLDER", tmp_path)
     monkeypatch.setattr(cells, "RUNS", tmp_path)
     boxes, names, initialised = (
         cells.PerceptionCell(task, choice, 0)
         for task, choice in (
-            ("detect3d", cells.FIRST),
-            ("detect3d_names", cells.FIRST),
+            ("detect3d", tasks.FIRST),
+            ("detect3d_names", tasks.FIRST),
             ("detect3d", cells.INITIALISED),
         )
     )
