@@ -1,7 +1,7 @@
 """Settings of a training run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -118,9 +118,9 @@ class TrainerSettings:
     channels_last: bool = False
     fused: bool = False
     gradient_checkpointing: bool = False
-    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    learning_rate_factors: Mapping[str, float] | None = None
     freeze: Sequence[str] = ()
-    lora: Mapping[str, int] = field(default_factory=dict)
+    lora: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         self._check(COUNT, "steps", "batch_size", "accumulate", "readers", "least_processes")
@@ -158,12 +158,15 @@ class TrainerSettings:
             ("learning_rate_factors", POSITIVE, "0.1"),
             ("lora", COUNT, "8"),
         ):
-            if not isinstance(parts := getattr(self, name), Mapping):
+            if (parts := getattr(self, name)) is None:
+                continue
+            if not isinstance(parts, Mapping):
                 raise ValueError(
                     f"trainer.{name} is {parts!r}; allowed: a number for each part, such as "
                     f"{{observation_encoder: {example}}}."
                 )
             numbers.check(**{f"trainer.{name}.{part}": number for part, number in parts.items()})
+            setattr(self, name, parts or None)
 
     def _check(self, allowed: Range, *names: str) -> None:
         allowed.check(**{f"trainer.{name}": getattr(self, name) for name in names})
@@ -212,7 +215,7 @@ class TrainerSettings:
         Raises:
             ValueError: A pattern of `learning_rate_factors` matches nothing.
         """
-        return parameter_groups(model, self.weight_decay, self.learning_rate_factors)
+        return parameter_groups(model, self.weight_decay, self.learning_rate_factors or {})
 
 
 def _plain(value: object) -> object:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
+from hydra.utils import instantiate
 from tests.encoders.training.noisy_line import Points, same_weights
 from torch import Tensor, nn
 
@@ -214,12 +216,22 @@ def test_wrong_settings_are_refused(chosen: dict[str, Any], message: str) -> Non
         settings(**chosen)
 
 
+@pytest.mark.parametrize("trainer", ["laptop", "gpu", "multi_gpu"])
+@pytest.mark.parametrize("option", ["learning_rate_factors", "lora"])
+def test_numbers_of_parts_can_be_given_on_a_command_line(trainer: str, option: str) -> None:
+    given = [f"trainer={trainer}", f"trainer.{option}={{encoder: 2, blocks.*.head: 1}}"]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = compose("train", overrides=given).trainer
+    chosen = instantiate(composed, least_processes=1, device="auto")
+    assert getattr(chosen, option) == {"encoder": 2, "blocks.*.head": 1}
+
+
 def test_the_fingerprint_names_later_settings_only_if_they_are_chosen() -> None:
     """Runs that began before these settings can be continued; those of the machine may change."""
     plain = settings().fingerprint()
     assert "freeze" not in plain
     assert "lora" not in plain
     machine = {"readers": 4, "device": "cuda", "least_processes": 2, "pin_memory": True}
-    assert settings(read_every=50, **machine, freeze=[]).fingerprint() == plain
+    assert settings(read_every=50, **machine, freeze=[], lora={}).fingerprint() == plain
     chosen = settings(freeze=["encoder"], tf32=True).fingerprint()
     assert chosen == plain | {"freeze": ["encoder"], "tf32": True}
