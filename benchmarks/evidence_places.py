@@ -24,6 +24,8 @@ CHOICES = {
     "joints": ["coordinates=metric"],
     "base": [*POSES, *METRES],
     "grid": [*POSES, "coordinates=grid"],
+    "grippers_heads": [*GRIPPERS, "policy.observation_encoder.frames.by=heads"],
+    "base_and_grippers": [*POSES, *METRES, "frames=base_and_grippers"],
     "grippers_noisy_learned": [
         *GRIPPERS,
         "action_places=noisy_pose",

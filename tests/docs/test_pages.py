@@ -114,6 +114,21 @@ def test_options_of_commands_exist(written: Path) -> None:
                 assert [key for key in unknown if key not in chosen] == [], where
 
 
+def test_mappings_in_commands_can_be_given(written: Path) -> None:
+    """An option whose default is an empty mapping takes no keys from a command line."""
+    found = []
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        for command in (command for page in PAGES for command in page_commands(page)):
+            parts = [(one, *one.partition("=")[::2]) for one in overrides(command)]
+            given = [one for one, key, value in parts if value.startswith("{") and key[0] != "+"]
+            chosen = [one for one, key, _ in parts if is_group(key)]
+            if given:
+                search = f"hydra.searchpath=[file://{written}]"
+                compose(configuration(command), [*chosen, search, *given])
+                found += given
+    assert len(found) > 5
+
+
 def is_file(group: str, choice: str, written: Path) -> bool:
     """Returns whether the choices of a group, one or a list, exist."""
     folders = (ROOT / "configs", written)
