@@ -2,10 +2,11 @@
 
 `joints` is the default: absolute joints, metric positions in the base frame. The other choices have
 gripper poses relative to the measured ones, grippers that open and close, a last action that
-remains the target for a second, and augmented images, as the looks of `kuka_pick-v2`. They differ
-in places: columns and rows, metres in the base frame, metres in the frames of the measured
-grippers, and these with action tokens at the noisy pose and learned places in patches. All have
-relative values.
+remains the target for a second, and augmented images, as the looks of `kuka_pick-v2`. They
+differ in places: columns and rows, metres in the base frame, metres in the frames of the measured
+grippers (together in each plane, or one for each half of the heads), in those and the base frame,
+and in those with action tokens at the noisy pose and learned places in patches. All have relative
+values.
 """
 
 from collections.abc import Mapping

@@ -107,6 +107,8 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
         "grid": (True, "GridPlaces", False, False),
         "base": (True, "MetricPlaces", False, False),
         "grippers": (True, "MetricPlaces", True, False),
+        "grippers_heads": (True, "MetricPlaces", True, False),
+        "base_and_grippers": (True, "MetricPlaces", True, False),
         "grippers_noisy_learned": (True, "MetricPlaces", True, True),
     }
     cells = places.places_cells()
