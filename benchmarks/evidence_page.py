@@ -42,7 +42,7 @@ def tables(lines: Sequence[Line]) -> str:
     Lines of other families of cells are ignored.
     """
     groups: dict[tuple[str, str, str], list[Line]] = {}
-    for line in (line for line in lines if "encoding" in line):
+    for line in (line for line in lines if "coordinates" in line):
         groups.setdefault(
             (str(line["task"]), str(line["coordinates"]), str(line["scale"])), []
         ).append(line)

@@ -338,6 +338,11 @@ def test_trainings_are_shown_one_by_one(page: ModuleType) -> None:
     assert page.ONCE not in page.tables(several[:4])
 
 
+def test_lines_of_several_tasks_are_left_to_their_own_page(page: ModuleType) -> None:
+    lines = [line("cayley_values", 9), line("none", 2)]
+    assert page.tables([*lines, tasks_line("none", 0, 2, 4)]) == page.tables(lines)
+
+
 def test_one_kind_of_policy_is_no_comparison(page: ModuleType) -> None:
     assert "kinds of policies" not in page.tables([line("cayley_values", 9), line("none", 2)])
 
