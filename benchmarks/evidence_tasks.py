@@ -34,7 +34,7 @@ SCALES = {"small": Scale(100, 4000, 48), "large": Scale(150, 7250, 256)}
 COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
 # Large stores have the cameras that the policies read.
 STORED = {"small": [], "large": ["task.cameras=[overhead,wrist_left,wrist_right]"]}
-PRECISION = {"small": arithmetic("small"), "large": ["trainer=gpu"]}
+TRAINER = {"small": arithmetic("small"), "large": ["trainer=gpu"]}
 TRAINED = [
     "policy=diffusion",
     CAMERAS,
@@ -86,7 +86,7 @@ class TasksCell(Cell):
 
     @property
     def _trained(self) -> list[str]:
-        return [*TRAINED, *CHOICES[self.encoding], *PRECISION[self.scale]]
+        return [*TRAINED, *CHOICES[self.encoding], *TRAINER[self.scale]]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell: a collection per task, the training, the evaluation."""

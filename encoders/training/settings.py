@@ -146,6 +146,9 @@ class TrainerSettings:
                 )
                 raise ValueError(f"trainer.{name} is {value!r}; allowed: {listed}.")
         self._check_parts()
+        # So that an empty mapping and its absence have one fingerprint.
+        self.learning_rate_factors = self.learning_rate_factors or None
+        self.lora = self.lora or None
 
     def _check_parts(self) -> None:
         """Checks the types of settings that name parts; their names are checked with the model."""
@@ -166,7 +169,6 @@ class TrainerSettings:
                     f"{{observation_encoder: {example}}}."
                 )
             numbers.check(**{f"trainer.{name}.{part}": number for part, number in parts.items()})
-            setattr(self, name, parts or None)
 
     def _check(self, allowed: Range, *names: str) -> None:
         allowed.check(**{f"trainer.{name}": getattr(self, name) for name in names})
