@@ -58,10 +58,14 @@ WORLDS: dict[str, dict[str, object]] = {
     "object_colour": {"object_colour": 1.0},
     "distractors": {"distractors": 1.0},
 }
-# The first three have the same number of steps.
+# For the worth of initial weights: as many steps with few demonstrations as with many.
+FEW = {
+    "demonstrations_100": Scale(100, 1500, 48),
+    "demonstrations_50": Scale(50, 1500, 48),
+    "demonstrations_25": Scale(25, 1500, 48),
+}
 SCALES = {
-    "demonstrations_25": Scale(25, 3000, 48),
-    "demonstrations_50": Scale(50, 3000, 48),
+    **FEW,
     "small": Scale(100, 3000, 48),
     "medium": Scale(200, 4400, 48),
 }
@@ -155,7 +159,7 @@ def appearance_cells(task: str) -> list[AppearanceCell]:
     ]
     few = [
         AppearanceCell(task, name, 0, scale)
-        for scale in ("small", "demonstrations_50", "demonstrations_25")
+        for scale in FEW
         for name in ("plain_imagenet", "plain", "plain_detector")
     ]
     rest = [

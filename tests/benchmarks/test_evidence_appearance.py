@@ -117,19 +117,14 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
 
 def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
-    assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 4 * 7
+    assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 5 * 7
     first = [(cell.choice, cell.seed) for cell in found[: 4 * 7 : 7]]
     assert first == [("plain", 0), ("randomised", 0), ("plain", 1), ("randomised", 1)]
-    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:8]]
+    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:9]]
     assert few == [
-        ("plain_imagenet", "small"),
-        ("plain_detector", "small"),
-        ("plain_imagenet", "demonstrations_50"),
-        ("plain", "demonstrations_50"),
-        ("plain_detector", "demonstrations_50"),
-        ("plain_imagenet", "demonstrations_25"),
-        ("plain", "demonstrations_25"),
-        ("plain_detector", "demonstrations_25"),
+        (choice, f"demonstrations_{count}")
+        for count in (100, 50, 25)
+        for choice in ("plain_imagenet", "plain", "plain_detector")
     ]
 
 

@@ -92,10 +92,15 @@ class Arms:
         return sum(line.check.violations for line in self.lines.values())
 
 
-def wait(done: Callable[[], bool]) -> None:
+def wait(done: Callable[[], bool], device: DeviceProcess | None = None) -> None:
+    """Waits for 20 s at most; a failure shows the state of a device process."""
     deadline = time.monotonic() + 20.0
     while not done():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, device and (
+            device.latest().mode,
+            device.latest().fault_reasons,
+            device.latest().counts,
+        )
         time.sleep(0.001)
 
 
@@ -117,7 +122,7 @@ def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
         lines = wire_lines(backend, folder, limits, PERIOD)
         arms = Arms(device, emulator, lines, backend.embodiment.home)
         arms.swing()
-        wait(lambda: abs(device.latest().command[0] - start) > 0.1)
+        wait(lambda: abs(device.latest().command[0] - start) > 0.1, device)
         yield arms
 
 

@@ -74,6 +74,7 @@ class DrakeProgram:
         self._read_only = read_only
         self._commanded_at = -math.inf
         self._answered_us: int | None = None
+        self._stepped_us = 0
         self.status: IiwaStatus | None = None
         self.pending = self.fresh = False
         self.misses = 0
@@ -104,7 +105,10 @@ class DrakeProgram:
         if self._arrivals is not None and status.utime != UNKNOWN_TIME:
             if self._silent:
                 self._arrivals.clear()  # The program may be another one.
-            self._arrivals.note(status.utime, time.monotonic())
+            # The program's estimate of the difference of two clocks follows each delay of its host
+            # for hundreds of steps, and its times follow the estimate; the controller's do not.
+            self._stepped_us = status.utime - self.inbox.shift_us
+            self._arrivals.note(self._stepped_us, time.monotonic())
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)
             if self._silent:
@@ -130,7 +134,7 @@ class DrakeProgram:
         """
         if self._arrivals is None:
             return False
-        age_s = self._arrivals.age_s(self._utime, time.monotonic())
+        age_s = self._arrivals.age_s(self._stepped_us, time.monotonic())
         return age_s > _TOO_LATE * self._period_s
 
     @property

@@ -44,6 +44,8 @@ class StatusInbox:
         complaint: Error of the last unusable one.
         event: The gravest event of the program; the caller resets it.
         ready_at: First known time of its clock, microseconds, or None.
+        shift_us: Clock of its host minus that of its first controller, as the program estimates it,
+            microseconds; 0 until it is known.
     """
 
     def __init__(self, arms: int) -> None:
@@ -59,6 +61,7 @@ class StatusInbox:
 
     def _forget(self) -> None:
         self.ready_at: int | None = None
+        self.shift_us = 0
         self._utime = UNKNOWN_TIME
         self._published = Times()
         self._stepped = Times()
@@ -73,13 +76,16 @@ class StatusInbox:
         if message.source != self._source:
             return
         try:
-            time = IIWA_STATUS_TELEMETRY.decode(message.payload)["iiwa_utime"]
+            found = IIWA_STATUS_TELEMETRY.decode(message.payload)
         except LcmDecodeError as error:
             self.broken += 1
             self.complaint = str(error)
             return
+        time, shift_us = found["iiwa_utime"], found["estimated_dt_host_minus_iiwa"]
         assert isinstance(time, int)
+        assert isinstance(shift_us, int)
         self._stepped.note(time)
+        self.shift_us = shift_us
 
     def take(self, message: LcmMessage, *, lost: bool) -> IiwaStatus | None:
         """Returns the status in a message, or None if it is not usable.

@@ -123,6 +123,10 @@ class EmulatedController:
             messages.append(self._message())
         return messages
 
+    def skip(self, periods: int) -> None:
+        """Lets the controller's clock run on for periods that the emulator was too late for."""
+        self._stamp_ms += periods * self._send_period_ms
+
     def tick(self, *, judged: bool = True) -> list[bytes]:
         """Advances by a period and returns the datagrams that reach the client.
 

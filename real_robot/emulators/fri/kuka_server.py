@@ -90,7 +90,9 @@ class KukaServer(EmulatorServer):
         if not self._timed:
             return None
         for arm in self._metronome.take(time.monotonic()):
-            self._skip(arm, self._metronome.skipped[arm])
+            skipped = self._metronome.skipped[arm]
+            self._cell.controllers[arm].skip(skipped)
+            self._skip(arm, skipped)
             self._cycle(arm)
         return max(0.0, self._metronome.next - time.monotonic())
 

@@ -49,7 +49,7 @@ def test_an_arm_above_250_mm_per_s_is_stopped_and_the_fault_is_shown() -> None:
 def test_an_arm_within_the_limit_of_the_shipped_configuration_is_not_stopped() -> None:
     with moving(0.24) as (emulator, device):
         start = device.latest().command[0]
-        wait(lambda: abs(device.latest().command[0] - start) > 0.1)
+        wait(lambda: abs(device.latest().command[0] - start) > 0.1, device)
         time.sleep(MOVED_S)
         assert emulator.report()["arm"].stops == ()
         assert device.latest().mode is not Mode.FAULT
