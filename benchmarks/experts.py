@@ -8,6 +8,7 @@
     python benchmarks/experts.py --version 2 --missed-grasps 1 --seeds 20
     python benchmarks/experts.py --version 2 --lost-grasps 1 --seeds 20 --json lost_grasps.json
     python benchmarks/experts.py --version 2 --seeds 20 --json varied_starts.json
+    python benchmarks/experts.py --version 2 --plain --seeds 20 --json plain.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
@@ -154,10 +155,12 @@ def attempt(
     seed: int,
     disturbances: Mapping[str, float],
     options: dict[str, float],
+    *,
+    varied: bool,
 ) -> Attempt:
     """Runs the expert on one seed, with the disturbances of `record_episode`."""
     task = world.task
-    expert = make_any_expert(task.name)
+    expert = make_any_expert(task.name, varied=varied)
     recording = record_episode(world, expert, seed, options=options, **disturbances)
     return Attempt(
         seed, recording.success, task.stages[recording.stage], world.time, recording.error
@@ -171,11 +174,12 @@ def attempts(
     time_limit_s: float,
     disturbances: Mapping[str, float],
     options: dict[str, float],
+    varied: bool,
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
     world = open_world(task, cameras=(), time_limit_s=time_limit_s)
     try:
-        return [attempt(world, seed, disturbances, options) for seed in seeds]
+        return [attempt(world, seed, disturbances, options, varied=varied) for seed in seeds]
     finally:
         world.close()
 
@@ -221,6 +225,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
     parser.add_argument("--version", type=int, help="of the task; by default that of the task")
+    parser.add_argument(
+        "--plain", action="store_true", help="experts that act in one way (varied=false)"
+    )
     parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
     return parser
 
@@ -248,9 +255,13 @@ def main() -> None:
         "time_limit_s": given.time_limit,
         **told,
         "options": options,
-    }
+    } | ({"varied": False} if given.plain else {})
     work = partial(
-        attempts, time_limit_s=given.time_limit, disturbances=disturbances, options=options
+        attempts,
+        time_limit_s=given.time_limit,
+        disturbances=disturbances,
+        options=options,
+        varied=not given.plain,
     )
     try:
         for name in given.only:

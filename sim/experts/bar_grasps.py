@@ -82,13 +82,17 @@ def take(skills: Skills, part: BarGrasp, prop: Prop, *, lift: float = 0.08) -> D
     Its pose is read before each attempt.
     """
     arm = part.arm
+
+    def turn(grasp: Grasp) -> float:
+        return skills.turn(arm, skills.scene.pose(prop) @ grasp.T_prop_gripper)
+
     for _ in range(ATTEMPTS):
         T_base_prop = skills.scene.pose(prop)
         grasps = end_grasps(T_base_prop, part)
         ways = [_way(T_base_prop @ grasp.T_prop_gripper, grasp.hover, lift) for grasp in grasps]
         pairs = zip(grasps, ways, strict=True)
         passable = [grasp for grasp, way in pairs if skills.in_reach(arm, *way)] or grasps
-        grasp = passable[int(skills.rng.integers(len(passable)))]
+        grasp = skills.one_of(passable, turn)
         yield from _close_on(skills, arm, T_base_prop @ grasp.T_prop_gripper, grasp)
         if _flat(inverse(grasp.T_prop_gripper), skills.scene.in_gripper(arm, prop)):
             yield from skills.rise(arm, lift)

@@ -80,6 +80,7 @@ class OnRackExpert(ScriptedExpert[TaskT]):
             OutOfReachError: The last attempt met a target out of reach.
         """
         for number in range(ATTEMPTS):
+            skills.attempt(number)
             try:
                 yield from self._try(task, skills)
             except OutOfReachError:  # Now another grasp or goal may be in reach.
@@ -129,8 +130,11 @@ class OnRackExpert(ScriptedExpert[TaskT]):
         T_base_dish = skills.scene.pose(task.dish)
         T_rack_base = inverse(skills.scene.pose(task.rack))
         grasps = self.grasps(task)
-        for index in skills.rng.permutation(len(grasps)):
-            grasp = grasps[int(index)]
+
+        def turn(grasp: Grasp) -> float:
+            return skills.turn(self.arm, T_base_dish @ grasp.T_prop_gripper)
+
+        for grasp in skills.ordered(grasps, turn):
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
             beside = all(clear_of_rack(task, T_rack_base @ T, WHOLE) for T in way[:2])
@@ -199,9 +203,10 @@ class StandInBayExpert(OnRackExpert[TaskT]):
         low, high = task.rack.bay
         facing = inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)
         yaw = float(np.arctan2(facing[1, 0], facing[0, 0]))
-        for _ in range(SPOTS):
+        for number in range(SPOTS):
+            skills.attempt(number)
             spot = (*skills.rng.uniform(low + room, high - room), task.rack.floor + DROP_M)
-            for turn in skills.rng.permutation(TURNS_DEG):
+            for turn in skills.ordered(TURNS_DEG, abs):
                 yield pose(spot, rotation_about(UP, yaw + np.radians(turn)))
 
     def way_in(self, task: TaskT, T_rack_dish: Matrix) -> list[Shift]:

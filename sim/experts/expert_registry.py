@@ -12,27 +12,30 @@ from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
     """Builds the expert of a task, or of a user's task `module:Class` by its static `make_expert`.
 
-    A varied expert varies its motions and recovers from errors; a plain one, which only some tasks
-    have, does not. Users' tasks have one expert for both; a class that is derived from a built-in
-    task and has no expert of its own gets the expert of that task.
+    The choices of a varied expert are drawn; a plain one acts in one way at one pace. Both recover
+    from errors, except the plain one of `hand_over_banana`. A user's task has one expert for both
+    if its class makes one; a class that is derived from a built-in task and makes none gets the
+    expert of that task.
 
     Raises:
         ValueError: The task or its expert does not exist; the message contains the nearest names.
     """
     if is_user_task(task):
-        return _user_expert(task)
-    modules = {
-        name: entry.expert if varied else entry.plain_expert for name, entry in TASKS.items()
-    }
-    experts = {name: where for name, where in modules.items() if where is not None}
-    if task not in experts:
-        kind = "expert for the task" if varied else "plain expert for the task"
-        raise unknown_name(kind, task, experts)
-    make: Callable[[], Expert[TaskEnvironment]] = resolve_name(f"{__package__}.{experts[task]}")
-    return make()
+        return _user_expert(task, varied=varied)
+    if task not in TASKS:
+        raise unknown_name("expert for the task", task, TASKS)
+    entry = TASKS[task]
+    if not varied and entry.plain_expert is not None:
+        return _class_of(entry.plain_expert)()
+    return _class_of(entry.expert)(varied=varied)
 
 
-def _user_expert(task: str) -> Expert[TaskEnvironment]:
+def _class_of(where: str) -> Callable[..., Expert[TaskEnvironment]]:
+    found: Callable[..., Expert[TaskEnvironment]] = resolve_name(f"{__package__}.{where}")
+    return found
+
+
+def _user_expert(task: str, *, varied: bool) -> Expert[TaskEnvironment]:
     kind = task_class(task)
     make: Callable[[], Expert[TaskEnvironment]] | None = getattr(kind, "make_expert", None)
     if make is not None:
@@ -44,4 +47,4 @@ def _user_expert(task: str) -> Expert[TaskEnvironment]:
             f"{task} has no expert. Add a static method make_expert() to its class, or record "
             "demonstrations with stringline-teleop."
         )
-    return make_expert(built_in)
+    return make_expert(built_in, varied=varied)

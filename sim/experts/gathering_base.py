@@ -69,10 +69,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         team = Teamwork(settled=set(ARMS) if task.version == HOME_START else set())
         start, hz = scene.env.start, scene.env.contract.control_hz
         motions = {arm: Motion(ALOHA, self._kinematics, hz, start=start) for arm in ARMS}
-        members = [
-            Member(arm, Skills(scene, motion, self._kinematics, skills.rng, skills.pace), team)
-            for arm, motion in motions.items()
-        ]
+        members = [Member(arm, skills.with_motion(motion), team) for arm, motion in motions.items()]
         targets = skills.motion.q.copy()
         for _ in range(ROUNDS):
             scripts = {member.arm: self._serve(task, member) for member in members}
@@ -91,6 +88,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         team = member.team
         while (item := self._next(task, member)) is not None:
             team.taken[arm] = item.prop.name
+            member.skills.attempt(team.tries[item.prop.name])
             team.tries[item.prop.name] += 1
             with suppress(OutOfReachError):  # It slipped away, and may be in reach again.
                 yield from self._fetch(task, item, member)
@@ -120,7 +118,12 @@ class GatheringExpert(ScriptedExpert[TaskT]):
             possible = server == member.arm and (server, name) not in team.refused
             if waiting and possible and not task.inside(scene.env.physics, item):
                 mine.append(item)
-        return mine[member.skills.rng.integers(len(mine))] if mine else None
+        foot = scene.foot(member.arm)
+
+        def distance(item: Solid) -> float:
+            return float(np.linalg.norm(scene.pose(item.prop)[:3, 3] - foot))
+
+        return member.skills.one_of(mine, distance) if mine else None
 
     def _take(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
         grasp = self._grasp(task, item, member)
@@ -138,8 +141,11 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         arm = member.arm
         skills = member.skills
         T_base_item = member.skills.scene.pose(item.prop)
-        grasps = self.grasps(task, item, T_base_item)
-        drawn = [grasps[int(index)] for index in skills.rng.permutation(len(grasps))]
+
+        def turn(grasp: Grasp) -> float:
+            return skills.turn(arm, T_base_item @ grasp.T_prop_gripper)
+
+        drawn = skills.ordered(self.grasps(task, item, T_base_item), turn)
 
         def blocked(grasp: Grasp) -> bool:
             at = T_base_item @ grasp.T_prop_gripper

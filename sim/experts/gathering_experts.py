@@ -66,7 +66,6 @@ class FruitBowlExpert(GatheringExpert[FruitBowl]):
     ) -> Sequence[Drop]:
         """Returns the drawn spots and turns in the bowl with the most room."""
         scene = member.skills.scene
-        rng = member.skills.rng
         middle = scene.pose(task.bowl)[:2, 3]
         others = self._others(task, item, member)
         bottom = FILLED_BOTTOM_M if others else EMPTY_BOTTOM_M
@@ -75,8 +74,9 @@ class FruitBowlExpert(GatheringExpert[FruitBowl]):
         found = []
         for turn in np.radians(BOWL_TURNS_DEG):
             turned = rotation_about(UP, turn)
-            angle = rng.uniform(-np.pi, np.pi, BOWL_SPOTS)
-            radius = BOWL_RADIUS_M * np.sqrt(rng.uniform(0, 1, BOWL_SPOTS))
+            turns, areas = member.skills.unit(2, BOWL_SPOTS)
+            angle = (2 * turns - 1) * np.pi
+            radius = BOWL_RADIUS_M * np.sqrt(areas)
             around = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
             for spot in middle + around:
                 points = spot + lying @ turned[:2, :2].T
@@ -185,14 +185,14 @@ class StorageBinExpert(GatheringExpert[StorageBin]):
     def _free_slots(
         self, task: StorageBin, item: Solid, T_base_bin: Matrix, member: Member
     ) -> list[float]:
-        """Returns the free slots along the bin, metres from its middle, in a drawn order."""
+        """Returns the free slots along the bin, metres from its middle."""
         scene = member.skills.scene
         others = [scene.pose(other.prop)[:2, 3] for other in task.objects if other is not item]
         spots = [
             (spot - T_base_bin[:2, 3]) @ T_base_bin[:2, :2] for spot in (*others, *member.avoided)
         ]
         taken = [spot[1] for spot in spots if (np.abs(spot) < task.bin.inner).all()]
-        slots = member.skills.rng.permutation(SLOTS_M)
+        slots = member.skills.ordered(SLOTS_M, abs)
         return [slot for slot in slots if all(abs(slot - y) > SLOT_SPACING_M for y in taken)]
 
 

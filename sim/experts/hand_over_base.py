@@ -21,6 +21,7 @@ AWAY = 0.13
 ROUNDS = 6
 DRAWS = 80
 PASSES = 3
+TAKES = 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
 
     def script(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
         """Hands over until the item is in the container."""
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            skills.attempt(number)
             try:
                 yield from self._once(task, skills)
             except OutOfReachError:  # The item moved in a gripper; its goal is now out of reach.
@@ -105,7 +107,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
     def _release_pose(self, task: HandOverT, skills: Skills) -> Matrix:
         """Draws a reachable goal for the item in the left gripper; else the gripper opens."""
         held = self._held(task, skills, "left")
-        for _ in range(DRAWS):
+        for number in range(DRAWS):
+            skills.attempt(number)
             T_goal = self.goal(task, skills, held, self.end(task, held))
             if self._can_release(skills, held, T_goal):
                 return T_goal
@@ -151,7 +154,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
         """Returns the planned meeting, or another one if the item moved in the gripper."""
         held = self._held(task, skills, "right")
         T_meeting = plan.T_base_meeting
-        for _ in range(DRAWS):
+        for number in range(DRAWS):
+            skills.attempt(number)
             if self._meets(skills, held, T_meeting, plan.receive):
                 break
             T_meeting = self.draw_meeting(task, skills, held)
@@ -170,8 +174,11 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
     def _fetch(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
         """Brings an item that the right arm does not reach closer to it, with the left arm."""
         item = task.item
-        takes = [self.draw_take(task, skills, "left") for _ in range(20)]
-        found = [take for take in takes if take is not None]
+        found = []
+        for number in range(TAKES):
+            skills.attempt(number)
+            if (take := self.draw_take(task, skills, "left")) is not None:
+                found.append(take)
         yield from skills.pick("left", item, found, lift=LIFT, attempts=1)
         T_there = skills.scene.pose(item)
         T_there[:2, 3] = skills.rng.uniform((0.0, -0.1), (0.05, 0.1))
@@ -183,7 +190,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
         """Draws a reachable plan, or returns None if all draws are out of reach."""
         T_item = skills.scene.pose(task.item)
         held = self._held(task, skills, "right") if skills.scene.holds("right", task.item) else None
-        for _ in range(DRAWS):
+        for number in range(DRAWS):
+            skills.attempt(number)
             take = held or self.draw_take(task, skills, "right")
             if take is None:
                 continue

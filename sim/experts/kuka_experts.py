@@ -48,7 +48,8 @@ class KukaPickExpert(ScriptedExpert[KukaPick]):
 
     def script(self, task: KukaPick, skills: Skills) -> Iterator[Vector]:
         """Picks the object and holds it up, again from wherever it has fallen."""
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            skills.attempt(number)
             with suppress(OutOfReachError):
                 yield from take(skills, task.object, skills.rng.uniform(*PICK_LIFTS_M))
                 yield from self._hold_up(task, skills)
@@ -75,7 +76,8 @@ class KukaPlaceExpert(ScriptedExpert[KukaPlace]):
 
     def script(self, task: KukaPlace, skills: Skills) -> Iterator[Vector]:
         """Brings the object to the tray, again from wherever it has fallen."""
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            skills.attempt(number)
             with suppress(OutOfReachError):
                 yield from self._once(task, skills)
             if task.reached(skills.scene.env.physics) and holder(skills, task.object) is None:
@@ -108,7 +110,8 @@ def _goal(task: KukaPlace, skills: Skills, arm: str) -> Matrix:
     turn = skills.scene.pose(task.object)[:3, :3]
     if turn[2, 2] > UPRIGHT:
         turn = rotation_about(UP, np.arctan2(turn[1, 0], turn[0, 0]))
-    for _ in range(GOAL_DRAWS):
+    for number in range(GOAL_DRAWS):
+        skills.attempt(number)
         yaw = rotation_about(UP, skills.rng.uniform(-np.pi, np.pi))
         T_goal = _in_tray(task, skills, yaw @ turn)
         leave = T_goal @ inverse(T_gripper_item)

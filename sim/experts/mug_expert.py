@@ -55,7 +55,8 @@ class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
 
     def script(self, task: MugOnPlate, skills: Skills) -> Iterator[Vector]:
         """Brings the mug to the plate in one or two steps, again from wherever it has fallen."""
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            skills.attempt(number)
             with suppress(OutOfReachError):  # It moved in the gripper; its goal is out of reach.
                 yield from _bring(task, skills, _plan(task, skills))
             if task.reached(skills.scene.env.physics):
@@ -128,7 +129,7 @@ def _onwards(task: MugOnPlate, skills: Skills, arm: str) -> _Way:
     """Returns a way for the held mug to the plate or a free place; else the gripper opens."""
     held = Grasp(inverse(skills.scene.in_gripper(arm, task.mug)), closed=0.0)
     for spot in (_goal(task, skills), *_free_spots(task, skills)):
-        for yaw in skills.rng.uniform(-np.pi, np.pi, 16):
+        for yaw in (2 * skills.unit(16) - 1) * np.pi:
             T_goal = pose(spot, rotation_about(UP, yaw))
             leave = T_goal @ held.T_prop_gripper
             if skills.in_reach(arm, raised(leave, LIFT_M), leave, backed(leave, RETREAT_M)):
@@ -151,8 +152,11 @@ def _find(
         for grasp in wall_grasps(task.mug, TILTS_DEG if stands else LYING_TILTS_DEG)
         if _natural(arm, T_base_mug @ grasp.T_prop_gripper, skills.scene.table)
     ]
-    for index in skills.rng.permutation(len(grasps))[:TRIED]:
-        grasp = grasps[int(index)]
+
+    def turn(grasp: Grasp) -> float:
+        return skills.turn(arm, T_base_mug @ grasp.T_prop_gripper)
+
+    for grasp in skills.ordered(grasps, turn)[:TRIED]:
         T_goal = _turned(arm, T_base_mug, spot, skills.rng, stands=stands)
         take = T_base_mug @ grasp.T_prop_gripper
         leave = T_goal @ grasp.T_prop_gripper

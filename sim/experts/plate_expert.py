@@ -81,8 +81,16 @@ class PlateOnRackExpert(OnRackExpert[PlateOnRack]):
             for facing in (-1.0, 1.0)
             for elevation in ELEVATIONS_DEG
         ]
-        for index in skills.rng.permutation(len(slots)):
-            yield standing(task, slots[int(index)], radial / np.linalg.norm(radial))
+        T_base_rack = skills.scene.pose(task.rack)
+        T_dish_gripper = inverse(T_gripper_dish)
+
+        def goal(slot: Slot) -> Matrix:
+            return standing(task, slot, radial / np.linalg.norm(radial))
+
+        def turn(slot: Slot) -> float:
+            return skills.turn(self.arm, T_base_rack @ goal(slot) @ T_dish_gripper)
+
+        yield from map(goal, skills.ordered(slots, turn))
 
     def way_in(self, task: PlateOnRack, T_rack_dish: Matrix) -> list[Shift]:
         """Returns shifts of the plate: in front of the rack, above the slot, in it."""

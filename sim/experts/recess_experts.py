@@ -108,7 +108,11 @@ class RecessExpert(ScriptedExpert[RecessT]):
             for grasp in self.grasps(task)
             for turn in turns[heights > heights.max() - 0.1]
         ]
-        order = (turned[int(index)] for index in skills.rng.permutation(len(turned)))
+
+        def turn(grasp: Grasp) -> float:
+            return skills.turn(ARM, T_base_peg @ grasp.T_prop_gripper)
+
+        order = skills.ordered(turned, turn)
         useful = (grasp for grasp in order if self._serves(task, skills, T_base_peg, grasp))
         grasp = next(useful, None)
         grasps = [grasp] if grasp else turned
@@ -161,7 +165,7 @@ class RecessExpert(ScriptedExpert[RecessT]):
         T_over = at(depth + HOVER, offset) @ inverse(scene.in_gripper(ARM, task.peg))
         yield from skills.go(1.2, {ARM: Move(lambda: T_over)})  # A slip is corrected there.
         yield from skills.wait(SETTLING)
-        for _ in range(LOWERINGS):
+        for number in range(LOWERINGS):
             goals = self._goals(task, skills, scene.in_gripper(ARM, task.peg))
             possible = any(np.array_equal(goal, other) for other in goals)
             if not scene.holds(ARM, task.peg) or not possible:
@@ -174,6 +178,7 @@ class RecessExpert(ScriptedExpert[RecessT]):
                     return True
             if task.depth(scene.env.physics) > depth / 2:
                 return True
+            skills.attempt(number + 1)
             offset = skills.rng.uniform(-SIDE, SIDE, 2)
         return False
 
@@ -197,7 +202,8 @@ class RecessExpert(ScriptedExpert[RecessT]):
         """Returns a pose of the peg on the table, higher if the pads' tips would touch it."""
         T_peg_gripper = inverse(skills.scene.in_gripper(ARM, task.peg))
         rotation = skills.scene.pose(task.peg)[:3, :3]
-        for _ in range(SPOTS):
+        for number in range(SPOTS):
+            skills.attempt(number + 1)
             spot = self._spot(task, skills)
             beds = [spot @ pose(rotation=turn) for turn in task.peg.symmetries()]
             for bed in sorted(beds, key=lambda T: -float(np.trace(T[:3, :3].T @ rotation))):

@@ -19,11 +19,14 @@ TaskT = TypeVar("TaskT", bound=TabletopTask)
 
 
 class ScriptedExpert(ABC, Generic[TaskT]):
-    """Follows a script; grasps, motions and pace vary from episode to episode.
+    """Follows a script; grasps, motions and pace vary from episode to episode unless it is plain.
 
     Args:
         paces: Range of the factor by which the phases of an episode last longer than their nominal
             duration; the factor is drawn uniformly. None: the range of the class.
+        varied: Whether grasps, goals and pace are drawn. Otherwise the expert acts in one way at
+            its nominal pace: of what is in reach it chooses the grasp with the smallest turn of the
+            gripper from home, and numbers near the middle of their ranges.
 
     Attributes:
         task_class: Class of the task; subclasses set it.
@@ -37,7 +40,8 @@ class ScriptedExpert(ABC, Generic[TaskT]):
     from_home: ClassVar[bool] = False
     paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
 
-    def __init__(self, paces: tuple[float, float] | None = None) -> None:
+    def __init__(self, paces: tuple[float, float] | None = None, *, varied: bool = True) -> None:
+        self._varied = varied
         self._paces = paces or self.paces
         if not 0.5 <= self._paces[0] <= self._paces[1] <= 5:
             raise ValueError(
@@ -64,8 +68,10 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
         motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)
         self._last = motion.q.copy()
-        pace = rng.uniform(*self._paces)
-        skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, pace)
+        pace = rng.uniform(*self._paces) if self._varied else 1.0
+        scene = Scene(env, env.task)
+        skills = Skills(scene, motion, self._kinematics, rng, pace, varied=self._varied)
+        skills.attempt(0)
         self._plan = self._follow(env.task, skills)
 
     def act(self, env: TaskEnvironment) -> Vector:

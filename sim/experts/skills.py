@@ -1,6 +1,7 @@
 """Skills in closed loop: picking, carrying and placing, with measured grasps."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
+from stringline.sim.experts.plain_draws import PlainDraws
 from stringline.sim.experts.scene import Scene
 from stringline.sim.props.prop import Prop
 
@@ -24,6 +26,7 @@ MISS = (0.015, 0.25)
 FURTHER_APPROACHES = 2
 
 Done = Generator[Vector, None, bool]
+ItemT = TypeVar("ItemT")
 
 
 class Skills:
@@ -37,6 +40,7 @@ class Skills:
         kinematics: Inverse kinematics of the arms.
         rng: Source of randomness.
         pace: Factor by which phases last longer than their nominal duration.
+        varied: Whether choices are drawn. Otherwise the same ones come first in every episode.
     """
 
     def __init__(
@@ -46,12 +50,19 @@ class Skills:
         kinematics: InverseKinematics,
         rng: np.random.Generator,
         pace: float = 1.0,
+        *,
+        varied: bool = True,
     ) -> None:
         self.scene = scene
         self.motion = motion
         self.rng = rng
         self.pace = pace
+        self.varied = varied
         self._kinematics = kinematics
+
+    def with_motion(self, motion: Motion) -> "Skills":
+        """Returns these skills with another planner, as for one of two arms that move at once."""
+        return Skills(self.scene, motion, self._kinematics, self.rng, self.pace, varied=self.varied)
 
     def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
         """Moves arms at the episode's pace, see `Motion.go`."""
@@ -86,11 +97,43 @@ class Skills:
             return None
         return found
 
+    def attempt(self, number: int) -> None:
+        """Begins the draws of an attempt, which are the same in all episodes unless they vary."""
+        if not self.varied:
+            self.rng = PlainDraws(number)
+
+    def ordered(self, items: Sequence[ItemT], cost: Callable[[ItemT], float]) -> list[ItemT]:
+        """Returns items in a random order, or by their cost, the lowest first."""
+        if not self.varied:
+            return sorted(items, key=cost)
+        return [items[int(index)] for index in self.rng.permutation(len(items))]
+
+    def one_of(self, items: Sequence[ItemT], cost: Callable[[ItemT], float]) -> ItemT:
+        """Returns a random item, or the one of the lowest cost."""
+        if not self.varied:
+            return min(items, key=cost)
+        return items[int(self.rng.integers(len(items)))]
+
+    def unit(self, *shape: int) -> Vector:
+        """Returns random numbers from 0 to 1, or the same ones in every episode."""
+        rng = self.rng if self.varied else np.random.default_rng(0)
+        return rng.uniform(size=shape)
+
+    def turn(self, arm: str, T_base_gripper: Matrix) -> float:
+        """Returns the angle between a pose (4, 4) of a gripper and that at home, rad."""
+        embodiment = self.scene.task.embodiment
+        home = embodiment.forward_kinematics(embodiment.home)[arm]
+        cosine = (np.trace(home[:3, :3].T @ T_base_gripper[:3, :3]) - 1) / 2
+        return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
     def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
-        """Draws a grasp that is in reach with the way to it, or returns None."""
+        """Chooses a grasp that is in reach with the way to it, or returns None."""
         T_base_prop = self.scene.pose(prop)
-        for index in self.rng.permutation(len(grasps)):
-            grasp: Grasp = grasps[int(index)]
+
+        def turn(grasp: Grasp) -> float:
+            return self.turn(arm, T_base_prop @ grasp.T_prop_gripper)
+
+        for grasp in self.ordered(grasps, turn):
             at = T_base_prop @ grasp.T_prop_gripper
             if self.in_reach(arm, backed(at, grasp.hover), at):
                 return grasp
