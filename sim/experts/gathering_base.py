@@ -67,10 +67,9 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         """
         scene = skills.scene
         team = Teamwork(settled=set(ARMS) if task.version == HOME_START else set())
-        start, hz = scene.env.start, scene.env.contract.control_hz
-        motions = {arm: Motion(ALOHA, self._kinematics, hz, start=start) for arm in ARMS}
+        targets, hz = skills.motion.q.copy(), scene.env.contract.control_hz
+        motions = {arm: Motion(ALOHA, self._kinematics, hz, start=targets) for arm in ARMS}
         members = [Member(arm, skills.with_motion(motion), team) for arm, motion in motions.items()]
-        targets = skills.motion.q.copy()
         for _ in range(ROUNDS):
             scripts = {member.arm: self._serve(task, member) for member in members}
             for moved in together(ALOHA, targets, scripts):

@@ -48,6 +48,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
     again, by the left arm first where the right one does not reach it.
     """
 
+    _round = 0
+
     @abstractmethod
     def goal(self, task: HandOverT, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
         """Draws a pose (4, 4) of the item in which the left gripper releases it.
@@ -58,13 +60,14 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
     def script(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
         """Hands over until the item is in the container."""
         for number in range(ROUNDS):
+            self._round = number
             skills.attempt(number)
             try:
                 yield from self._once(task, skills)
             except OutOfReachError:  # The item moved in a gripper; its goal is now out of reach.
                 if all(skills.scene.holds(arm, task.item) for arm in ARMS):
                     yield from skills.grip("left", OPEN, OPENING)
-            if self._inside(task, skills):
+            if self._inside(task, skills) and not skills.scene.holds("left", task.item):
                 break
             yield from skills.go_home(*ARMS)
         yield from skills.go_home(*ARMS)
@@ -108,7 +111,8 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
         """Draws a reachable goal for the item in the left gripper; else the gripper opens."""
         held = self._held(task, skills, "left")
         for number in range(DRAWS):
-            skills.attempt(number)
+            # The way to the goal of the round before may have been out of reach.
+            skills.attempt(self._round + number)
             T_goal = self.goal(task, skills, held, self.end(task, held))
             if self._can_release(skills, held, T_goal):
                 return T_goal

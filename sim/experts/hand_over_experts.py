@@ -1,10 +1,11 @@
 """Experts that hand over the banana and the pen."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ALOHA, ROOTS
+from stringline.datasets.embodiments.aloha import ALOHA, ARMS, ROOTS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
@@ -15,11 +16,13 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import CLOSING, Skills
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
+from stringline.sim.tasks.versions import HOME_START
 
 # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
 GRASP_ALONG = 0.042
 # The pads' middle stops that far short of the axis, metres, so that the tips keep off the table.
 GRASP_SHORT = 0.006
+HOMEWARDS = 0.8  # Seconds.
 # Opening at which the drive pushes with about 25 N against the 36 mm between the pads.
 CLOSED = 0.2
 # Height of the banana's underside above the bowl at the release, metres.
@@ -33,7 +36,8 @@ class HandOverBananaExpert:
     The right gripper comes straight down over one third of the banana, aligned with it and wide
     open. Both grippers meet level over the middle of the table, with the banana upright; the left
     one takes the upper third, and lays the banana low into the bowl. Targets are read from the
-    world until the banana is in the gripper.
+    world until the banana is in the gripper. From a varied start the arms go home first, since the
+    way to a target need not be in reach.
     """
 
     def __init__(self) -> None:
@@ -53,7 +57,10 @@ class HandOverBananaExpert:
             )
         motion = Motion(ALOHA, self._kinematics, env.contract.control_hz, start=env.start)
         self._last = motion.q.copy()
-        self._plan = self._script(_BananaTargets(env, env.task), motion, rng)
+        script = self._script(_BananaTargets(env, env.task), motion, rng)
+        varied_start = env.task.version != HOME_START
+        home = motion.go_home(HOMEWARDS, ARMS) if varied_start else iter(())
+        self._plan = chain(home, script)
 
     def act(self, env: TaskEnvironment) -> Vector:
         """Returns the next joint targets (14,); after the end of the script the last ones."""

@@ -25,8 +25,9 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         paces: Range of the factor by which the phases of an episode last longer than their nominal
             duration; the factor is drawn uniformly. None: the range of the class.
         varied: Whether grasps, goals and pace are drawn. Otherwise the expert acts in one way at
-            its nominal pace: of what is in reach it chooses the grasp with the smallest turn of the
-            gripper from home, and numbers near the middle of their ranges.
+            its nominal pace: from a varied start it goes home first, of what is in reach it chooses
+            the grasp with the smallest turn of the gripper from home, and numbers near the middle
+            of their ranges.
 
     Attributes:
         task_class: Class of the task; subclasses set it.
@@ -81,7 +82,7 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Follows the script; where nothing is in reach from a varied start, from home."""
-        if self.from_home and task.version != HOME_START:
+        if (self.from_home or not self._varied) and task.version != HOME_START:
             yield from skills.go_home(*self._embodiment.arms)
         script = self.script(task, skills)
         try:

@@ -23,7 +23,7 @@ class TaskEntry:
     """The classes of one task, each as `module:Class`.
 
     The task is in a module of `sim/tasks`, the experts are in modules of `sim/experts`: one whose
-    motions vary, and for some tasks a plain one that acts in one way at one pace.
+    motions vary unless it is plain, and for some tasks a plain one of its own.
     """
 
     task: str

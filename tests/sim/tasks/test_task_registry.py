@@ -24,10 +24,8 @@ def test_errors_of_unknown_names_contain_the_nearest_names() -> None:
         make_task("kuka_pik")
     with pytest.raises(ValueError, match="no expert for the task 'fmb_3'. Did you mean 'fmb_"):
         make_expert("fmb_3")
-    with pytest.raises(
-        ValueError, match="no plain expert for the task 'fmb_1'. .*hand_over_banana"
-    ):
-        make_expert("fmb_1", varied=False)
+    with pytest.raises(ValueError, match="no expert for the task 'fmb_3'. Did you mean 'fmb_"):
+        make_expert("fmb_3", varied=False)
 
 
 def test_a_task_in_a_package_that_lacks_a_library_is_not_reported_as_unknown(
