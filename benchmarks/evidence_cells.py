@@ -52,6 +52,10 @@ POSES = [
 # As long in proportion to the scene as the default ones of columns and rows.
 METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
 GRIPPERS = [*POSES, *METRES, "frames=grippers"]
+# Ends the names of choices that are trained on demonstrations of plain experts.
+PLAIN = "_plain"
+# Plain experts act in one way, so only the disturbances show the states around it.
+PLAIN_EXPERTS = ["varied=false", "noise_rad=0.03"]
 # Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
 # no depth anyway.
 WITHOUT_DEPTH = {

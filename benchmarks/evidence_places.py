@@ -6,7 +6,7 @@ remains the target for a second, and augmented images, as the looks of `kuka_pic
 differ in places: columns and rows, metres in the base frame, metres in the frames of the measured
 grippers (together in each plane, or one for each half of the heads), in those and the base frame,
 and in those with action tokens at the noisy pose and learned places in patches. All have relative
-values.
+values. The demonstrations of choices that end with `_plain` are those of plain experts.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_cells import CAMERAS, GRIPPERS, METRES, POSES
+from evidence_cells import CAMERAS, GRIPPERS, METRES, PLAIN, PLAIN_EXPERTS, POSES
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 from evidence_tasks import CAMPAIGN
@@ -33,6 +33,7 @@ CHOICES = {
         "policy.observation_encoder.learned_places=true",
     ],
 }
+CHOICES |= {f"{name}{PLAIN}": CHOICES[name] for name in ("joints", "grippers_noisy_learned")}
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
     "raised_table": {"table_height": 0.05},
@@ -54,12 +55,17 @@ class PlacesCell(ChoiceCell):
     @property
     def store(self) -> Path:
         """The demonstrations, which the policy of twelve tasks shares."""
-        return RUNS / CAMPAIGN / f"{self.task}_{self.scale}"
+        experts = PLAIN if self._plain else ""
+        return RUNS / CAMPAIGN / f"{self.task}{experts}_{self.scale}"
+
+    @property
+    def _plain(self) -> bool:
+        return self.choice.endswith(PLAIN)
 
     @property
     def collected(self) -> list[str]:
         """Options of the collection."""
-        return ["first_seed=10000", "lost_grasps=0.2"]
+        return ["first_seed=10000", "lost_grasps=0.2", *(PLAIN_EXPERTS if self._plain else [])]
 
     @property
     def trained(self) -> list[str]:

@@ -3,7 +3,8 @@
 A policy with instructions is trained on demonstrations of all tasks, each task drawn equally often,
 and evaluated on each task. Encodings differ: none, RoPE-Mixed, Cayley-STRING in attention only, as
 published, and with relative values. `grippers` has the frames and the actions of
-`evidence_places.py` and relative values. Differences from the paper: scripted instead of
+`evidence_places.py` and relative values. The demonstrations of choices that end with `_plain` are
+those of plain experts. Differences from the paper: scripted instead of
 teleoperated demonstrations, three RGB-D cameras instead of four RGB cameras, an image encoder that
 is trained from scratch instead of SigLIP, and 25 episodes per task instead of 10 per checkpoint.
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import yaml
-from evidence_cells import CAMERAS, ENCODINGS, GRIPPERS
+from evidence_cells import CAMERAS, ENCODINGS, GRIPPERS, PLAIN, PLAIN_EXPERTS
 from evidence_recipe import EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale, arithmetic
 
 CAMPAIGN = "aloha12"
@@ -28,6 +29,7 @@ CHOICES = {
     **{name: ENCODINGS[name].split() for name in COMPARED},
     "grippers": ["encoder=cayley_per_head", *GRIPPERS],
 }
+CHOICES |= {f"{name}{PLAIN}": CHOICES[name] for name in ("cayley_values", "none", "grippers")}
 STARTS = 25  # Episodes per task.
 # Episodes are demonstrations per task.
 SCALES = {"small": Scale(100, 4000, 48), "large": Scale(150, 7250, 256)}
@@ -82,7 +84,11 @@ class TasksCell(Cell):
 
     @property
     def _collected(self) -> list[str]:
-        return [*COLLECTED, *STORED[self.scale]]
+        return [*COLLECTED, *STORED[self.scale], *(PLAIN_EXPERTS if self._plain else [])]
+
+    @property
+    def _plain(self) -> bool:
+        return self.encoding.endswith(PLAIN)
 
     @property
     def _trained(self) -> list[str]:
@@ -91,7 +97,8 @@ class TasksCell(Cell):
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell: a collection per task, the training, the evaluation."""
         scale = SCALES[self.scale]
-        stores = {task: RUNS / CAMPAIGN / f"{task}_{self.scale}" for task in tasks()}
+        end = f"{PLAIN if self._plain else ''}_{self.scale}"
+        stores = {task: RUNS / CAMPAIGN / f"{task}{end}" for task in tasks()}
         for task, store in stores.items():
             episodes = f"episodes={scale.episodes}"
             yield "collect", [f"task={task}", f"output={store}", episodes, *self._collected]

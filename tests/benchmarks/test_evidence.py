@@ -414,8 +414,11 @@ def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
             assert settings.task.options.version == 2
         training = compose("train", overrides=commands[12][1])
         for encoding in module.CHOICES:
-            other = dict(module.TasksCell(encoding, 1, "large").commands())["train"]
-            trainer = compose("train", overrides=other).trainer
+            other = dict(module.TasksCell(encoding, 1, "large").commands())
+            trainer = compose("train", overrides=other["train"]).trainer
+            plain = encoding.endswith("_plain")
+            assert compose("collect", overrides=other["collect"]).varied == (not plain)
+            assert ("_plain_large" in other["collect"][1]) == plain
             assert (trainer.seed, trainer.device, trainer.batch_size) == (1, "cuda", 256)
         evaluation = commands[13][1]
         compose("eval", overrides=[each for each in evaluation if not each.startswith("suite=")])

@@ -90,7 +90,9 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
         for choice in places.CHOICES:
             cell = places.PlacesCell("bowl_on_rack", choice, 0, "small")
             commands = dict(cell.commands())
-            assert commands["collect"][1].endswith("aloha12/bowl_on_rack_small")
+            plain = "_plain" if choice.endswith("_plain") else ""
+            assert commands["collect"][1].endswith(f"aloha12/bowl_on_rack{plain}_small")
+            assert compose("collect", overrides=commands["collect"]).varied == (not plain)
             policy = compose("train", overrides=commands["train"]).policy
             encoder = policy.observation_encoder
             found[choice] = (
@@ -110,6 +112,8 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
         "grippers_heads": (True, "MetricPlaces", True, False),
         "base_and_grippers": (True, "MetricPlaces", True, False),
         "grippers_noisy_learned": (True, "MetricPlaces", True, True),
+        "joints_plain": (False, "MetricPlaces", False, False),
+        "grippers_noisy_learned_plain": (True, "MetricPlaces", True, True),
     }
     cells = places.places_cells()
     assert len({cell.name for cell in cells}) == len(cells)
