@@ -54,8 +54,10 @@ METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
 GRIPPERS = [*POSES, *METRES, "frames=grippers"]
 # Ends the names of choices that are trained on demonstrations of plain experts.
 PLAIN = "_plain"
-# Plain experts act in one way, so only the disturbances show the states around it.
-PLAIN_EXPERTS = ["varied=false", "noise_rad=0.03"]
+# Plain experts act in one way, so only the disturbances show the states around it. Arms start at
+# home, also in the evaluation.
+PLAIN_START = {"start_spread": 0.0}
+PLAIN_EXPERTS = ["varied=false", "noise_rad=0.03", "+task.options.start_spread=0.0"]
 # Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
 # no depth anyway.
 WITHOUT_DEPTH = {

@@ -52,6 +52,11 @@ class ChoiceCell(Cell):
         """Options of the training."""
 
     @property
+    def start(self) -> Mapping[str, object]:
+        """Options of the task that set the start of the arms; empty: those of its version."""
+        return {}
+
+    @property
     def name(self) -> str:
         """Path of the cell, which never changes."""
         world = f"/{self.world}" if self.world else ""
@@ -82,7 +87,7 @@ class ChoiceCell(Cell):
 
     @property
     def _evaluated(self) -> list[str]:
-        options = {"version": VERSION, **self.worlds[self.world]}
+        options = {"version": VERSION, **self.start, **self.worlds[self.world]}
         videos = ["videos=false"] if self.world else []
         return [*(f"+task.options.{name}={value}" for name, value in options.items()), *videos]
 

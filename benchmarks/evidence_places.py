@@ -6,7 +6,8 @@ remains the target for a second, and augmented images, as the looks of `kuka_pic
 differ in places: columns and rows, metres in the base frame, metres in the frames of the measured
 grippers (together in each plane, or one for each half of the heads), in those and the base frame,
 and in those with action tokens at the noisy pose and learned places in patches. All have relative
-values. The demonstrations of choices that end with `_plain` are those of plain experts.
+values. The demonstrations of choices that end with `_plain` are those of plain experts from the
+home pose, and so are the starts of their evaluation.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_cells import CAMERAS, GRIPPERS, METRES, PLAIN, PLAIN_EXPERTS, POSES
+from evidence_cells import CAMERAS, GRIPPERS, METRES, PLAIN, PLAIN_EXPERTS, PLAIN_START, POSES
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 from evidence_tasks import CAMPAIGN
@@ -61,6 +62,11 @@ class PlacesCell(ChoiceCell):
     @property
     def _plain(self) -> bool:
         return self.choice.endswith(PLAIN)
+
+    @property
+    def start(self) -> Mapping[str, object]:
+        """Options of the task that set the start of the arms."""
+        return PLAIN_START if self._plain else {}
 
     @property
     def collected(self) -> list[str]:

@@ -4,9 +4,11 @@ A policy with instructions is trained on demonstrations of all tasks, each task 
 and evaluated on each task. Encodings differ: none, RoPE-Mixed, Cayley-STRING in attention only, as
 published, and with relative values. `grippers` has the frames and the actions of
 `evidence_places.py` and relative values. The demonstrations of choices that end with `_plain` are
-those of plain experts. Differences from the paper: scripted instead of
-teleoperated demonstrations, three RGB-D cameras instead of four RGB cameras, an image encoder that
-is trained from scratch instead of SigLIP, and 25 episodes per task instead of 10 per checkpoint.
+those of plain experts from the home pose, and so are the starts of their evaluation.
+
+Differences from the paper: scripted instead of teleoperated demonstrations, three RGB-D cameras
+instead of four RGB cameras, an image encoder that is trained from scratch instead of SigLIP, and 25
+episodes per task instead of 10 per checkpoint.
 
 `large` is for a GPU. Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13
 minutes, up to three at a time.
@@ -117,7 +119,7 @@ class TasksCell(Cell):
         yield (
             "eval",
             [
-                f"suite={CAMPAIGN}",
+                f"suite={CAMPAIGN}{'_home' if self._plain else ''}",
                 f"checkpoint={self.checkpoint}",
                 f"output={self.evaluation}",
                 f"seeds={STARTS}",
@@ -133,7 +135,8 @@ class TasksCell(Cell):
 
     def results(self) -> Mapping[str, Path]:
         """Returns the file of the episodes of each task."""
-        return {task: self.evaluation / task / "results.jsonl" for task in tasks()}
+        end = ".home" if self._plain else ""
+        return {task: self.evaluation / f"{task}{end}" / "results.jsonl" for task in tasks()}
 
 
 def tasks() -> list[str]:

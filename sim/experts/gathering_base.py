@@ -18,7 +18,6 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
-from stringline.sim.tasks.versions import HOME_START
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
 ATTEMPTS = 4  # Per object.
@@ -66,7 +65,7 @@ class GatheringExpert(ScriptedExpert[TaskT]):
             OutOfReachError: An object is out of reach of both arms.
         """
         scene = skills.scene
-        team = Teamwork(settled=set(ARMS) if task.version == HOME_START else set())
+        team = Teamwork(settled=set(ARMS) if task.starts_at_home else set())
         targets, hz = skills.motion.q.copy(), scene.env.contract.control_hz
         motions = {arm: Motion(ALOHA, self._kinematics, hz, start=targets) for arm in ARMS}
         members = [Member(arm, skills.with_motion(motion), team) for arm, motion in motions.items()]

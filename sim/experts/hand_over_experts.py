@@ -16,7 +16,6 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import CLOSING, Skills
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
-from stringline.sim.tasks.versions import HOME_START
 
 # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
 GRASP_ALONG = 0.042
@@ -58,8 +57,7 @@ class HandOverBananaExpert:
         motion = Motion(ALOHA, self._kinematics, env.contract.control_hz, start=env.start)
         self._last = motion.q.copy()
         script = self._script(_BananaTargets(env, env.task), motion, rng)
-        varied_start = env.task.version != HOME_START
-        home = motion.go_home(HOMEWARDS, ARMS) if varied_start else iter(())
+        home = iter(()) if env.task.starts_at_home else motion.go_home(HOMEWARDS, ARMS)
         self._plan = chain(home, script)
 
     def act(self, env: TaskEnvironment) -> Vector:

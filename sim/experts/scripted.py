@@ -13,7 +13,6 @@ from stringline.sim.experts.motion import Motion
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import Skills
 from stringline.sim.tasks.tabletop import TabletopTask
-from stringline.sim.tasks.versions import HOME_START
 
 TaskT = TypeVar("TaskT", bound=TabletopTask)
 
@@ -82,13 +81,13 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Follows the script; where nothing is in reach from a varied start, from home."""
-        if (self.from_home or not self._varied) and task.version != HOME_START:
+        if (self.from_home or not self._varied) and not task.starts_at_home:
             yield from skills.go_home(*self._embodiment.arms)
         script = self.script(task, skills)
         try:
             first = next(script, None)
         except OutOfReachError:
-            if task.version == HOME_START:
+            if task.starts_at_home:
                 raise
             yield from skills.go_home(*self._embodiment.arms)
             script = self.script(task, skills)

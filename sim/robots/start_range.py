@@ -1,7 +1,8 @@
 """The range of poses from which arms start, and draws from it that are free of contacts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import mujoco
 import numpy as np
@@ -39,16 +40,26 @@ class StartRange:
     tilt_deg: float
     opening: Range
 
-    def draw(self, T_base_home: Matrix, rng: np.random.Generator) -> tuple[Matrix, float]:
-        """Draws a pose (4, 4) and an opening of a gripper whose home pose (4, 4) is given."""
+    def draw(
+        self, T_base_home: Matrix, home_opening: float, rng: np.random.Generator, share: float = 1.0
+    ) -> tuple[Matrix, float]:
+        """Draws a pose (4, 4) and an opening of a gripper.
+
+        Args:
+            T_base_home: (4, 4), its home pose.
+            home_opening: Its opening there.
+            rng: Source of randomness.
+            share: Share of the distances from home in the ranges, 0 to 1.
+        """
         level = rng.uniform(-self.level_m, self.level_m, 2)
-        offset = (*level, rng.uniform(*self.height_m))
+        offset = share * np.array([*level, rng.uniform(*self.height_m)])
         direction = rng.uniform(-np.pi, np.pi)
         axis = np.cos(direction) * X + np.sin(direction) * Y
-        tilt = rotation_about(axis, np.radians(rng.uniform(0.0, self.tilt_deg)))
-        yaw = rotation_about(Z, np.radians(rng.uniform(-self.yaw_deg, self.yaw_deg)))
+        tilt = rotation_about(axis, share * np.radians(rng.uniform(0.0, self.tilt_deg)))
+        yaw = rotation_about(Z, share * np.radians(rng.uniform(-self.yaw_deg, self.yaw_deg)))
         turned = pose(T_base_home[:3, 3] + offset, tilt @ yaw @ T_base_home[:3, :3])
-        return turned, float(rng.uniform(*self.opening))
+        opening = float(rng.uniform(*self.opening))
+        return turned, share * opening + (1 - share) * home_opening
 
     def __str__(self) -> str:
         """Returns the ranges in words, for documentation."""
@@ -75,8 +86,10 @@ class StartDraws:
         self._kinematics = InverseKinematics(embodiment)
         self._home = embodiment.forward_kinematics(embodiment.home)
 
-    def draw(self, physics: mjcf.Physics, rng: np.random.Generator) -> Vector:
+    def draw(self, physics: mjcf.Physics, rng: np.random.Generator, share: float = 1.0) -> Vector:
         """Returns the joints (J,) of a start among the objects, which stay where they are.
+
+        The distances from home are a share, 0 to 1, of those in the range.
 
         Raises:
             ValueError: An arm has no free start in its range, such as over a table that is too
@@ -90,7 +103,14 @@ class StartDraws:
         usual = self._contacts(physics, home, list(shapes.values()))
         q = home.copy()
         for arm, own in shapes.items():
-            q = self._free(physics, q, arm, own, usual, rng)
+            draw = partial(
+                self._range.draw,
+                self._home[arm],
+                float(home[self._embodiment.grippers[arm]]),
+                rng,
+                share,
+            )
+            q = self._free(physics, q, arm, own, usual, draw)
         return q
 
     def _free(
@@ -100,10 +120,10 @@ class StartDraws:
         arm: str,
         own: NDArray[np.int_],
         usual: set[tuple[int, int]],
-        rng: np.random.Generator,
+        draw: Callable[[], tuple[Matrix, float]],
     ) -> Vector:
         for _ in range(TRIES):
-            T_base_gripper, opening = self._range.draw(self._home[arm], rng)
+            T_base_gripper, opening = draw()
             try:
                 found = self._kinematics.solve({arm: T_base_gripper}, q)
             except OutOfReachError:
@@ -113,7 +133,7 @@ class StartDraws:
                 return found
         raise ValueError(
             f"None of {TRIES} start poses of the {arm} arm is reachable and free of contacts. The "
-            f"range is {self._range}. version=1 starts at the home pose."
+            f"range is {self._range}. start_spread=0 starts at the home pose."
         )
 
     def _contacts(

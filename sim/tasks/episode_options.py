@@ -13,8 +13,8 @@ from stringline.sim.looks.looks import OPTION, PLAIN, check_looks
 from stringline.sim.shifts.ranges import Drawable, drawable
 from stringline.sim.shifts.shift_catalogue import NAMES, number, strength
 
-HEIGHT, VERSION = "table_height", "version"
-OPTIONS = (HEIGHT, VERSION, OPTION)
+HEIGHT, VERSION, SPREAD = "table_height", "version", "start_spread"
+OPTIONS = (HEIGHT, VERSION, SPREAD, OPTION)
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class EpisodeOptions:
         height: Height of the table top above the plane z = 0, metres.
         strengths: Strengths of shifts by name, 0 to 1.
         looks: Names of looks.
+        start_spread: Share of the range of start poses, 0 for the home pose to 1.
     """
 
     height: Drawable[float]
     strengths: Mapping[str, Drawable[float]]
     looks: Drawable[str]
+    start_spread: Drawable[float]
 
     @classmethod
     def of(
@@ -50,6 +52,7 @@ class EpisodeOptions:
             drawable(HEIGHT, options.get(HEIGHT, 0.0), as_height),
             {name: drawable(name, given[name], strength) for name in given if name in NAMES},
             drawable(OPTION, options.get(OPTION, PLAIN), check_looks, ordered=False),
+            drawable(SPREAD, options.get(SPREAD, 1.0), partial(number, low=0.0, high=1.0)),
         )
 
     def draw(self, seed: Sequence[int]) -> "EpisodeOptions":
@@ -60,9 +63,17 @@ class EpisodeOptions:
             return Drawable((values.draw(np.random.default_rng([*seed, tag])),))
 
         strengths = {name: one(name, values) for name, values in self.strengths.items()}
-        return EpisodeOptions(one(HEIGHT, self.height), strengths, one(OPTION, self.looks))
+        return EpisodeOptions(
+            one(HEIGHT, self.height),
+            strengths,
+            one(OPTION, self.looks),
+            one(SPREAD, self.start_spread),
+        )
 
     def drawn_by(self, episode: "EpisodeOptions") -> dict[str, Any]:
         """Returns the values of an episode that `draw` has drawn from several, by option."""
-        own, other = ({HEIGHT: each.height, **each.strengths} for each in (self, episode))
+        own, other = (
+            {HEIGHT: each.height, SPREAD: each.start_spread, **each.strengths}
+            for each in (self, episode)
+        )
         return {name: other[name].value for name, values in own.items() if not values.fixed}

@@ -17,7 +17,7 @@ from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.ranges import Drawable
 from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import Shifts
-from stringline.sim.tasks.episode_options import EpisodeOptions
+from stringline.sim.tasks.episode_options import SPREAD, EpisodeOptions
 from stringline.sim.tasks.handling import DROP_SPEED, Handling
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
 from stringline.sim.tasks.versions import HOME_START, VersionedTask
@@ -97,15 +97,22 @@ class TabletopTask(VersionedTask, composer.Task):
         """Sets the options of the next episodes; options that are not given get their defaults.
 
         Args:
-            options: `table_height` in metres, strengths of shifts, 0 to 1, by name, `looks`, and
-                `version` of the task. Each but `version` is a value, a list of values `{"one_of":
-                [A, B]}`, or, for numbers, a range `[LOW, HIGH]`; each episode draws from them.
+            options: `table_height` in metres, strengths of shifts, 0 to 1, by name, `looks`,
+                `start_spread`, the share of the range of start poses from version 2 on, 0 to 1,
+                and `version` of the task. Each but `version` is a value, a list of values
+                `{"one_of": [A, B]}`, or, for numbers, a range `[LOW, HIGH]`; each episode draws
+                from them.
 
         Raises:
             ValueError: An option is unknown or out of range; then all options stay as they were.
         """
         chosen = EpisodeOptions.of(options, self.cell.table_heights, self.cell.usual)
         version = self.version_of(options)
+        if version == HOME_START and SPREAD in options:
+            raise ValueError(
+                f"{SPREAD} is {options[SPREAD]!r}, but version {version} of {self.name} starts at "
+                f"the home pose; allowed from version {HOME_START + 1} on."
+            )
         distractors = chosen.strengths.get(Distractors.name, NONE)
         if max(distractors.values) > 0 and not self.cell.distractor_zones:
             raise ValueError(
@@ -119,6 +126,12 @@ class TabletopTask(VersionedTask, composer.Task):
         self.table_height = options.height.value
         self.strengths = {name: values.value for name, values in options.strengths.items()}
         self.looks = options.looks.value
+        self.start_spread = options.start_spread.value
+
+    @property
+    def starts_at_home(self) -> bool:
+        """Whether the arms start this episode at the home pose."""
+        return self.version == HOME_START or self.start_spread == 0
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes for contacts, and hands the model to the shifts."""
@@ -174,11 +187,11 @@ class TabletopTask(VersionedTask, composer.Task):
     def _draw_start(self, physics: mjcf.Physics, rng: np.random.Generator) -> Vector:
         """Returns the joints (J,) at the start, after the objects have been placed."""
         chosen = self.starts_within()
-        if self.version == HOME_START or chosen is None:
+        if self.starts_at_home or chosen is None:
             return self.embodiment.home.copy()
         if self._starts is None:
             self._starts = StartDraws(self.robot, self.embodiment, chosen)
-        return self._starts.draw(physics, rng)
+        return self._starts.draw(physics, rng, self.start_spread)
 
     @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:

@@ -419,6 +419,7 @@ def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
             plain = encoding.endswith("_plain")
             assert compose("collect", overrides=other["collect"]).varied == (not plain)
             assert ("_plain_large" in other["collect"][1]) == plain
+            assert (other["eval"][0] == "suite=aloha12_home") == plain
             assert (trainer.seed, trainer.device, trainer.batch_size) == (1, "cuda", 256)
         evaluation = commands[13][1]
         compose("eval", overrides=[each for each in evaluation if not each.startswith("suite=")])

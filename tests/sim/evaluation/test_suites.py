@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
-from stringline.sim.tasks.task_registry import TASKS
+from stringline.sim.tasks.task_registry import TASKS, make_task
 from stringline.sim.worlds.task_settings import TaskSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -141,7 +141,12 @@ def test_shipped_suites(path: Path) -> None:
         assert min(entry.seeds) >= 1_000_000
 
 
-def test_aloha12_has_every_task_once() -> None:
-    suite = Suite.read(CONFIGS / "suite" / "aloha12.yaml")
+@pytest.mark.parametrize(("name", "variation"), [("aloha12", ""), ("aloha12_home", "home")])
+def test_suites_of_twelve_have_every_task_once(name: str, variation: str) -> None:
+    suite = Suite.read(CONFIGS / "suite" / f"{name}.yaml")
     assert len({entry.task for entry in suite.entries}) == 12
-    assert all(len(entry.seeds) == 50 and not entry.variation for entry in suite.entries)
+    assert all(len(one.seeds) == 50 and one.variation == variation for one in suite.entries)
+    task = make_task(suite.entries[0].task)
+    task.configure(**suite.entries[0].settings().options)
+    assert task.strict == bool(variation)
+    assert task.starts_at_home

@@ -89,6 +89,39 @@ def test_the_start_is_that_of_the_seed() -> None:
     assert starts[0] == starts[2] != starts[1]
 
 
+def test_a_spread_scales_the_distance_from_home() -> None:
+    """At 0 the arms start at home; the objects stay where they are, and the judge is that of 2."""
+    world = TaskEnvironment(make_task("bowl_on_rack"), cameras=())
+    task, home = world.task, world.embodiment.home
+    whole = world.embodiment.forward_kinematics(home)
+    away, starts = [], []
+    for spread in (0.0, 0.25, 0.5, 1.0):
+        world.begin(3, {**VARIED, "start_spread": spread})
+        starts.append(world.start)
+        found = world.embodiment.forward_kinematics(world.start)
+        away.append(max(float(np.linalg.norm((found[arm] - whole[arm])[:3, 3])) for arm in found))
+        assert task.strict
+        assert task.starts_at_home == (spread == 0.0)
+    world.begin(3, VARIED)
+    np.testing.assert_array_equal(world.start, starts[-1])
+    np.testing.assert_array_equal(starts[0], home)
+    assert away[0] == 0.0
+    assert np.allclose(away, np.array([0.0, 0.25, 0.5, 1.0]) * away[-1], atol=1e-3)
+    spreads = set()
+    for seed in range(4):
+        world.begin(seed, {**VARIED, "start_spread": [0.0, 1.0]})
+        spreads.add(task.drawn["start_spread"])
+    world.close()
+    assert len(spreads) == 4
+
+
+def test_a_spread_needs_a_version_with_varied_starts() -> None:
+    with pytest.raises(ValueError, match=r"start_spread is 0\.5, but version 1 of bowl_on_rack"):
+        make_task("bowl_on_rack").configure(start_spread=0.5)
+    with pytest.raises(ValueError, match=r"start_spread is 2; allowed: 0\.0 to 1\.0"):
+        make_task("kuka_pick").configure(start_spread=2)
+
+
 def test_versions() -> None:
     """The tasks of the KUKA vary the start by default, those of ALOHA on demand."""
     for name in TASKS:
