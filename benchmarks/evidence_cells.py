@@ -52,12 +52,18 @@ POSES = [
 # As long in proportion to the scene as the default ones of columns and rows.
 METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
 GRIPPERS = [*POSES, *METRES, "frames=grippers"]
-# Ends the names of choices that are trained on demonstrations of plain experts.
-PLAIN = "_plain"
-# Plain experts act in one way, so only the disturbances show the states around it. Arms start at
-# home, also in the evaluation.
-PLAIN_START = {"start_spread": 0.0}
-PLAIN_EXPERTS = ["varied=false", "noise_rad=0.03", "+task.options.start_spread=0.0"]
+# Demonstrations of other experts, by the end of a choice's name. Arms start at home, also in the
+# evaluation. Plain experts act in one way, so only disturbances show the states around it.
+HOME_START = {"start_spread": 0.0}
+AT_HOME = ["noise_rad=0.03", "+task.options.start_spread=0.0"]
+EXPERTS = {"_plain": ["varied=false", *AT_HOME], "_home": AT_HOME}
+
+
+def experts_of(choice: str) -> str:
+    """Returns the end of a choice's name in `EXPERTS`, or an empty text."""
+    return next((end for end in EXPERTS if choice.endswith(end)), "")
+
+
 # Trained on the colours of the demonstrations alone: cameras and coordinates. Columns and rows read
 # no depth anyway.
 WITHOUT_DEPTH = {

@@ -6,8 +6,8 @@ remains the target for a second, and augmented images, as the looks of `kuka_pic
 differ in places: columns and rows, metres in the base frame, metres in the frames of the measured
 grippers (together in each plane, or one for each half of the heads), in those and the base frame,
 and in those with action tokens at the noisy pose and learned places in patches. All have relative
-values. The demonstrations of choices that end with `_plain` are those of plain experts from the
-home pose, and so are the starts of their evaluation.
+values. Choices that end with `_plain` or `_home` have demonstrations of plain or varied experts
+from the home pose, with disturbances, and their evaluation starts there.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_cells import CAMERAS, GRIPPERS, METRES, PLAIN, PLAIN_EXPERTS, PLAIN_START, POSES
+from evidence_cells import CAMERAS, EXPERTS, GRIPPERS, HOME_START, METRES, POSES, experts_of
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 from evidence_tasks import CAMPAIGN
@@ -34,7 +34,10 @@ CHOICES = {
         "policy.observation_encoder.learned_places=true",
     ],
 }
-CHOICES |= {f"{name}{PLAIN}": CHOICES[name] for name in ("joints", "grippers_noisy_learned")}
+CHOICES |= {
+    name: CHOICES[name.removesuffix(experts_of(name))]
+    for name in ("joints_plain", "joints_home", "grippers_noisy_learned_plain")
+}
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
     "raised_table": {"table_height": 0.05},
@@ -56,22 +59,17 @@ class PlacesCell(ChoiceCell):
     @property
     def store(self) -> Path:
         """The demonstrations, which the policy of twelve tasks shares."""
-        experts = PLAIN if self._plain else ""
-        return RUNS / CAMPAIGN / f"{self.task}{experts}_{self.scale}"
-
-    @property
-    def _plain(self) -> bool:
-        return self.choice.endswith(PLAIN)
+        return RUNS / CAMPAIGN / f"{self.task}{experts_of(self.choice)}_{self.scale}"
 
     @property
     def start(self) -> Mapping[str, object]:
         """Options of the task that set the start of the arms."""
-        return PLAIN_START if self._plain else {}
+        return HOME_START if experts_of(self.choice) else {}
 
     @property
     def collected(self) -> list[str]:
         """Options of the collection."""
-        return ["first_seed=10000", "lost_grasps=0.2", *(PLAIN_EXPERTS if self._plain else [])]
+        return ["first_seed=10000", "lost_grasps=0.2", *EXPERTS.get(experts_of(self.choice), [])]
 
     @property
     def trained(self) -> list[str]:

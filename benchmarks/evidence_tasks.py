@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import yaml
-from evidence_cells import CAMERAS, ENCODINGS, GRIPPERS, PLAIN, PLAIN_EXPERTS
+from evidence_cells import CAMERAS, ENCODINGS, EXPERTS, GRIPPERS, experts_of
 from evidence_recipe import EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale, arithmetic
 
 CAMPAIGN = "aloha12"
@@ -31,7 +31,7 @@ CHOICES = {
     **{name: ENCODINGS[name].split() for name in COMPARED},
     "grippers": ["encoder=cayley_per_head", *GRIPPERS],
 }
-CHOICES |= {f"{name}{PLAIN}": CHOICES[name] for name in ("cayley_values", "none", "grippers")}
+CHOICES |= {f"{name}_plain": CHOICES[name] for name in ("cayley_values", "none", "grippers")}
 STARTS = 25  # Episodes per task.
 # Episodes are demonstrations per task.
 SCALES = {"small": Scale(100, 4000, 48), "large": Scale(150, 7250, 256)}
@@ -86,11 +86,7 @@ class TasksCell(Cell):
 
     @property
     def _collected(self) -> list[str]:
-        return [*COLLECTED, *STORED[self.scale], *(PLAIN_EXPERTS if self._plain else [])]
-
-    @property
-    def _plain(self) -> bool:
-        return self.encoding.endswith(PLAIN)
+        return [*COLLECTED, *STORED[self.scale], *EXPERTS.get(experts_of(self.encoding), [])]
 
     @property
     def _trained(self) -> list[str]:
@@ -99,7 +95,7 @@ class TasksCell(Cell):
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell: a collection per task, the training, the evaluation."""
         scale = SCALES[self.scale]
-        end = f"{PLAIN if self._plain else ''}_{self.scale}"
+        end = f"{experts_of(self.encoding)}_{self.scale}"
         stores = {task: RUNS / CAMPAIGN / f"{task}{end}" for task in tasks()}
         for task, store in stores.items():
             episodes = f"episodes={scale.episodes}"
@@ -119,7 +115,7 @@ class TasksCell(Cell):
         yield (
             "eval",
             [
-                f"suite={CAMPAIGN}{'_home' if self._plain else ''}",
+                f"suite={CAMPAIGN}{'_home' if experts_of(self.encoding) else ''}",
                 f"checkpoint={self.checkpoint}",
                 f"output={self.evaluation}",
                 f"seeds={STARTS}",
@@ -135,7 +131,7 @@ class TasksCell(Cell):
 
     def results(self) -> Mapping[str, Path]:
         """Returns the file of the episodes of each task."""
-        end = ".home" if self._plain else ""
+        end = ".home" if experts_of(self.encoding) else ""
         return {task: self.evaluation / f"{task}{end}" / "results.jsonl" for task in tasks()}
 
 

@@ -86,9 +86,9 @@ of its command, and the expert grasps again. With `missed_grasps=0.4`, an arm is
 object, and the expert backs off and approaches again. Both disturb the execution only: the recorded
 actions are the commands of the expert.
 The experts draw their grasps, the places where they meet or release, and their pace for each
-episode. With `varied=false` they act in one way at one pace: from a varied start they go home first,
-of the grasps in reach they take the one that turns the gripper least from home, and numbers are in
-the middle of their ranges.
+episode. With `varied=false` they act in one way at one pace: from a varied start they go home
+first, of the grasps in reach they take the one that turns the gripper least from home, and numbers
+are in the middle of their ranges.
 
     stringline-collect task={example} output=runs/{example} episodes=50
     stringline-collect task={example} output=runs/varied +task.options.version=2 lost_grasps=0.2

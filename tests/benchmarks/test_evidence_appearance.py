@@ -90,9 +90,13 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
         for choice in places.CHOICES:
             cell = places.PlacesCell("bowl_on_rack", choice, 0, "small")
             commands = dict(cell.commands())
-            plain = "_plain" if choice.endswith("_plain") else ""
-            assert commands["collect"][1].endswith(f"aloha12/bowl_on_rack{plain}_small")
-            assert compose("collect", overrides=commands["collect"]).varied == (not plain)
+            experts = next((end for end in ("_plain", "_home") if choice.endswith(end)), "")
+            assert commands["collect"][1].endswith(f"aloha12/bowl_on_rack{experts}_small")
+            collection = compose("collect", overrides=commands["collect"])
+            assert collection.varied == (experts != "_plain")
+            evaluation = compose("eval", overrides=commands["eval"])
+            for settings in (collection, evaluation):
+                assert settings.task.options.get("start_spread", 1.0) == (not experts)
             policy = compose("train", overrides=commands["train"]).policy
             encoder = policy.observation_encoder
             found[choice] = (
@@ -113,6 +117,7 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
         "base_and_grippers": (True, "MetricPlaces", True, False),
         "grippers_noisy_learned": (True, "MetricPlaces", True, True),
         "joints_plain": (False, "MetricPlaces", False, False),
+        "joints_home": (False, "MetricPlaces", False, False),
         "grippers_noisy_learned_plain": (True, "MetricPlaces", True, True),
     }
     cells = places.places_cells()
