@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import yaml
 from evidence_cells import CAMERAS, ENCODINGS, EXPERTS, GRIPPERS, experts_of
-from evidence_recipe import EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale, arithmetic
+from evidence_recipe import COMPILED, EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale
 
 CAMPAIGN = "aloha12"
 SUITE = ROOT / "configs" / "suite" / f"{CAMPAIGN}.yaml"
@@ -34,11 +34,10 @@ CHOICES = {
 CHOICES |= {f"{name}_plain": CHOICES[name] for name in ("cayley_values", "none", "grippers")}
 STARTS = 25  # Episodes per task.
 # Episodes are demonstrations per task.
-SCALES = {"small": Scale(100, 4000, 48), "large": Scale(150, 7250, 256)}
+SCALES = {"small": Scale(100, 8000, 48), "large": Scale(150, 7250, 256)}
 COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
-# Large stores have the cameras that the policies read.
-STORED = {"small": [], "large": ["task.cameras=[overhead,wrist_left,wrist_right]"]}
-TRAINER = {"small": arithmetic("small"), "large": ["trainer=gpu"]}
+STORED = ["task.cameras=[overhead,wrist_left,wrist_right]"]  # Those that the policies read.
+TRAINER = {"small": COMPILED, "large": ["trainer=gpu"]}
 TRAINED = [
     "policy=diffusion",
     CAMERAS,
@@ -86,7 +85,7 @@ class TasksCell(Cell):
 
     @property
     def _collected(self) -> list[str]:
-        return [*COLLECTED, *STORED[self.scale], *EXPERTS.get(experts_of(self.encoding), [])]
+        return [*COLLECTED, *STORED, *EXPERTS.get(experts_of(self.encoding), [])]
 
     @property
     def _trained(self) -> list[str]:
