@@ -130,11 +130,7 @@ class OnRackExpert(ScriptedExpert[TaskT]):
         T_base_dish = skills.scene.pose(task.dish)
         T_rack_base = inverse(skills.scene.pose(task.rack))
         grasps = self.grasps(task)
-
-        def turn(grasp: Grasp) -> float:
-            return skills.turn(self.arm, T_base_dish @ grasp.T_prop_gripper)
-
-        for grasp in skills.ordered(grasps, turn):
+        for grasp in skills.ordered_grasps(self.arm, T_base_dish, grasps):
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
             beside = all(clear_of_rack(task, T_rack_base @ T, WHOLE) for T in way[:2])

@@ -139,11 +139,8 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         arm = member.arm
         skills = member.skills
         T_base_item = member.skills.scene.pose(item.prop)
-
-        def turn(grasp: Grasp) -> float:
-            return skills.turn(arm, T_base_item @ grasp.T_prop_gripper)
-
-        drawn = skills.ordered(self.grasps(task, item, T_base_item), turn)
+        grasps = self.grasps(task, item, T_base_item)
+        drawn = skills.ordered_grasps(arm, T_base_item, grasps)
 
         def blocked(grasp: Grasp) -> bool:
             at = T_base_item @ grasp.T_prop_gripper

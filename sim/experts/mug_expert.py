@@ -152,11 +152,7 @@ def _find(
         for grasp in wall_grasps(task.mug, TILTS_DEG if stands else LYING_TILTS_DEG)
         if _natural(arm, T_base_mug @ grasp.T_prop_gripper, skills.scene.table)
     ]
-
-    def turn(grasp: Grasp) -> float:
-        return skills.turn(arm, T_base_mug @ grasp.T_prop_gripper)
-
-    for grasp in skills.ordered(grasps, turn)[:TRIED]:
+    for grasp in skills.ordered_grasps(arm, T_base_mug, grasps)[:TRIED]:
         T_goal = _turned(arm, T_base_mug, spot, skills.rng, stands=stands)
         take = T_base_mug @ grasp.T_prop_gripper
         leave = T_goal @ grasp.T_prop_gripper

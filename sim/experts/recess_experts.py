@@ -108,11 +108,7 @@ class RecessExpert(ScriptedExpert[RecessT]):
             for grasp in self.grasps(task)
             for turn in turns[heights > heights.max() - 0.1]
         ]
-
-        def turn(grasp: Grasp) -> float:
-            return skills.turn(ARM, T_base_peg @ grasp.T_prop_gripper)
-
-        order = skills.ordered(turned, turn)
+        order = skills.ordered_grasps(ARM, T_base_peg, turned)
         useful = (grasp for grasp in order if self._serves(task, skills, T_base_peg, grasp))
         grasp = next(useful, None)
         grasps = [grasp] if grasp else turned

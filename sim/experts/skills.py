@@ -108,6 +108,10 @@ class Skills:
             return sorted(items, key=cost)
         return [items[int(index)] for index in self.rng.permutation(len(items))]
 
+    def ordered_grasps(self, arm: str, T_base_prop: Matrix, grasps: Sequence[Grasp]) -> list[Grasp]:
+        """Returns grasps in a random order, or by their `turn`, the smallest first."""
+        return self.ordered(grasps, lambda one: self.turn(arm, T_base_prop @ one.T_prop_gripper))
+
     def one_of(self, items: Sequence[ItemT], cost: Callable[[ItemT], float]) -> ItemT:
         """Returns a random item, or the one of the lowest cost."""
         if not self.varied:
@@ -129,11 +133,7 @@ class Skills:
     def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
         """Chooses a grasp that is in reach with the way to it, or returns None."""
         T_base_prop = self.scene.pose(prop)
-
-        def turn(grasp: Grasp) -> float:
-            return self.turn(arm, T_base_prop @ grasp.T_prop_gripper)
-
-        for grasp in self.ordered(grasps, turn):
+        for grasp in self.ordered_grasps(arm, T_base_prop, grasps):
             at = T_base_prop @ grasp.T_prop_gripper
             if self.in_reach(arm, backed(at, grasp.hover), at):
                 return grasp

@@ -226,7 +226,7 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() 
 @pytest.mark.parametrize(
     ("recipe", "episodes", "message"),
     [
-        (replace(SMALL, task="juggle"), 1, "There is no plain expert for the task 'juggle'"),
+        (replace(SMALL, task="juggle"), 1, "There is no expert for the task 'juggle'"),
         (replace(SMALL, cameras=("overhead", "ceiling")), 1, "There is no camera 'ceiling'"),
         (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0 m"),
         (replace(SMALL, time_limit_s=-1.0), 1, "time_limit_s is -1.0; allowed: above 0"),

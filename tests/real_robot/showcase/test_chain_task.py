@@ -74,10 +74,6 @@ def test_named_cameras_are_kept(tmp_path: Path) -> None:
         (["task=aloha_sim_hand_over_pen"], "aloha_sim_hand_over_pen cannot run the whole chain"),
         (["task=kuka_board_in_hand"], "KukaBoardInHand cannot run the whole chain"),
         (["task.name=kuka_pik"], "There is no task 'kuka_pik'. Did you mean 'kuka_pick'"),
-        (
-            ["task=kuka_pick", "varied=false"],
-            "There is no plain expert for the task 'kuka_pick'. Allowed: hand_over_banana.",
-        ),
     ],
 )
 def test_a_task_without_a_chain_is_refused_at_once(
