@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 # Share of a range by which the draws of each further attempt leave its middle more.
 MORE_SHARE = 0.25
@@ -20,7 +19,7 @@ class PlainDraws(np.random.Generator):
         super().__init__(np.random.PCG64(attempt))
         self._share = min(MORE_SHARE * attempt, 1.0)
 
-    def uniform(self, low: ArrayLike = 0.0, high: ArrayLike = 1.0, size: Any = None) -> Any:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """Returns numbers around the middle of a range."""
         middle = (np.asarray(low) + np.asarray(high)) / 2
         return middle + self._share * (super().uniform(low, high, size) - middle)
