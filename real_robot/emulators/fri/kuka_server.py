@@ -91,7 +91,8 @@ class KukaServer(EmulatorServer):
             return None
         for arm in self._metronome.take(time.monotonic()):
             skipped = self._metronome.skipped[arm]
-            self._cell.controllers[arm].skip(skipped)
+            if self._real_time:  # In lock-step the clocks do not depend on that of the host.
+                self._cell.controllers[arm].skip(skipped)
             self._skip(arm, skipped)
             self._cycle(arm)
         return max(0.0, self._metronome.next - time.monotonic())
