@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.embodiment import Vector
+from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.experts.expert_registry import make_expert
@@ -11,6 +12,7 @@ from stringline.sim.experts.plain_draws import PlainDraws
 from stringline.sim.tasks.task_registry import TASKS
 
 STEPS = 160  # Long enough for each task to reach the first choice that varies.
+FASTEST = 0.07  # Rad or openings per period: above the experts' own limits, below a jump.
 # Its motions are drawn, in narrow ranges.
 DRAWN = ("hand_over_banana",)
 
@@ -35,6 +37,17 @@ def test_a_plain_expert_acts_in_one_way(name: str) -> None:
     env.close()
     assert np.array_equal(once, again)
     assert not np.allclose(once, drawn, atol=0.01)
+    assert np.abs(np.diff(once, axis=0)).max() < FASTEST
+
+
+@pytest.mark.parametrize(("name", "seed"), [("hand_over_banana", 1), ("hand_over_pen", 2)])
+def test_a_plain_hand_over_succeeds_from_a_start_with_less_in_reach(name: str, seed: int) -> None:
+    """Without going home first, the banana is out of reach, and the pen stays in the gripper."""
+    world = make_environment(name, cameras=(), time_limit_s=40.0)
+    expert = make_expert(name, varied=False)
+    recording = record_episode(world, expert, seed, options={"version": 2})
+    world.close()
+    assert recording.success, recording.error
 
 
 def test_plain_draws_leave_the_middle_of_a_range_with_each_attempt() -> None:
