@@ -86,7 +86,10 @@ class DrakeProgram:
         if message.channel == self.channels.status:
             self._take_status(message)
         elif message.channel == self.channels.telemetry:
+            unknown = self.inbox.shift_us is None
             self.inbox.take_telemetry(message)
+            if unknown and self._arrivals is not None:
+                self._arrivals.clear()  # The times before were those of the host.
         elif message.channel == self.channels.command and message.source != self.link.own:
             self.foreigner = message.source
             self._foreign_at = self._utime
@@ -107,7 +110,7 @@ class DrakeProgram:
                 self._arrivals.clear()  # The program may be another one.
             # The program's estimate of the difference of two clocks follows each delay of its host
             # for hundreds of steps, and its times follow the estimate; the controller's do not.
-            self._stepped_us = status.utime - self.inbox.shift_us
+            self._stepped_us = status.utime - (self.inbox.shift_us or 0)
             self._arrivals.note(self._stepped_us, time.monotonic())
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)

@@ -45,7 +45,7 @@ class StatusInbox:
         event: The gravest event of the program; the caller resets it.
         ready_at: First known time of its clock, microseconds, or None.
         shift_us: Clock of its host minus that of its first controller, as the program estimates it,
-            microseconds; 0 until it is known.
+            microseconds; None until it is known.
     """
 
     def __init__(self, arms: int) -> None:
@@ -61,7 +61,7 @@ class StatusInbox:
 
     def _forget(self) -> None:
         self.ready_at: int | None = None
-        self.shift_us = 0
+        self.shift_us: int | None = None
         self._utime = UNKNOWN_TIME
         self._published = Times()
         self._stepped = Times()

@@ -13,6 +13,7 @@ from stringline.real_robot.drivers.lcm.channels import Channels
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS, IIWA_STATUS_TELEMETRY
 from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LcmLink, LcmMessage
+from stringline.real_robot.emulators.fri.controller import _EPOCH_S
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION, EmulatedProgram
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
@@ -21,13 +22,19 @@ from stringline.real_robot.emulators.program.emulator_settings import LcmSetting
 from stringline.real_robot.emulators.program.metronome import Metronome
 
 PERIOD = 0.01
+CONNECTED = 40  # Periods before the driver receives; the program's clock is synchronised by then.
 KNOWN = 200  # Periods before the delay.
 CAUGHT_UP = 80
 SOURCE = ("127.0.0.1", 1)
 
 
-def late_messages(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> list[bool]:
-    """Returns for each message whether a command at its arrival would be too late."""
+def late_messages(
+    monkeypatch: pytest.MonkeyPatch, delay_s: float, host_s: float = 100.0
+) -> list[bool]:
+    """Returns for each message whether a command at its arrival would be too late.
+
+    `host_s` is the time of the first message by the host's clock.
+    """
     channels = Channels()
     cell = EmulatedCell(IIWA14, FirstOrderPlant(IIWA14, period_s=PERIOD), VERSION)
     controller = cell.controllers["arm"]
@@ -40,7 +47,10 @@ def late_messages(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> list[bool]
         metronome.take(now)
         controller.skip(metronome.skipped["arm"])
         for data in controller.tick():
-            program.step("arm", data, round(1e6 * now))
+            program.step("arm", data, round(1e6 * (host_s + now - 100.0)))
+        if step < CONNECTED:
+            found.append(False)
+            continue
         status = IIWA_STATUS.encode(program.status())
         driver.take(LcmMessage(channels.status, status, SOURCE, 2 * step + 1))
         driver.take(LcmMessage(channels.telemetry, program.telemetry(), SOURCE, 2 * step + 2))
@@ -56,6 +66,13 @@ def test_messages_are_in_time_again_once_the_program_has_made_up_for_a_delay(
     assert not any(late[KNOWN - 50 : KNOWN])
     assert late[KNOWN]
     assert not any(late[KNOWN + CAUGHT_UP :])
+
+
+def test_clocks_of_host_and_controller_that_agree_make_no_message_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first status arrives before the difference of the clocks is known."""
+    assert not any(late_messages(monkeypatch, 0.0, _EPOCH_S + PERIOD + 0.009)[CONNECTED + 2 :])
 
 
 def shift_s(link: LcmLink, messages: int = 40) -> float:
