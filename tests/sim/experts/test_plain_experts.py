@@ -1,4 +1,4 @@
-"""Plain experts act alike in every episode, whatever is drawn; varied ones do not."""
+"""Plain experts act in one way in every episode; varied experts do not."""
 
 import numpy as np
 import pytest
