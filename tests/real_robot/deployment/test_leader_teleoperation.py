@@ -1,5 +1,6 @@
 """Leaders lead followers over pseudo-terminals on both sides, and the episode is recorded."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -141,20 +142,20 @@ def test_silent_leaders_make_the_followers_hold_until_they_answer(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
     seen: list[tuple[float, Mode]] = []
-    held = threading.Event()
+    faults = iter([(0.3, "hang"), (1.2, "resume"), (math.inf, "")])
+    due, fault = next(faults)
 
     def report(state: DeviceState, seconds: float) -> None:
+        nonlocal due, fault
         seen.append((seconds, state.mode))
-        if seconds > 0.3 and not held.is_set():
-            hand.fault("left", "hang")
-            held.set()
-        if seconds > 1.2:
-            hand.fault("left", "resume")
+        if seconds > due:
+            hand.fault("left", fault)
+            due, fault = next(faults)
 
     led = Teleoperation(leaders, device, ALOHA).run(
         2.0, stop=lambda: False, record=nothing, report=report
     )
-    assert led.pauses == 1
+    assert 1 <= led.pauses <= 1 + led.late  # One, but where a busy machine makes a read late.
     assert led.counts[Reason.STARVED] > 0
     assert Mode.HOLD in [mode for seconds, mode in seen if 0.6 < seconds < 1.2]
     assert seen[-1][1] is Mode.RUN
