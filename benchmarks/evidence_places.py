@@ -18,7 +18,7 @@ from typing import ClassVar
 from evidence_cells import CAMERAS, EXPERTS, GRIPPERS, HOME_START, METRES, POSES, experts_of
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
-from evidence_tasks import CAMPAIGN
+from evidence_tasks import CAMPAIGN, STORED
 
 TASKS = ("bowl_on_rack", "mug_on_plate", "hand_over_banana")
 CHOICES = {
@@ -45,7 +45,7 @@ WORLDS: dict[str, dict[str, object]] = {
     "distractors": {"distractors": 1.0},
     "camera_pose": {"camera_pose": 1.0},
 }
-SCALES = {"small": Scale(100, 3000, 48), "large": Scale(200, 8000, 128)}
+SCALES = {"small": Scale(100, 3000, 48), "large": Scale(150, 8000, 128)}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class PlacesCell(ChoiceCell):
     @property
     def collected(self) -> list[str]:
         """Options of the collection."""
-        return ["first_seed=10000", "lost_grasps=0.2", *EXPERTS.get(experts_of(self.choice), [])]
+        experts = EXPERTS.get(experts_of(self.choice), [])
+        return ["first_seed=10000", "lost_grasps=0.2", *STORED, *experts]
 
     @property
     def trained(self) -> list[str]:

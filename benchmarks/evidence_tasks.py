@@ -37,8 +37,8 @@ STARTS = 25  # Episodes per task.
 SCALES = {"small": Scale(100, 8000, 48), "large": Scale(150, 7250, 256)}
 COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
 STORED = ["task.cameras=[overhead,wrist_left,wrist_right]"]  # Those that the policies read.
-# Plain experts fit parts under smaller disturbances; of starts with up to 0.03 rad they solve within
-# the time limit 17 of 146 (single_insertion), 100 of 318 (fmb_1) and 96 of 312 (fmb_2).
+# Plain experts fit parts under smaller disturbances; of starts with up to 0.03 rad, they solve in
+# time 17 of 146 (single_insertion), 100 of 318 (fmb_1) and 96 of 312 (fmb_2).
 FITTED_NOISE = {"single_insertion": 0.005, "double_insertion": 0.005, "fmb_1": 0.01, "fmb_2": 0.01}
 TRAINER = {"small": COMPILED, "large": ["trainer=gpu"]}
 TRAINED = [

@@ -1,6 +1,8 @@
 """The cells of the campaign: stable names, valid commands, and the page of results."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -105,6 +107,25 @@ def test_cells_are_found_by_prefix(evidence: ModuleType) -> None:
     assert all(cell.look == "2d" and cell.seed == 1 for cell in found)
     with pytest.raises(ValueError, match=r"There is no cell below 'kuka_push'\. --list shows all"):
         evidence.below("kuka_push")
+
+
+def test_cells_with_the_same_demonstrations_collect_them_by_the_same_command(
+    evidence: ModuleType,
+) -> None:
+    collected: dict[str, tuple[str, set[str]]] = {}
+    for cell in evidence.questions():
+        for arguments in collections(cell):
+            output = next(each for each in arguments if each.startswith("output="))
+            first, wanted = collected.setdefault(output, (cell.name, set(arguments)))
+            assert set(arguments) == wanted, f"{cell.name} and {first}"
+
+
+def collections(cell: Any) -> Iterator[list[str]]:
+    """Yields the arguments of the collections of a cell."""
+    with suppress(SystemExit):  # A later command may need another cell's checkpoint.
+        for name, arguments in cell.commands():
+            if name == "collect":
+                yield arguments
 
 
 def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleType]) -> None:
