@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from evidence_cells import experts_of
 from evidence_page import (
     Line,
     Runs,
@@ -34,24 +35,35 @@ TABLE_5 = {
     "storage_bin": (0, 0, 0),
 }
 MULTI_TASK = (37, 42, 46)
+# Ends of titles by those of the names of encodings.
+STARTS = {"": "", "_plain": ", plain experts from the home pose", "_home": ", from the home pose"}
 Encodings = dict[str, dict[str, Runs]]
 """Outcomes of each task by training seed, by encoding."""
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table for each campaign and scale; lines of other families are ignored."""
-    groups: dict[tuple[str, str], list[Line]] = {}
+    """Returns a table for each campaign, scale and kind of demonstrations.
+
+    Evaluations start where the demonstrations do, so different kinds are not compared. Lines of
+    other families are ignored.
+    """
+    groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in (line for line in lines if "campaign" in line):
-        groups.setdefault((str(line["campaign"]), str(line["scale"])), []).append(line)
+        key = (str(line["campaign"]), str(line["scale"]), experts_of(str(line["encoding"])))
+        groups.setdefault(key, []).append(line)
     return "\n".join(
-        table(f"{campaign}, {scale}: one policy for all tasks", group)
-        for (campaign, scale), group in sorted(groups.items())
+        table(f"{campaign}, {scale}: one policy for all tasks{STARTS[end]}", group, end)
+        for (campaign, scale, end), group in sorted(groups.items())
     )
 
 
-def table(title: str, lines: Sequence[Line]) -> str:
-    """Returns the table of a scale: a row per task, a column per encoding, and the means."""
-    encodings = outcomes_of(lines)
+def table(title: str, lines: Sequence[Line], end: str = "") -> str:
+    """Returns the table of a scale: a row per task, a column per encoding, and the means.
+
+    `end` is that of the names of all encodings, see `evidence_cells.EXPERTS`.
+    """
+    reference = f"{REFERENCE}{end}"
+    encodings = outcomes_of(lines, reference)
     columns = ["task", *encodings, "STRING's table 5: ViT, RoPE, STRING"]
     once = notes(next(iter(runs.values())) for runs in encodings.values())
     rows = [f"### {title}", "", *once, *header(columns)]
@@ -61,9 +73,9 @@ def table(title: str, lines: Sequence[Line]) -> str:
     means = [each_mean(runs) for runs in encodings.values()]
     rows.append(row("mean over tasks", means, published(MULTI_TASK)))
     rows.append(row("mean, recipe", [recipe(runs) for runs in encodings.values()], "-"))
-    compared = differences(encodings)
+    compared = differences(encodings, reference)
     rows.append(
-        row(f"{REFERENCE} less this, recipes, p (Holm)", [compared[one] for one in encodings], "-")
+        row(f"{reference} less this, recipes, p (Holm)", [compared[one] for one in encodings], "-")
     )
     stages = [failures(lines, encoding) for encoding in encodings]
     rows.append(row("furthest stage of failures", stages, "-"))
@@ -75,9 +87,9 @@ def row(name: str, cells: Sequence[str], last: str) -> str:
     return f"| {' | '.join((name, *cells, last))} |"
 
 
-def outcomes_of(lines: Sequence[Line]) -> Encodings:
+def outcomes_of(lines: Sequence[Line], reference: str) -> Encodings:
     """Returns the outcomes of all lines, the reference first."""
-    ordered = sorted(lines, key=lambda line: line["encoding"] != REFERENCE)
+    ordered = sorted(lines, key=lambda line: line["encoding"] != reference)
     found: Encodings = {}
     for line in ordered:
         runs = found.setdefault(str(line["encoding"]), {})
@@ -116,13 +128,13 @@ def recipe(tasks: Mapping[str, Runs]) -> str:
     return f"{100 * found.value:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def differences(encodings: Encodings) -> dict[str, str]:
+def differences(encodings: Encodings, reference: str) -> dict[str, str]:
     """Returns the difference of the reference less each encoding, over trainings and starts."""
-    first = encodings.get(REFERENCE, {})
+    first = encodings.get(reference, {})
     found = {
         name: recipe_difference(arrays(tasks), arrays(first))
         for name, tasks in encodings.items()
-        if name != REFERENCE and min(trainings(tasks), trainings(first)) > 1
+        if name != reference and min(trainings(tasks), trainings(first)) > 1
     }
     corrected = holm([estimate.p or 0.0 for estimate in found.values()])
     texts = {

@@ -74,8 +74,8 @@ def collect(
         All attempts.
 
     Raises:
-        ValueError: An argument is wrong, the expert fails too often, or a worker does not see the
-            store.
+        ValueError: An argument is wrong, the expert fails too often, another process collects into
+            the store, or a worker does not see the store.
     """
     COUNT.check(episodes=episodes)
     WHOLE.check(workers=workers, first_seed=first_seed)
@@ -91,10 +91,11 @@ def collect(
             cameras=tuple(camera.name for camera in world.contract.cameras),
             versions=world_versions(recipe.task, recipe.options),
         )
-    with new_store(path) as store:
+    # Two collections at once would overwrite each other's list of attempts.
+    with new_store(path) as store, shared(store.path.absolute(), alone=True) as folder:
         store.remove_leftovers()
         collection = Collection(store, recipe, first_seed)
-        _complete(collection, episodes, workers, cluster or LocalCluster())
+        _complete(collection, episodes, workers, cluster or LocalCluster(), folder)
         collection.remove_duplicates()
         store.remove_leftovers()
     logger.info(
@@ -108,13 +109,15 @@ def collect(
     return collection
 
 
-def _complete(collection: Collection, episodes: int, workers: int, cluster: Cluster) -> None:
+def _complete(
+    collection: Collection, episodes: int, workers: int, cluster: Cluster, folder: SharedFolder
+) -> None:
     """Runs the missing attempts and shows the progress."""
     recipe = collection.recipe
     done = min(episodes, collection.kept)
     with (
         tqdm(total=episodes, initial=done, unit="episode", desc=recipe.task) as progress,
-        closing(_outcomes(collection, episodes, workers, cluster)) as outcomes,
+        closing(_outcomes(collection, episodes, workers, cluster, folder)) as outcomes,
     ):
         for outcome in outcomes:
             progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
@@ -241,17 +244,13 @@ class _Attempts:
 
 
 def _outcomes(
-    collection: Collection, episodes: int, workers: int, cluster: Cluster
+    collection: Collection, episodes: int, workers: int, cluster: Cluster, folder: SharedFolder
 ) -> Generator[Outcome, None, None]:
     """Runs the missing attempts and yields each outcome when its attempt ends."""
     if not (missing := len(collection.next_seeds(episodes))):
         return
-    with (
-        shared(collection.store.path.absolute()) as folder,
-        cluster.open(
-            partial(open_world_beside, folder, collection.recipe), workers, missing
-        ) as pool,
-    ):
+    world = partial(open_world_beside, folder, collection.recipe)
+    with cluster.open(world, workers, missing) as pool:
         yield from dispatch(pool, _Attempts(collection, episodes))
 
 

@@ -35,13 +35,30 @@ class SharedFolder:
 
 
 @contextmanager
-def shared(path: Path, patience_s: float = PATIENCE_S) -> Iterator[SharedFolder]:
-    """Puts a marker file into a folder for the time of a `with` block."""
+def shared(
+    path: Path, patience_s: float = PATIENCE_S, *, alone: bool = False
+) -> Iterator[SharedFolder]:
+    """Puts a marker file into a folder for the time of a `with` block.
+
+    Args:
+        path: The folder.
+        patience_s: Time in which other machines must see the marker, seconds.
+        alone: Whether markers of other processes are refused.
+
+    Raises:
+        ValueError: There is one, and `alone` is true.
+    """
     _remove_abandoned(path)
     marker = path / f"{_PREFIX}{uuid.uuid4().hex}"
     with marker.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
+            # Not before: of two processes that begin at once, at least one must see the other.
+            if alone and len(list(path.glob(f"{_PREFIX}*"))) > 1:
+                raise ValueError(
+                    f"Another process writes to {path}. Wait until it ends, or choose another "
+                    "folder."
+                )
             yield SharedFolder(path, marker.name, patience_s)
         finally:
             marker.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_module
 ROOT = Path(__file__).parents[2]
 FIRST = "hand_over_banana/cayley_values/metric/0/small"
 LOOK = "kuka_pick-v2/grippers_noisy_learned/0/small"
+CHOSEN = ("none", "cayley_values")
 MODULES = (
     "evidence_recipe",
     "evidence_cells",
@@ -489,6 +490,20 @@ def test_tasks_count_equally_in_the_table_of_one_policy(modules: dict[str, Modul
     both = page.tables([*lines, tasks_line("none", 1, 2, 4)])
     assert "+30 points [" in both
     assert page.tables([line("none", 2)]) == ""
+
+
+def test_policies_that_start_elsewhere_have_a_table_of_their_own(
+    modules: dict[str, ModuleType],
+) -> None:
+    page = modules["evidence_tasks_page"]
+    varied = [tasks_line("none", 0, 2, 4), tasks_line("cayley_values", 0, 9, 5)]
+    plain = [tasks_line(f"{name}_plain", seed, 9, 5 - seed) for name in CHOSEN for seed in (0, 1)]
+    before, text = page.tables(varied), page.tables([*varied, *plain])
+    assert text.startswith(before)
+    added = text.removeprefix(before)
+    assert "small: one policy for all tasks, plain experts from the home pose" in added
+    assert "| task | cayley_values_plain | none_plain |" in added
+    assert "| cayley_values_plain less this, recipes, p (Holm) | - | +0 points [" in added
 
 
 def test_without_lines_there_is_no_table(page: ModuleType, looks_page: ModuleType) -> None:

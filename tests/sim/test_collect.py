@@ -24,6 +24,7 @@ from stringline.sim.collection.demonstration import ornstein_uhlenbeck, record_e
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.rollout.messages import TaskResult, WorkerReady
+from stringline.sim.rollout.shared_folder import shared
 from stringline.sim.rollout.workers import Workers
 from stringline.sim.rollout.world_interface import Simulation
 from stringline.sim.tasks import success
@@ -221,6 +222,20 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() 
     assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
     with pytest.raises(ValueError, match=r"noise_rad is 2.0; allowed: 0 to 0.2"):
         next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
+
+
+def test_a_store_into_which_another_process_collects_is_refused(tmp_path: Path) -> None:
+    """Otherwise both would record the same seeds, and overwrite each other's list of attempts."""
+    with closing(InProcess()) as here:
+        collect(BRIEF, tmp_path, 1, cluster=here)
+        files = sorted(tmp_path.rglob("*"))
+        with (
+            shared(tmp_path),
+            pytest.raises(ValueError, match=rf"Another process writes to {tmp_path}\. Wait until"),
+        ):
+            collect(BRIEF, tmp_path, 2, cluster=here)
+        assert sorted(tmp_path.rglob("*")) == files
+        assert collect(BRIEF, tmp_path, 2, cluster=here).kept == 2
 
 
 @pytest.mark.parametrize(
