@@ -79,6 +79,10 @@ WITHOUT_DEPTH = {
         "coordinates=rays",
     ],
 }
+# The images of ACT's simulation and of lerobot's policies: colours of one fixed camera.
+ONE_CAMERA = {
+    "grid_overhead": ["policy.observation_encoder.cameras=[overhead]", "coordinates=grid"],
+}
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
 # ten now.
 SCALES = {
@@ -143,7 +147,9 @@ class EncodingCell(Cell):
     @property
     def places(self) -> list[str]:
         """Overrides of cameras and coordinates."""
-        return WITHOUT_DEPTH.get(self.coordinates, [CAMERAS, f"coordinates={self.coordinates}"])
+        return {**WITHOUT_DEPTH, **ONE_CAMERA}.get(
+            self.coordinates, [CAMERAS, f"coordinates={self.coordinates}"]
+        )
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell with their arguments."""
@@ -229,9 +235,10 @@ def cells(scale: str) -> list[EncodingCell]:
 
 
 def third_party_cells(scale: str) -> list[EncodingCell]:
-    """Returns the cells of kinds of policies in third-party environments."""
+    """Returns the cells of third-party environments: kinds of policies, and the peers' camera."""
+    chosen = [("metric", "diffusion"), ("metric", "flow"), (*ONE_CAMERA, "diffusion")]
     return [
-        EncodingCell(task, COMPARED[0], "metric", 0, scale, policy)
+        EncodingCell(task, COMPARED[0], coordinates, 0, scale, policy)
         for task in THIRD_PARTY_TASKS
-        for policy in ("diffusion", "flow")
+        for coordinates, policy in chosen
     ]

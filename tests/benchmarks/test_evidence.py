@@ -162,6 +162,13 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         ):
             for verb, overrides in cell.commands():
                 compose(verb, overrides=overrides)
+        (*_, peers) = modules["evidence_cells"].third_party_cells("small")
+        read = compose(
+            "train", overrides=dict(peers.commands())["train"]
+        ).policy.observation_encoder
+        assert read.cameras == ["overhead"]
+        assert read.coordinates["_target_"] == "stringline.GridPlaces"
+        assert read.depth_input["_target_"] == "stringline.ColourOnly"
         rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
         assert rays["_target_"] == "stringline.RayPlaces"
     assert kinds["act"].chunk == 100
