@@ -13,13 +13,11 @@ from stringline.encoders.perception.paired_resampling import Resampled, paired_d
 from stringline.sim.statistics.paired import holm
 
 Array = NDArray[np.float64]
-# The compared value of an image, by task, and its name.
+# The compared value of an image, by `task` of stringline-perceive, and its name.
 COMPARED = {
     "classify": "top-1",
     "retrieve": "i2t R@1",
     "detect3d": "mean IoU",
-    "detect3d_names": "mean IoU",
-    "retrieve_living": "i2t R@1",
     "video": "within pairs",
 }
 UNITS = {"video": "pairs of clips"}
@@ -54,7 +52,7 @@ def table(task: str, choices: Mapping[str, Sequence[Line]]) -> str:
     columns = (
         "choice",
         *(f"`{name}` of each training" for name in shown),
-        f"{reference} less this: {COMPARED[task]}, interval, p (Holm)",
+        f"{reference} less this: {COMPARED[TASKS[task].head]}, interval, p (Holm)",
         f"{UNITS.get(task, 'images')}, trainings for a verdict",
     )
     images = plain(next(iter(choices.values()))[0]["images"])
@@ -120,9 +118,9 @@ def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> R
 def values(task: str, lines: Sequence[Line]) -> tuple[Array, Array | None]:
     """Returns values (trainings, images), and the numbers of objects for sums over objects."""
     every = [plain(line["each"]) for line in lines]
-    if task.startswith("retrieve"):
+    if TASKS[task].head == "retrieve":
         return np.array([np.array(one["i2t_rank"]) == 0 for one in every], float), None
-    if task.startswith("detect3d"):
+    if TASKS[task].head == "detect3d":
         return np.array([one["iou_sum"] for one in every]), np.array(every[0]["objects"])
     name = "within_pair" if task == "video" else "correct"
     return np.array([one[name] for one in every], float), None

@@ -158,3 +158,18 @@ def test_boxes_are_compared_by_objects(page: ModuleType) -> None:
     )
     (row,) = [row for row in text.splitlines() if row.startswith("| rgb_cayley_relative |")]
     assert "+0.200 [+0.200, +0.200], p " in row
+
+
+def test_every_task_has_a_table(page: ModuleType) -> None:
+    values = {"index": [0], "correct": [1.0], "i2t_rank": [0], "iou_sum": [0.5], "within_pair": [1]}
+    for task, choice in page.REFERENCES.items():
+        line = {
+            "perception": task,
+            "choice": choice,
+            "seed": 0,
+            "measures": dict.fromkeys(page.TASKS[task].shown, 0.5),
+            "studies": {},
+            "images": {"train": 1, "test": 1},
+            "each": values | {"objects": [1.0]},
+        }
+        assert f"| {choice} | 0.500 |" in page.tables([line]), task
