@@ -96,6 +96,7 @@ def questions() -> list[Question]:
                 *cells("large"),
                 *look_cells("large"),
                 *tasks_cells("small"),
+                *tasks_cells("medium"),
                 *tasks_cells("large"),
                 *(cell for cell in former if cell.name in found),
             ]

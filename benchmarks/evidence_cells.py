@@ -52,6 +52,11 @@ POSES = [
 # As long in proportion to the scene as the default ones of columns and rows.
 METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
 GRIPPERS = [*POSES, *METRES, "frames=grippers"]
+GRIPPERS_NOISY_LEARNED = [
+    *GRIPPERS,
+    "action_places=noisy_pose",
+    "policy.observation_encoder.learned_places=true",
+]
 # Demonstrations of other experts, by the end of a choice's name. Arms start at home, also in the
 # evaluation. Plain experts act in one way, so only disturbances show the states around it.
 HOME_START = {"start_spread": 0.0}

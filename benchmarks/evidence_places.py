@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_cells import CAMERAS, EXPERTS, GRIPPERS, HOME_START, METRES, POSES, experts_of
+from evidence_cells import (
+    CAMERAS,
+    EXPERTS,
+    GRIPPERS,
+    GRIPPERS_NOISY_LEARNED,
+    HOME_START,
+    METRES,
+    POSES,
+    experts_of,
+)
 from evidence_choices import ChoiceCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 from evidence_tasks import CAMPAIGN, STORED
@@ -28,11 +37,7 @@ CHOICES = {
     "grid": [*POSES, "coordinates=grid"],
     "grippers_heads": [*GRIPPERS, "policy.observation_encoder.frames.by=heads"],
     "base_and_grippers": [*POSES, *METRES, "frames=base_and_grippers"],
-    "grippers_noisy_learned": [
-        *GRIPPERS,
-        "action_places=noisy_pose",
-        "policy.observation_encoder.learned_places=true",
-    ],
+    "grippers_noisy_learned": GRIPPERS_NOISY_LEARNED,
 }
 CHOICES |= {
     name: CHOICES[name.removesuffix(experts_of(name))]

@@ -2,15 +2,15 @@
 
 A policy with instructions is trained on demonstrations of all tasks, each task drawn equally often,
 and evaluated on each task. Encodings differ: none, RoPE-Mixed, Cayley-STRING in attention only, as
-published, and with relative values. `grippers` has the frames and the actions of
-`evidence_places.py` and relative values. The demonstrations of choices that end with `_plain` are
-those of plain experts from the home pose, and so are the starts of their evaluation.
+published, and with relative values. `grippers` and `grippers_noisy_learned` have the frames, places
+and actions of `evidence_places.py` and relative values. The demonstrations of choices that end with
+`_plain` are those of plain experts from the home pose, and so are the starts of their evaluation.
 
 Differences from the paper: scripted instead of teleoperated demonstrations, three RGB-D cameras
 instead of four RGB cameras, an image encoder that is trained from scratch instead of SigLIP, and 25
 episodes per task instead of 10 per checkpoint.
 
-`large` is for a GPU. Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13
+`medium` has the demonstrations of `small` and twice the steps. `large` is for a GPU. Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13
 minutes, up to three at a time.
 """
 
@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import yaml
-from evidence_cells import CAMERAS, ENCODINGS, EXPERTS, GRIPPERS, experts_of
+from evidence_cells import (
+    CAMERAS,
+    ENCODINGS,
+    EXPERTS,
+    GRIPPERS,
+    GRIPPERS_NOISY_LEARNED,
+    experts_of,
+)
 from evidence_recipe import COMPILED, EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale
 
 CAMPAIGN = "aloha12"
@@ -30,17 +37,25 @@ COMPARED = ("cayley_values", "none", "rope_mixed", "cayley")
 CHOICES = {
     **{name: ENCODINGS[name].split() for name in COMPARED},
     "grippers": ["encoder=cayley_per_head", *GRIPPERS],
+    "grippers_noisy_learned": ["encoder=cayley_per_head", *GRIPPERS_NOISY_LEARNED],
 }
-CHOICES |= {f"{name}_plain": CHOICES[name] for name in ("cayley_values", "none", "grippers")}
+CHOICES |= {
+    f"{name}_plain": CHOICES[name] for name in CHOICES if name not in ("rope_mixed", "cayley")
+}
 STARTS = 25  # Episodes per task.
 # Episodes are demonstrations per task.
-SCALES = {"small": Scale(100, 8000, 48), "large": Scale(150, 7250, 256)}
+SCALES = {
+    "small": Scale(100, 8000, 48),
+    "medium": Scale(100, 16000, 48),
+    "large": Scale(150, 7250, 256),
+}
+DEMONSTRATIONS = {"small": "small", "medium": "small", "large": "large"}  # Their stores.
 COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
 STORED = ["task.cameras=[overhead,wrist_left,wrist_right]"]  # Those that the policies read.
 # Plain experts fit parts under smaller disturbances; of starts with up to 0.03 rad, they solve in
 # time 17 of 146 (single_insertion), 100 of 318 (fmb_1) and 96 of 312 (fmb_2).
 FITTED_NOISE = {"single_insertion": 0.005, "double_insertion": 0.005, "fmb_1": 0.01, "fmb_2": 0.01}
-TRAINER = {"small": COMPILED, "large": ["trainer=gpu"]}
+TRAINER = {"small": COMPILED, "medium": COMPILED, "large": ["trainer=gpu"]}
 TRAINED = [
     "policy=diffusion",
     CAMERAS,
@@ -99,7 +114,7 @@ class TasksCell(Cell):
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell: a collection per task, the training, the evaluation."""
         scale = SCALES[self.scale]
-        end = f"{experts_of(self.encoding)}_{self.scale}"
+        end = f"{experts_of(self.encoding)}_{DEMONSTRATIONS[self.scale]}"
         stores = {task: RUNS / CAMPAIGN / f"{task}{end}" for task in tasks()}
         for task, store in stores.items():
             episodes = f"episodes={scale.episodes}"
