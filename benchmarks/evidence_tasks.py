@@ -10,8 +10,8 @@ Differences from the paper: scripted instead of teleoperated demonstrations, thr
 instead of four RGB cameras, an image encoder that is trained from scratch instead of SigLIP, and 25
 episodes per task instead of 10 per checkpoint.
 
-`medium` has the demonstrations of `small` and twice the steps. `large` is for a GPU. Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13
-minutes, up to three at a time.
+`medium` has the demonstrations of `small` and twice the steps. `large` is for a GPU. Its stores
+have 78 GB; on an H200 with 16 cores, trainings took 8 to 13 minutes, up to three at a time.
 """
 
 from collections.abc import Iterator, Mapping
