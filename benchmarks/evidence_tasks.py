@@ -10,8 +10,10 @@ Differences from the paper: scripted instead of teleoperated demonstrations, thr
 instead of four RGB cameras, an image encoder that is trained from scratch instead of SigLIP, and 25
 episodes per task instead of 10 per checkpoint.
 
-`medium` has the demonstrations of `small` and twice the steps. `large` is for a GPU. Its stores
-have 78 GB; on an H200 with 16 cores, trainings took 8 to 13 minutes, up to three at a time.
+`medium` has the demonstrations of `small`, 1.75 times its windows, and smaller batches
+(docs/results.md, "Keyposes, learned places and small batches on one task"). `large` is for a GPU.
+Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13 minutes, up to three at a
+time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,7 +48,7 @@ STARTS = 25  # Episodes per task.
 # Episodes are demonstrations per task.
 SCALES = {
     "small": Scale(100, 8000, 48),
-    "medium": Scale(100, 16000, 48),
+    "medium": Scale(100, 28000, 24),
     "large": Scale(150, 7250, 256),
 }
 DEMONSTRATIONS = {"small": "small", "medium": "small", "large": "large"}  # Their stores.
