@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
 from omegaconf import ListConfig
 
-WORDS_TOO = ("execution.delay_s", "leave", "trust")
+WORDS_TOO = ("exclude", "execution.delay_s", "held_out", "leave", "trust")
 """Options with a number or a list as default that also take words; their commands check them."""
 
 

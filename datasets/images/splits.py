@@ -110,10 +110,11 @@ def _chosen(
     if isinstance(held_out, str):
         raise ValueError(f"held_out is {held_out!r}; allowed: a share, or a list of names.")
     if isinstance(held_out, Sequence):
-        for name in held_out:
+        chosen = [str(name) for name in held_out]  # YAML reads the name 7 as a number.
+        for name in chosen:
             if name not in names:
                 raise unknown_name(by, name, names)
-        return frozenset(held_out)
+        return frozenset(chosen)
     _INNER.check(held_out=held_out)
     count = max(1, round(held_out * len(names)))
     # Not a generator of random numbers: a new name must not move all others.

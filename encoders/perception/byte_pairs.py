@@ -69,7 +69,7 @@ class BytePairs:
         if len(found) > length and not truncate:
             raise ValueError(
                 f"The text {text[:60]!r} has {len(found)} tokens; allowed: at most {length}. Raise "
-                f"the length of the text tower, or set truncate=true."
+                f"head.text.length, or set head.text.truncate=true."
             )
         padded = np.full(length, PADDING, np.int64)
         kept = found[:length]

@@ -137,6 +137,21 @@ class Detector(PerceptionNetwork):
     def has_box(self, thing: LabelledObject) -> bool:
         """Returns whether the box of an object is known."""
 
+    def check(self, labelled: Labelled) -> None:
+        """Checks that an image can be an example; see `PerceptionNetwork.check`."""
+        super().check(labelled)
+        for name in {thing.name for thing in _image(labelled).objects}:
+            self.text.numbers(name)
+
+    def teaches(self, labelled: Labelled) -> bool:
+        """Returns whether an image has an object to learn and to measure."""
+        return bool(self.visible(_image(labelled)))
+
+    @property
+    def lesson(self) -> str:
+        """Name of what `teaches` asks for, for messages."""
+        return f"an object with a box and at least {self.least_pixels} pixels (least_pixels)"
+
     def targets(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:
         """Returns the objects, drawn if there are more than `objects`, padded by `NOTHING`."""
         image = _image(labelled)

@@ -32,13 +32,10 @@ class ImageArrays:
             ValueError: Depth, intrinsics or pose are missing, images would have to be enlarged, or
                 a clip has another number of frames.
         """
+        self.check(labelled)
         contract = self.contract
         is_clip = isinstance(labelled, LabelledClip)
         rgb = labelled.rgb if is_clip else labelled.rgb[None]
-        if len(rgb) != contract.frames:
-            raise ValueError(
-                f"A clip has {len(rgb)} frames; allowed: {contract.frames}, as the first one."
-            )
         size = self.size(rgb.shape[1:3])
         found: dict[str, Array] = {"rgb": np.stack([size.colour(frame) for frame in rgb])}
         if contract.depth:
@@ -50,6 +47,25 @@ class ImageArrays:
             found["intrinsics"] = np.repeat(intrinsics[None], len(rgb), axis=0)
             found["T_base_camera"] = self._poses(labelled, len(rgb)).astype(np.float32)
         return {f"{kind}/{CAMERA}": x if is_clip else x[0] for kind, x in found.items()}
+
+    def check(self, labelled: Labelled) -> None:
+        """Checks that an image has what the contract requires; its pixels are not read.
+
+        Raises:
+            ValueError: As `observation`.
+        """
+        *clip, rows, columns, _ = labelled.rgb.shape
+        frames = clip[0] if clip else 1
+        if frames != self.contract.frames:
+            raise ValueError(
+                f"A clip has {frames} frames; allowed: {self.contract.frames}, as the first one."
+            )
+        self.size((rows, columns))
+        if self.contract.depth:
+            _required(labelled.depth, "depth")
+        if self.contract.geometry:
+            _required(labelled.intrinsics, "intrinsics")
+            self._poses(labelled, frames)
 
     def size(self, shape: tuple[int, ...]) -> ImageSize:
         """Returns the conversion of images of a shape (rows, columns).

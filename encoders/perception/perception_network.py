@@ -125,6 +125,23 @@ class PerceptionNetwork(nn.Module, ABC):
         """Returns the arrays of one training example, equal shapes for all."""
         return self.arrays.observation(labelled) | self.targets(labelled, generator)
 
+    def check(self, labelled: Labelled) -> None:
+        """Checks that an image can be an example; its pixels are not read.
+
+        Raises:
+            ValueError: It lacks an input, or a text does not fit.
+        """
+        self.arrays.check(labelled)
+
+    def teaches(self, labelled: Labelled) -> bool:
+        """Returns whether an image has something to learn and to measure; see `lesson`."""
+        return True
+
+    @property
+    def lesson(self) -> str:
+        """Name of what `teaches` asks for, for messages."""
+        return "a label"
+
     @abstractmethod
     def targets(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:
         """Returns the arrays of one example that only the loss reads, drawn by a generator."""

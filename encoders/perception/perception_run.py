@@ -20,6 +20,7 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_batches import ImageBatches
+from stringline.encoders.perception.image_checks import check_images, rehearse
 from stringline.encoders.perception.image_contract import Frame, ImageContract
 from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
@@ -108,6 +109,8 @@ def run_perception(
     network = build_network(model, settings.contract(data))
     if settings.initial:
         settings.initial.load(network)
+    check_images(network, data)
+    rehearse(network, _examples(data, network, trainer), settings.study)
     callbacks = _callbacks(network, data, trainer, settings)
     batches = partial(ImageBatches, data.images, data.split.train, network, seed=trainer.seed)
     if settings.minutes is not None:
@@ -126,14 +129,27 @@ def run_perception(
     record = {"steps": trainer.steps, "train": len(data.split.train), **dict(recipe or {})}
     with exclusive(directory):
         _train(network, data, trainer, directory, (model, record), callbacks)
-        found = network.measure(_examples(data, network, trainer))
-        results = _results(found, data, network, trainer) | {"training": record}
-        results["studies"] = _studies(directory / RESULTS, results)
-        if settings.study is not None:
-            rows = settings.study.measure(network, _examples(data, network, trainer))
-            results["studies"][type(settings.study).__name__] = rows
-        write_file(directory / RESULTS, json.dumps(results, indent=1).encode())
-        write_page(directory / PAGE, _examples(data, network, trainer), found)
+        return _measure(network, data, trainer, directory, settings.study, record)
+
+
+def _measure(
+    network: PerceptionNetwork,
+    data: PerceptionData,
+    trainer: Trainer,
+    directory: Path,
+    study: Study | None,
+    record: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Measures a trained network, writes the results and the page, and returns the results."""
+    examples = _examples(data, network, trainer)
+    found = network.measure(examples)
+    results = _results(found, data, network, trainer) | {"training": record}
+    results["studies"] = _studies(directory / RESULTS, results)
+    _write(directory, results)
+    if study is not None:
+        results["studies"][type(study).__name__] = study.measure(network, examples)
+        _write(directory, results)
+    write_page(directory / PAGE, examples, found)
     return results
 
 
@@ -215,6 +231,10 @@ def _results(
     }
 
 
+def _write(directory: Path, results: Mapping[str, Any]) -> None:
+    write_file(directory / RESULTS, json.dumps(results, indent=1).encode())
+
+
 def _studies(file: Path, results: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the rows of earlier studies of the same network, by name."""
     if not file.is_file():
@@ -226,7 +246,15 @@ def _studies(file: Path, results: Mapping[str, Any]) -> dict[str, Any]:
 def _planned_steps(directory: Path) -> int | None:
     """Returns the number of steps of the run in a directory; None: no run."""
     stored = stored_fingerprint(directory)
-    return int(stored["trainer"]["steps"]) if isinstance(stored, dict) else None
+    if not isinstance(stored, dict):
+        return None
+    steps = int(stored["trainer"]["steps"])
+    logger.info(
+        "%s holds a run of %d steps, which it keeps; minutes= counts for new runs.",
+        directory,
+        steps,
+    )
+    return steps
 
 
 def _steps_within(

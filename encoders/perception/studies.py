@@ -48,7 +48,17 @@ class ResolutionTransfer(Study):
         self.sizes = tuple(sizes)
 
     def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
-        """Returns a row per size; see `Study.measure`."""
+        """Returns a row per size; see `Study.measure`.
+
+        Raises:
+            ValueError: A size exceeds the stored images, or is no multiple of the patch.
+        """
+        stored = min(min(labelled.rgb.shape[-3:-1]) for labelled in examples)
+        if max(self.sizes) > stored:
+            raise ValueError(
+                f"sizes is {list(self.sizes)}; allowed: up to {stored}, the side of the smallest "
+                f"stored image."
+            )
         usual = network.measure(examples)
         return [
             _row(f"{size} px", network.measure(self._resized(examples, size)), usual)

@@ -81,6 +81,12 @@ class TwoTowers(PerceptionNetwork):
         self.log_temperature = nn.Parameter(torch.tensor(INITIAL_LOG_TEMPERATURE))
         self.bias = nn.Parameter(torch.tensor(initial_bias(settings.batch_size)))
 
+    def check(self, labelled: Labelled) -> None:
+        """Checks that an image can be an example; see `PerceptionNetwork.check`."""
+        super().check(labelled)
+        for caption in _captions(labelled):
+            self.text.numbers(caption)
+
     def targets(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:
         """Returns the tokens of a drawn caption, and a number that equal captions share."""
         captions = _captions(labelled)

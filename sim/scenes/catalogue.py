@@ -11,15 +11,16 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from stringline.sim.scenes.assets import Asset, Stand, Top, tight
+from stringline.sim.scenes.catalogue_index import INDEX, Entry, Piece, entries_of_index
 from stringline.sim.scenes.solids import Mesh, Solid, Vectors
 
-INDEX = "PluginFurnitureCatalog.properties"
 MOST_FACES = 150_000
 MOST_PIXELS = 128  # Rows and columns of textures; larger ones are thinned out.
 HANGING_M = 0.5  # Elevation from which on a piece hangs on a wall.
@@ -27,35 +28,7 @@ FOLDER_FILES = (".glb", ".obj")
 VERSION = 1  # Of the cached files.
 # Files of these catalogues and folders have y up and z to the front.
 Y_UP = np.array([[1.0, 0, 0], [0, 0, -1.0], [0, 1.0, 0]])
-_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _PHRASE = re.compile(r" (?:with|for|of|in|on) ")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One entry of a catalogue or folder.
-
-    Attributes:
-        identity: File and entry.
-        name: Its name in lower case.
-        model: Path of the mesh, in the archive or on the disk.
-        size_m: Width, depth and height; None takes those of the mesh, which is in metres then.
-        rotation: (3, 3) row by row, to be applied to the mesh first.
-        elevation_m: Height above the floor at which it hangs.
-        top_m: Height on which things can be put; None for nowhere.
-        opening: Whether it is a door or a window.
-        licence: Licence that the catalogue states; "" for none.
-    """
-
-    identity: str
-    name: str
-    model: str
-    size_m: tuple[float, float, float] | None = None
-    rotation: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1)
-    elevation_m: float = 0.0
-    top_m: float | None = None
-    opening: bool = False
-    licence: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,58 +54,26 @@ def load_assets(path: str | Path, cache: str | Path | None = None) -> LoadedPiec
     assets = []
     refused = []
     with _Source(path) as source:
-        for piece in source.pieces():
+        for name, read in source.entries():
             try:
+                piece = read()
                 solids = _converted(source, piece, None if cache is None else Path(cache))
                 assets.append(_asset(piece, solids))
             except ValueError as error:
-                refused.append((piece.name, str(error)))
+                refused.append((name, str(error)))
     return LoadedPieces(tuple(assets), tuple(refused))
 
 
 def head_noun(name: str) -> str:
-    """Returns the head noun of an English name: "chair" of "folding chair with cushion"."""
-    return _PHRASE.split(name)[0].split()[-1]
+    """Returns the head noun of an English name: "chair" of "folding chair with cushion".
 
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Returns keys and values of a Java properties file, with escapes and continued lines."""
-    joined = re.sub(r"\\\r?\n\s*", "", text)
-    found = {}
-    for line in joined.splitlines():
-        key, equals, value = line.strip().partition("=")
-        if equals and key[:1] not in ("#", "!"):
-            plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value.strip())
-            found[key.strip()] = re.sub(r"\\(.)", r"\1", plain)
-    return found
-
-
-def pieces_of_index(text: str, source: str) -> Iterator[Piece]:
-    """Yields the entries of `PluginFurnitureCatalog.properties`."""
-    values = parse_properties(text)
-    numbers = sorted(int(key[5:]) for key in values if re.fullmatch(r"name#\d+", key))
-    for number in numbers:
-
-        def value(key: str, default: str = "", number: int = number) -> str:
-            return values.get(f"{key}#{number}", default)
-
-        top = float(value("dropOnTopElevation", value("height", "0")))
-        turn = tuple(float(part) for part in value("modelRotation", "").split())
-        yield Piece(
-            identity=f"{source}/{number}",
-            name=value("name").lower(),
-            model=value("model").lstrip("/"),
-            size_m=_size(value("width"), value("depth"), value("height")),
-            rotation=turn or Piece.rotation,
-            elevation_m=float(value("elevation", "0")) / 100,
-            top_m=None if top < 0 else top / 100,
-            opening=value("doorOrWindow", "false") == "true",
-            licence=value("license"),
-        )
-
-
-def _size(width: str, depth: str, height: str) -> tuple[float, float, float]:
-    return float(width) / 100, float(depth) / 100, float(height) / 100
+    Raises:
+        ValueError: The name has no word.
+    """
+    words = _PHRASE.split(name)[0].split() or name.split()
+    if not words:
+        raise ValueError(f"The name is {name!r}; allowed: at least one word.")
+    return words[-1]
 
 
 class _Source:
@@ -147,18 +88,18 @@ class _Source:
         else:
             raise ValueError(f"{path} is no .sh3f catalogue; allowed: such a file, or a folder.")
 
-    def pieces(self) -> Iterator[Piece]:
+    def entries(self) -> Iterator[Entry]:
         if self._archive is None:
             for file in sorted(self.path.rglob("*")):
                 if file.suffix.lower() in FOLDER_FILES:
                     name = re.sub(r"[_\W]+", " ", file.stem).strip().lower()
                     model = file.relative_to(self.path).as_posix()
-                    yield Piece(f"{self.path.name}/{model}", name, model)
+                    yield name or model, partial(Piece, f"{self.path.name}/{model}", name, model)
             return
         if INDEX not in self._archive.namelist():
             raise ValueError(f"{self.path} has no {INDEX}; allowed: catalogues of furniture.")
         text = self._archive.read(INDEX).decode("latin-1")
-        yield from pieces_of_index(text, self.path.stem)
+        yield from entries_of_index(text, self.path.stem)
 
     def digest(self, piece: Piece) -> str:
         """Returns the identity of a piece and its model for the cache."""

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,8 @@ SMALL = (
     "trainer.precision=no",
     "logger=null",
 )
+
+OBJECTS = ("head.least_pixels=10",)  # Those of the scenes are small.
 
 
 @pytest.fixture
@@ -96,10 +99,16 @@ def test_what_is_not_a_store_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "measure"),
-    [("retrieve", "i2t_recall_at_1"), ("detect2d", "ap2d_50"), ("detect3d", "ap3d_25")],
+    ("task", "measure", "options"),
+    [
+        ("retrieve", "i2t_recall_at_1", ()),
+        ("detect2d", "ap2d_50", OBJECTS),
+        ("detect3d", "ap3d_25", OBJECTS),
+    ],
 )
-def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Path) -> None:
+def test_each_head_is_trained_and_measured(
+    task: str, measure: str, options: Sequence[str], tmp_path: Path
+) -> None:
     with ImageWriter(tmp_path / "scenes") as writer:
         for seed in range(6):
             image = scene(seed)
@@ -111,6 +120,7 @@ def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Pa
         f"images={tmp_path / 'scenes'}",
         f"output={output}",
         *SMALL,
+        *options,
         "coordinates=metric",
         "depth=channel",
         "minutes=0.001",
@@ -118,7 +128,7 @@ def test_each_head_is_trained_and_measured(task: str, measure: str, tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     results = json.loads((output / "results.json").read_text())
-    assert measure in results["measures"]
+    assert results["measures"][measure] >= 0
     assert results["steps"] >= 1
     assert type(load_perception(output / "checkpoint")).__name__ == results["task"]
 
@@ -134,7 +144,14 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
     places = ("coordinates=metric", "depth=channel")
     first = perceive("task=retrieve", *shared, *places, f"output={captions}", "trainer.steps=3")
     assert first.returncode == 0, first.stderr
-    begun = (*shared, *places, f"output={boxes}", "trainer.steps=1", "trainer.learning_rate=1e-12")
+    begun = (
+        *shared,
+        *OBJECTS,
+        *places,
+        f"output={boxes}",
+        "trainer.steps=1",
+        "trainer.learning_rate=1e-12",
+    )
     initial = f"initialise_from={captions / 'checkpoint'}"
     second = perceive("task=detect3d", *begun, initial)
     assert second.returncode == 0, second.stderr
@@ -151,13 +168,49 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
     other = perceive("task=detect3d", *begun, initial, "include=[image_encoder]")
     assert "holds a run with other settings" in other.stderr
     flat = perceive(
-        "task=detect3d", *shared, "coordinates=grid", f"output={tmp_path / 'flat'}", initial
+        "task=detect3d",
+        *shared,
+        *OBJECTS,
+        "coordinates=grid",
+        f"output={tmp_path / 'flat'}",
+        initial,
     )
     assert flat.returncode == 2
     assert "do not fit this model" in flat.stderr
+    assert "exclude=mismatched" in flat.stderr
+    fitted = perceive(
+        "task=detect3d",
+        *shared,
+        *OBJECTS,
+        "coordinates=grid",
+        f"output={tmp_path / 'flat'}",
+        initial,
+        "exclude=mismatched",
+        "trainer.steps=1",
+    )
+    assert fitted.returncode == 0, fitted.stderr
     policy = perceive(
         "task=detect3d", *shared, f"output={tmp_path / 'policy'}", f"initialise_from={SHIPPED}"
     )
     assert "contains no network of perception; allowed: a checkpoint of " in policy.stderr
     nothing = perceive("task=detect3d", *shared, "include=[text]", f"output={tmp_path / 'none'}")
     assert "include needs a checkpoint; add initialise_from=CHECKPOINT." in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["study=frame_order"], "FrameOrder got images; allowed: clips."),
+        (["study=resolution"], "sizes is [32, 48, 64]; allowed: up to 16, the side of"),
+        (["held_out=room"], "held_out is 'room'; allowed: a share, or a list of names."),
+    ],
+)
+def test_a_measurement_that_would_fail_is_refused_before_the_training(
+    options: list[str], message: str, store: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    done = perceive("task=classify", f"images={store}", f"output={output}", *SMALL, *options)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (output / "checkpoint").exists()

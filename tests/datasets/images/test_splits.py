@@ -73,6 +73,14 @@ def test_styles_without_rooms_are_split_by_source(tmp_path: Path) -> None:
     assert found.skipped == 0
 
 
+def test_names_that_yaml_reads_as_numbers_are_chosen(tmp_path: Path) -> None:
+    with ImageWriter(tmp_path / "store") as writer:
+        for number in range(4):
+            writer.add(labelled_image(room=str(number % 2), segments=None, objects=()))
+    found = split(ImageStore(tmp_path / "store"), by="room", held_out=[1])  # type: ignore[list-item]
+    assert (found.test, found.held_out) == ((1, 3), ("1",))
+
+
 def test_errors(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     with pytest.raises(ValueError, match="There is no way to split 'rooms'. Did you mean 'room'"):

@@ -1,6 +1,7 @@
 """Catalogues of furniture: a small one of our own, and folders of meshes."""
 
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from PIL import Image
 
 from stringline.sim.scenes import catalogue
-from stringline.sim.scenes.catalogue import head_noun, load_assets, parse_properties
+from stringline.sim.scenes.catalogue import head_noun, load_assets
+from stringline.sim.scenes.catalogue_index import entries_of_index, parse_properties
 from stringline.sim.scenes.room_model import RoomBuilder
 from stringline.sim.scenes.room_renderer import RoomRenderer, View
 from stringline.sim.scenes.rooms import PlacedAsset, Room
@@ -126,6 +128,34 @@ def test_a_folder_of_meshes_is_read_and_drawn(tmp_path: Path) -> None:
     renderer.close()
     assert 100 < (numbers == 1).sum() < 48 * 48
     assert depth[numbers == 1].min() > 2000
+
+
+def test_a_mesh_without_a_name_is_refused_alone(tmp_path: Path) -> None:
+    for name in ("_", "red_cube"):
+        (tmp_path / f"{name}.obj").write_text("\n".join(CUBE.splitlines()[1:]))
+    found = load_assets(tmp_path)
+    assert [asset.name for asset in found.assets] == ["red cube"]
+    assert found.refused == (("_.obj", "The name is ''; allowed: at least one word."),)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("width#2=", "width is ''; allowed: a number."),
+        ("height#2=nan", "height is 'nan'; allowed: a number."),
+        ("modelRotation#2=1 0 0", "modelRotation has 3 numbers; allowed: 9."),
+        ("modelRotation#2=1 0 0 0 1 0 0 0 x", "modelRotation is 'x'; allowed: a number."),
+    ],
+)
+def test_a_wrong_field_refuses_its_piece_alone(line: str, reason: str) -> None:
+    text = "".join(
+        ENTRY.format(n=n, name=name, model=model, elevation=elevation, door=door)
+        for n, (name, model, elevation, door) in enumerate(PIECES, 1)
+    )
+    read = dict(entries_of_index(f"{text}{line}\n", "small"))
+    assert read["ghost"]().size_m == (0.5, 0.4, 1.2)
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+        read["clock"]()
 
 
 def test_names_and_properties() -> None:

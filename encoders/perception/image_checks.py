@@ -1,0 +1,50 @@
+"""Checks of a run of perception before its training, which may take hours."""
+
+from dataclasses import replace
+
+import torch
+
+from stringline.encoders.perception.perception_data import PerceptionData
+from stringline.encoders.perception.perception_network import Examples, PerceptionNetwork
+from stringline.encoders.perception.studies import Study
+
+_REHEARSED = 2
+
+
+def check_images(network: PerceptionNetwork, data: PerceptionData) -> None:
+    """Checks all images of a run; see `PerceptionNetwork.check` and `teaches`.
+
+    Raises:
+        ValueError: Images do not fit the network, or a side has nothing to learn or to measure.
+    """
+    for side, indices in (("training", data.split.train), ("test", data.split.test)):
+        reasons = {}
+        for index in indices:
+            try:
+                network.check(data.images[index])
+            except ValueError as error:
+                reasons[index] = str(error)
+        if reasons:
+            first = min(reasons)
+            raise ValueError(
+                f"{len(reasons)} of {len(indices)} {side} images do not fit the network. Image "
+                f"{first}: {reasons[first]}"
+            )
+        if not any(network.teaches(data.images[index]) for index in indices):
+            raise ValueError(
+                f"None of the {len(indices)} {side} images has {network.lesson}; allowed: at "
+                f"least one."
+            )
+
+
+def rehearse(network: PerceptionNetwork, examples: Examples, study: Study | None) -> None:
+    """Measures a few images, so that an impossible measurement fails before the training.
+
+    Raises:
+        ValueError: The images do not fit the measurement or the study.
+    """
+    few = replace(examples, indices=examples.indices[:_REHEARSED])
+    with torch.random.fork_rng():
+        network.measure(few)
+        if study is not None:
+            study.measure(network, few)
