@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def generate_images(
     settings: SceneSettings,
     path: str | Path,
-    images: int,
+    count: int,
     *,
     workers: int = 0,
     choose: ChooseAsset = seeded_asset,
@@ -43,7 +43,7 @@ def generate_images(
     Args:
         settings: What rooms and cameras are drawn from.
         path: The store; it must not exist.
-        images: Number of images.
+        count: Number of images.
         workers: Number of processes; 0 takes one per processor.
         choose: Draws an asset of a class, by default a parametric one.
 
@@ -53,15 +53,15 @@ def generate_images(
     Raises:
         ValueError: An argument is wrong, or not enough objects fit in a room.
     """
-    COUNT.check(images=images)
+    COUNT.check(count=count)
     tally = Tally()
-    rooms = -(-images // settings.images_per_room)
+    rooms = -(-count // settings.images_per_room)
     with (
         ImageWriter(path) as writer,
-        tqdm(total=images, unit="image", desc="rooms") as progress,
+        tqdm(total=count, unit="image", desc="rooms") as progress,
     ):
         for drawn in draw_rooms(partial(SceneImages, settings, choose), rooms, workers):
-            kept = drawn[: images - tally.images]
+            kept = drawn[: count - tally.images]
             for image in kept:
                 writer.add(image)
             tally.add(kept)
@@ -70,23 +70,23 @@ def generate_images(
 
 
 def generate_clips(
-    settings: MotionSettings, path: str | Path, clips: int, *, workers: int = 0
+    settings: MotionSettings, path: str | Path, count: int, *, workers: int = 0
 ) -> None:
     """Writes a new store of labelled clips of motions, each followed by its reversal.
 
     Args:
         settings: What motions and cameras are drawn from.
         path: The store; it must not exist.
-        clips: Number of clips; with an odd number the last one lacks its reversal.
+        count: Number of clips; with an odd number the last one lacks its reversal.
         workers: Number of processes; 0 takes one per processor.
 
     Raises:
         ValueError: An argument is wrong.
     """
-    COUNT.check(images=clips)
-    left = clips
-    with ImageWriter(path) as writer, tqdm(total=clips, unit="clip", desc="motions") as progress:
-        for drawn in draw_rooms(partial(MotionClips, settings), -(-clips // 2), workers):
+    COUNT.check(count=count)
+    left = count
+    with ImageWriter(path) as writer, tqdm(total=count, unit="clip", desc="motions") as progress:
+        for drawn in draw_rooms(partial(MotionClips, settings), -(-count // 2), workers):
             for clip in drawn[:left]:
                 writer.add_clip(clip)
                 progress.update()
@@ -131,9 +131,14 @@ def main() -> None:
     run("scenes", _generate, stopped="Stopped; nothing was stored.")
 
 
-def _choice(config: DictConfig) -> ChooseAsset:
-    """Returns the choice of assets; reads catalogues here first, which fills the cache."""
+def chosen_assets(config: DictConfig) -> ChooseAsset:
+    """Returns the choice of assets; reads catalogues here first, which fills the cache.
+
+    Raises:
+        ValueError: A catalogue or folder has no usable pieces, or the share is not one.
+    """
     named = [config.furniture] if isinstance(config.furniture, str) else config.furniture
+    choice = FurnitureChoice(tuple(str(path) for path in named), config.furniture_share)
     if not named:
         return seeded_asset
     for path in named:
@@ -141,7 +146,9 @@ def _choice(config: DictConfig) -> ChooseAsset:
         logger.info("%s: %d pieces, %d refused.", path, len(found.assets), len(found.refused))
         for name, reason in found.refused:
             logger.info("Refused: %s: %s", name, reason)
-    return FurnitureChoice(tuple(str(path) for path in named), config.furniture_share)
+        if not found.assets:
+            raise ValueError(f"{path} has no usable pieces; allowed: at least one .glb or .obj.")
+    return choice
 
 
 def _generate(config: DictConfig) -> None:
@@ -157,7 +164,7 @@ def _generate(config: DictConfig) -> None:
         str(config.output),
         config.count,
         workers=config.workers,
-        choose=_choice(config),
+        choose=chosen_assets(config),
     )
     logger.info("%s: %s", config.output, tally)
 

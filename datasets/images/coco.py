@@ -12,12 +12,15 @@ from stringline.datasets.images.labelled_image import LabelledImage, LabelledObj
 from stringline.datasets.images.omissions import Omissions
 from stringline.datasets.images.reading import ItemReference
 
+_ROUNDING_PX = 1.0  # Boxes of COCO reach beyond their images by as much.
+
 
 @dataclass(frozen=True, kw_only=True)
 class CocoImages:
     """Reads a file `instances_*.json` or `captions_*.json`.
 
-    Crowds (`iscrowd`), and objects without a box of an area or without a category, are left out.
+    Crowds (`iscrowd`), and objects without a category or without a box in the image, are left out.
+    Of boxes that reach beyond the image, the part in the image is kept.
     Segmentations are not read.
 
     Attributes:
@@ -61,6 +64,7 @@ def _read(
             continue
         name = known.category_of(note)
         box = box_of_sides(note.get("bbox"))
+        inside = None if box is None else _inside(box, rgb.shape)
         where = f"annotation {note.get('id')}"
         if note.get("iscrowd"):
             omissions.add("objects", "crowds (iscrowd)", where)
@@ -68,8 +72,12 @@ def _read(
             omissions.add("objects", "their category is not in the file", where)
         elif box is None:
             omissions.add("objects", "without a box, or of no area", where)
+        elif inside is None:
+            omissions.add("objects", "their box is outside of the image", where)
         else:
-            objects.append(LabelledObject(name=name, box2d=box))
+            if np.abs(inside - box).max() > _ROUNDING_PX:
+                omissions.add("parts of boxes", "beyond the image", where)
+            objects.append(LabelledObject(name=name, box2d=inside))
             if note.get("segmentation"):
                 omissions.add("segmentations", "only boxes are read", where)
     return LabelledImage(rgb=rgb, captions=captions, objects=tuple(objects))
@@ -78,6 +86,12 @@ def _read(
 def _captions(notes: Iterable[Plain]) -> tuple[str, ...]:
     texts = (note["caption"] for note in notes if isinstance(note.get("caption"), str))
     return tuple(text.strip() for text in texts if text.strip())
+
+
+def _inside(box: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+    """Returns the part of a box in an image (rows, columns, ...); None without one."""
+    part = np.clip(box, 0, [shape[1], shape[0]] * 2)
+    return part if (part[2:] > part[:2]).all() else None
 
 
 def box_of_sides(box: object) -> np.ndarray | None:

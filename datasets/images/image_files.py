@@ -31,7 +31,8 @@ def read_depth(path: Path, unit_m: float) -> NDArray[np.uint16]:
     Depth beyond 65.535 m becomes 0, unknown.
 
     Raises:
-        OmittedError: The file is missing, truncated, or has no 16 bits.
+        OmittedError: The file is missing, truncated, has no 16 bits, or no pixel of it has a depth
+            from 0.5 mm to 65.535 m in this unit.
     """
     try:
         counts = decoded(path.name, 0, _bytes(path))
@@ -39,8 +40,13 @@ def read_depth(path: Path, unit_m: float) -> NDArray[np.uint16]:
         raise _damaged("depth", error) from error
     if counts.ndim != 2 or counts.dtype != np.uint16:
         raise OmittedError("depth", "its images do not have one channel of 16 bits")
-    metres_mm = np.rint(counts * (unit_m * 1000.0))
-    return np.where(metres_mm > _MOST_MM, 0, metres_mm).astype(np.uint16)
+    millimetres = np.rint(counts * (unit_m * 1000.0))
+    found = np.where(millimetres > _MOST_MM, 0, millimetres).astype(np.uint16)
+    if counts.any() and not found.any():
+        raise OmittedError(
+            "depth", f"none of it is between 0.5 mm and 65.535 m with depth_unit_m={unit_m:g}"
+        )
+    return found
 
 
 def _bytes(path: Path) -> bytes:

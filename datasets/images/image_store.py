@@ -21,12 +21,12 @@ from stringline.datasets.images.new_folder import new_folder
 from stringline.datasets.images.object_rows import COLUMNS, objects_of_rows, rows_of_objects
 from stringline.datasets.store.group_metadata import (
     FORMAT_VERSION,
+    IMAGES_KEY,
     checksummed_group,
     read_group,
 )
 from stringline.datasets.store.zarr_layout import ArrayEntry, map_array
 
-IMAGES_KEY = "stringline_images"
 IMAGES = "images"
 CLIPS = "clips"
 _BY_SHAPE = ("rgb", "depth", "clean_depth", "segments", "intrinsics", "T_world_camera")

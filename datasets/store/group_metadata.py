@@ -21,6 +21,8 @@ from stringline.datasets.store.zarr_layout import group_metadata
 FORMAT_VERSION = 2
 FIRST_CHECKSUMMED = 2
 ROOT_KEY = "stringline_store"
+IMAGES_KEY = "stringline_images"
+"""The attribute of a store of labelled images; see `stringline.datasets.images.image_store`."""
 EPISODE_KEY = "stringline_episode"
 CHECKSUM_KEY = "stringline_checksum"
 _BEFORE = b'{\n  "attributes": {\n    "' + CHECKSUM_KEY.encode() + b'": "'

@@ -31,6 +31,7 @@ from stringline.datasets.store.episode import (
 from stringline.datasets.store.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.store.group_metadata import (
     FORMAT_VERSION,
+    IMAGES_KEY,
     ROOT_KEY,
     DamagedError,
     checksummed_group,
@@ -66,6 +67,10 @@ class EpisodeStore:
             raise ValueError(
                 f"There is no episode store at {path}. Record one with stringline-collect."
             ) from error
+        if f'"{IMAGES_KEY}"'.encode() in data:
+            raise ValueError(
+                f"{path} is a store of images, not of episodes; stringline-perceive reads it."
+            )
         _, self.version = read_group(data, f"The store {path}", ROOT_KEY)
 
     @classmethod

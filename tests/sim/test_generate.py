@@ -4,9 +4,10 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from stringline.datasets.images.image_store import ImageStore
-from stringline.sim.generate import generate_images, pair
+from stringline.sim.generate import chosen_assets, generate_images, pair
 from stringline.sim.scenes.scene_images import SceneSettings
 from stringline.sim.scenes.viewpoints import Optics
 
@@ -41,10 +42,18 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         SceneSettings(optics=Optics(size=(4, 4)))
     with pytest.raises(ValueError, match="fovy_deg is \\[70, 45\\]; allowed: the least number"):
         SceneSettings(optics=Optics(fovy_deg=(70, 45)))
-    with pytest.raises(ValueError, match="images is 0; allowed: whole numbers 1 and above."):
+    with pytest.raises(ValueError, match="count is 0; allowed: whole numbers 1 and above."):
         generate_images(SMALL, tmp_path / "none", 0)
     with pytest.raises(ValueError, match="workers is -1; allowed: whole numbers 0 and above."):
         generate_images(SMALL, tmp_path / "none", 1, workers=-1)
     with pytest.raises(ValueError, match="objects is \\[1, 2, 3\\]; allowed: a number, or the"):
         pair("objects", [1, 2, 3])
     assert not (tmp_path / "none").exists()
+
+
+def test_furniture_without_pieces_is_refused(tmp_path: Path) -> None:
+    config = OmegaConf.create({"furniture": str(tmp_path), "furniture_share": 0.5})
+    with pytest.raises(ValueError, match="has no usable pieces; allowed: at least one .glb or"):
+        chosen_assets(config)
+    with pytest.raises(ValueError, match="furniture_share is 2; allowed: 0 to 1."):
+        chosen_assets(OmegaConf.create({"furniture": [], "furniture_share": 2}))

@@ -141,6 +141,8 @@ def coco_file(path: Path, **changes: Any) -> Path:
         good | {"iscrowd": 1},
         good | {"category_id": 5},
         good | {"image_id": 77},
+        good | {"image_id": 1, "bbox": [500, 500, 10, 10]},
+        good | {"image_id": 1, "bbox": [-0.4, 2, 5, 100]},
         {"image_id": 1, "caption": " a dog "},
     ]
     plain = {
@@ -163,13 +165,17 @@ def test_faults_of_coco_files_are_counted(tmp_path: Path) -> None:
     assert dog.name == "dog"
     assert dog.box2d is not None
     assert dog.box2d.tolist() == [1, 2, 4, 6]
-    assert second.objects == ()
+    (cut,) = second.objects
+    assert cut.box2d is not None
+    np.testing.assert_allclose(cut.box2d, [0, 2, 4.6, 8])
     assert second.captions == ("a dog",)
     assert left_out == {
         ("annotations", "the file lists no such image"): 2,
         ("objects", "without a box, or of no area"): 3,
         ("objects", "crowds (iscrowd)"): 1,
         ("objects", "their category is not in the file"): 2,
+        ("objects", "their box is outside of the image"): 1,
+        ("parts of boxes", "beyond the image"): 1,
         ("segmentations", "only boxes are read"): 1,
         ("images", "the file is missing"): 1,
         ("images", "their size is not that in the JSON file"): 1,

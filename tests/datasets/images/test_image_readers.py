@@ -211,6 +211,13 @@ def test_rgbd_folders(tmp_path: Path) -> None:
     (far,) = images(read_all(RgbdImages(depth_unit_m=0.01), tmp_path)[0])
     assert far.depth is not None
     assert far.depth[0, 1] == 0  # 655 m is beyond 16 bits of mm.
+    for unit, text in ((1.0, "1"), (1e-9, "1e-09")):
+        with pytest.raises(
+            ValueError,
+            match=rf"None of the 3 images .*\n.*\n.*none of it is between 0.5 mm and 65.535 m with "
+            rf"depth_unit_m={text} ",
+        ):
+            read_all(RgbdImages(depth_unit_m=unit), tmp_path)
 
 
 def test_rgbd_errors(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.datasets.images.labelled_items import labelled_clip, labelled_image
 from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.datasets.store.store import EpisodeStore
 
 
 def assert_equal(one: object, other: object) -> None:
@@ -203,3 +204,10 @@ def test_a_clip_is_checked(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"T_world_camera is .*allowed: \(4, 4, 4\)"):
             writer.add_clip(replace(clip, T_world_camera=np.eye(4)))
         writer.add_clip(clip)
+
+
+def test_a_store_of_images_is_no_store_of_episodes(tmp_path: Path) -> None:
+    with ImageWriter(tmp_path / "images") as writer:
+        writer.add(labelled_image())
+    with pytest.raises(ValueError, match="images is a store of images, not of episodes"):
+        EpisodeStore.open(tmp_path / "images")
