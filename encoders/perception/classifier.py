@@ -123,7 +123,7 @@ class Classifier(PerceptionNetwork):
             values["within_pair"] = float(right.mean())
         names = self.contract.names
         drawings = [
-            Drawing(number, names[true], names[chosen])
+            Drawing(number, names[true], names[chosen], comment(logits[number], int(true)))
             for number, (true, chosen) in enumerate(zip(truth, found.predicted, strict=True))
         ]
         return Measurement(values, each, drawings)
@@ -144,3 +144,11 @@ class Classifier(PerceptionNetwork):
         partners = [self.number.get(reversals.get(name) or "") for name in self.contract.names]
         known = [partner for partner in partners if partner is not None]
         return known if len(known) == len(partners) else None
+
+
+def comment(logits: Array, true: int) -> str:
+    """Returns a sentence on the place of the true class among all, by logits (classes,)."""
+    before = int((logits > logits[true]).sum())
+    if not before:
+        return "Right."
+    return f"Wrong: the true class is number {before + 1} of {len(logits)}."

@@ -86,12 +86,16 @@ class DetectionResults:
             for name, row in zip(best, rows, strict=True)
         ]
         ious = np.zeros(len(wanted))
+        assigned: list[Detection | None] = [None] * len(wanted)
         for one, column in zip(matched, columns, strict=True):
+            assigned[int(column)] = one
             ious[column] = overlaps([one], [wanted[int(column)]], self._space)[0, 0]
         self._truth.append(list(wanted))
         self._found.append(found)
         self._ious.append(ious)
-        self._drawings.append(self._drawing(image, wanted, matched))
+        self._drawings.append(
+            self._drawing(image, wanted, matched, comment(wanted, assigned, ious))
+        )
 
     def measured(self, known: frozenset[str]) -> Measurement:
         """Returns the measures; `known` are the names of the training.
@@ -149,13 +153,46 @@ class DetectionResults:
         return fmean(values)
 
     def _drawing(
-        self, image: LabelledImage, wanted: Sequence[LabelledObject], matched: Sequence[Detection]
+        self,
+        image: LabelledImage,
+        wanted: Sequence[LabelledObject],
+        matched: Sequence[Detection],
+        comment: str,
     ) -> Drawing:
         """Returns the objects, and the predictions that are matched to them."""
         return Drawing(
             len(self._drawings),
             ", ".join(thing.name for thing in wanted) or "nothing",
             ", ".join(one.name for one in matched) or "nothing",
+            comment,
             [line for thing in wanted for line in self._reader.lines(thing, image)],
             [line for one in matched for line in self._reader.lines(one, image)],
         )
+
+
+def comment(
+    wanted: Sequence[LabelledObject], assigned: Sequence[Detection | None], ious: Array
+) -> str:
+    """Returns a sentence on the objects of an image with the predictions assigned to them.
+
+    It counts wrong names, and names the object whose box overlaps least.
+    """
+    if not wanted:
+        return "No object is to be found."
+    pairs = list(zip(wanted, assigned, strict=True))
+    wrong = sum(one is None or one.name != thing.name for thing, one in pairs)
+    worst = int(np.argmin(ious))
+    thing, one = pairs[worst]
+    names = f"{wrong} of {len(wanted)} names are wrong" if wrong else "All names are right"
+    beside = "" if one is None else _offset(thing, one)
+    return f"{names}; the least overlap is {ious[worst]:.2f}, of {thing.name}{beside}."
+
+
+def _offset(thing: LabelledObject, one: Detection) -> str:
+    """Returns the distance between the centres of two boxes, in words."""
+    if thing.box3d is not None and one.box3d is not None:
+        return f" ({np.linalg.norm(thing.box3d.centre - one.box3d.centre):.2f} m beside it)"
+    if thing.box2d is None or one.box2d is None:
+        return ""
+    centres = [np.asarray(each).reshape(2, 2).mean(axis=0) for each in (thing.box2d, one.box2d)]
+    return f" ({np.linalg.norm(centres[0] - centres[1]):.0f} pixels beside it)"

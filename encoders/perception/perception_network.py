@@ -36,6 +36,7 @@ class Drawing:
         example: Number of the image among those that were measured.
         truth: In words.
         prediction: In words.
+        comment: A sentence on what is wrong.
         true_lines: Polylines (P, 2) in pixels of the contract.
         predicted_lines: The same.
     """
@@ -43,6 +44,7 @@ class Drawing:
     example: int
     truth: str
     prediction: str
+    comment: str
     true_lines: Sequence[Array] = ()
     predicted_lines: Sequence[Array] = ()
 

@@ -29,6 +29,7 @@ class Picture:
         height: Rows.
         truth: In words.
         prediction: In words.
+        comment: A sentence on what is wrong.
         true_lines: Points of polylines, as SVG has them.
         predicted_lines: The same.
     """
@@ -38,6 +39,7 @@ class Picture:
     height: int
     truth: str
     prediction: str
+    comment: str
     true_lines: Sequence[str]
     predicted_lines: Sequence[str]
 
@@ -69,6 +71,7 @@ def _picture(examples: Examples, drawing: Drawing) -> Picture:
         rgb.shape[0],
         drawing.truth,
         drawing.prediction,
+        drawing.comment,
         [_points(line) for line in drawing.true_lines],
         [_points(line) for line in drawing.predicted_lines],
     )

@@ -138,10 +138,12 @@ class TwoTowers(PerceptionNetwork):
         }
         values["truncated"] = float(sum(map(self.text.is_longer, pool)))
         guesses = scores.argmax(axis=1).tolist()
+        ranks = found["i2t"].ranks.tolist()
         drawings = [
-            Drawing(row, captions[row][0], pool[guess]) for row, guess in enumerate(guesses)
+            Drawing(row, captions[row][0], pool[guess], comment(rank, len(pool)))
+            for row, (guess, rank) in enumerate(zip(guesses, ranks, strict=True))
         ]
-        return Measurement(values, {"i2t_rank": found["i2t"].ranks.tolist()}, drawings)
+        return Measurement(values, {"i2t_rank": ranks}, drawings)
 
     def _scores(self, examples: Examples, pool: Sequence[str]) -> Array:
         """Returns the similarities of images and captions, (images, captions)."""
@@ -157,3 +159,10 @@ def _captions(labelled: Labelled) -> tuple[str, ...]:
     if isinstance(labelled, LabelledClip) or not labelled.captions:
         raise ValueError("A clip, or an image without captions; allowed: images with captions.")
     return labelled.captions
+
+
+def comment(rank: int, pool: int) -> str:
+    """Returns a sentence on the wrong captions before the first right one."""
+    if not rank:
+        return "Right."
+    return f"Wrong: {rank} of {pool} captions are before the first right one."

@@ -69,6 +69,9 @@ def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: P
     assert results["split"]["by"] == "room"
     page = (output / "predictions.html").read_text()
     assert page.count("<figure>") == 6
+    right = round(6 * results["measures"]["top1"])
+    assert page.count("Right.") == right
+    assert page.count("Wrong: the true class is number") == 6 - right
     network = load_perception(output / "checkpoint")
     rooms = {ImageStore(store)[index].room for index in results["each"]["index"]}
     assert list(rooms) == results["split"]["held_out"]
