@@ -32,7 +32,7 @@ class Split:
 def split(
     store: ImageStore,
     by: SplitBy = "room",
-    held_out: float | Sequence[str] = 0.2,
+    held_out: float | Sequence[str | int] = 0.2,
     seed: int = 0,
 ) -> Split:
     """Divides the images of a store.
@@ -105,7 +105,7 @@ def _groups(store: ImageStore, by: SplitBy) -> list[frozenset[str]]:
 
 
 def _chosen(
-    names: Sequence[str], by: str, held_out: float | Sequence[str], seed: int
+    names: Sequence[str], by: str, held_out: float | Sequence[str | int], seed: int
 ) -> frozenset[str]:
     if isinstance(held_out, str):
         raise ValueError(f"held_out is {held_out!r}; allowed: a share, or a list of names.")

@@ -143,13 +143,13 @@ class Detector(PerceptionNetwork):
         for name in {thing.name for thing in _image(labelled).objects}:
             self.text.numbers(name)
 
-    def teaches(self, labelled: Labelled) -> bool:
+    def has_targets(self, labelled: Labelled) -> bool:
         """Returns whether an image has an object to learn and to measure."""
         return bool(self.visible(_image(labelled)))
 
     @property
-    def lesson(self) -> str:
-        """Name of what `teaches` asks for, for messages."""
+    def target(self) -> str:
+        """Description of a target, for messages."""
         return f"an object with a box and at least {self.least_pixels} pixels (least_pixels)"
 
     def targets(self, labelled: Labelled, generator: np.random.Generator) -> dict[str, Array]:

@@ -65,7 +65,8 @@ class ImageArrays:
             _required(labelled.depth, "depth")
         if self.contract.geometry:
             _required(labelled.intrinsics, "intrinsics")
-            self._poses(labelled, frames)
+            if self.contract.frame != "camera":
+                _required(labelled.T_world_camera, "T_world_camera")
 
     def size(self, shape: tuple[int, ...]) -> ImageSize:
         """Returns the conversion of images of a shape (rows, columns).

@@ -8,14 +8,14 @@ from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import Examples, PerceptionNetwork
 from stringline.encoders.perception.studies import Study
 
-_REHEARSED = 2
+_TRIED = 2
 
 
 def check_images(network: PerceptionNetwork, data: PerceptionData) -> None:
-    """Checks all images of a run; see `PerceptionNetwork.check` and `teaches`.
+    """Checks all images of a run; see `PerceptionNetwork.check` and `has_targets`.
 
     Raises:
-        ValueError: Images do not fit the network, or a side has nothing to learn or to measure.
+        ValueError: Images do not fit the network, or no image of a side has targets.
     """
     for side, indices in (("training", data.split.train), ("test", data.split.test)):
         reasons = {}
@@ -30,21 +30,21 @@ def check_images(network: PerceptionNetwork, data: PerceptionData) -> None:
                 f"{len(reasons)} of {len(indices)} {side} images do not fit the network. Image "
                 f"{first}: {reasons[first]}"
             )
-        if not any(network.teaches(data.images[index]) for index in indices):
+        if not any(network.has_targets(data.images[index]) for index in indices):
             raise ValueError(
-                f"None of the {len(indices)} {side} images has {network.lesson}; allowed: at "
+                f"None of the {len(indices)} {side} images has {network.target}; allowed: at "
                 f"least one."
             )
 
 
-def rehearse(network: PerceptionNetwork, examples: Examples, study: Study | None) -> None:
+def try_measurement(network: PerceptionNetwork, examples: Examples, study: Study | None) -> None:
     """Measures a few images, so that an impossible measurement fails before the training.
 
     Raises:
         ValueError: The images do not fit the measurement or the study.
     """
-    few = replace(examples, indices=examples.indices[:_REHEARSED])
-    with torch.random.fork_rng():
+    few = replace(examples, indices=examples.indices[:_TRIED])
+    with torch.random.fork_rng(devices=[]):
         network.measure(few)
         if study is not None:
             study.measure(network, few)

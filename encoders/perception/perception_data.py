@@ -38,7 +38,7 @@ class PerceptionData:
         cls,
         images: ImageStore,
         by: SplitBy,
-        held_out: float | Sequence[str],
+        held_out: float | Sequence[str | int],
         seed: int,
         needs: Collection[str],
     ) -> Self:

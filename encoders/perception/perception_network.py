@@ -135,13 +135,13 @@ class PerceptionNetwork(nn.Module, ABC):
         """
         self.arrays.check(labelled)
 
-    def teaches(self, labelled: Labelled) -> bool:
-        """Returns whether an image has something to learn and to measure; see `lesson`."""
+    def has_targets(self, labelled: Labelled) -> bool:
+        """Returns whether an image has targets of the loss and of the measures."""
         return True
 
     @property
-    def lesson(self) -> str:
-        """Name of what `teaches` asks for, for messages."""
+    def target(self) -> str:
+        """Description of a target, for messages."""
         return "a label"
 
     @abstractmethod

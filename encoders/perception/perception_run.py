@@ -20,7 +20,7 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_batches import ImageBatches
-from stringline.encoders.perception.image_checks import check_images, rehearse
+from stringline.encoders.perception.image_checks import check_images, try_measurement
 from stringline.encoders.perception.image_contract import Frame, ImageContract
 from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
@@ -110,7 +110,7 @@ def run_perception(
     if settings.initial:
         settings.initial.load(network)
     check_images(network, data)
-    rehearse(network, _examples(data, network, trainer), settings.study)
+    try_measurement(network, _examples(data, network, trainer), settings.study)
     callbacks = _callbacks(network, data, trainer, settings)
     batches = partial(ImageBatches, data.images, data.split.train, network, seed=trainer.seed)
     if settings.minutes is not None:

@@ -51,7 +51,7 @@ class ResolutionTransfer(Study):
         """Returns a row per size; see `Study.measure`.
 
         Raises:
-            ValueError: A size exceeds the stored images, or is no multiple of the patch.
+            ValueError: A size exceeds the stored images, or is not a multiple of the patch.
         """
         stored = min(min(labelled.rgb.shape[-3:-1]) for labelled in examples)
         if max(self.sizes) > stored:

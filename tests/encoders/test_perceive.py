@@ -32,6 +32,7 @@ SMALL = (
     "logger=null",
 )
 
+PLACES = ("coordinates=metric", "depth=channel")
 OBJECTS = ("head.least_pixels=10",)  # Those of the scenes are small.
 
 
@@ -124,8 +125,7 @@ def test_each_head_is_trained_and_measured(
         f"output={output}",
         *SMALL,
         *options,
-        "coordinates=metric",
-        "depth=channel",
+        *PLACES,
         "minutes=0.001",
         "trainer.batch_size=3",
     )
@@ -136,21 +136,31 @@ def test_each_head_is_trained_and_measured(
     assert type(load_perception(output / "checkpoint")).__name__ == results["task"]
 
 
-def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
-    with ImageWriter(tmp_path / "scenes") as writer:
+@pytest.fixture(scope="module")
+def retrieval(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store of scenes with captions, and a network of retrieval that was trained on it."""
+    folder = tmp_path_factory.mktemp("retrieval")
+    scenes, captions = folder / "scenes", folder / "captions"
+    with ImageWriter(scenes) as writer:
         for seed in range(6):
             image = scene(seed)
             name = image.objects[0].name
             writer.add(replace(image, room=f"room {seed}", captions=(f"a {name} on a floor",)))
-    captions, boxes = tmp_path / "captions", tmp_path / "boxes"
-    shared = (f"images={tmp_path / 'scenes'}", *SMALL, "trainer.batch_size=3")
-    places = ("coordinates=metric", "depth=channel")
-    first = perceive("task=retrieve", *shared, *places, f"output={captions}", "trainer.steps=3")
-    assert first.returncode == 0, first.stderr
+    options = (f"images={scenes}", *SMALL, "trainer.batch_size=3", *PLACES)
+    done = perceive("task=retrieve", *options, f"output={captions}", "trainer.steps=3")
+    assert done.returncode == 0, done.stderr
+    return scenes, captions
+
+
+def test_a_detector_begins_with_the_towers_of_retrieval(
+    retrieval: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scenes, captions = retrieval
+    boxes = tmp_path / "boxes"
+    shared = (f"images={scenes}", *SMALL, "trainer.batch_size=3", *OBJECTS)
     begun = (
         *shared,
-        *OBJECTS,
-        *places,
+        *PLACES,
         f"output={boxes}",
         "trainer.steps=1",
         "trainer.learning_rate=1e-12",
@@ -170,10 +180,17 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], wanted[name])
     other = perceive("task=detect3d", *begun, initial, "include=[image_encoder]")
     assert "holds a run with other settings" in other.stderr
+
+
+def test_initial_weights_that_do_not_fit_are_named(
+    retrieval: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scenes, captions = retrieval
+    shared = (f"images={scenes}", *SMALL, "trainer.batch_size=3", *OBJECTS)
+    initial = f"initialise_from={captions / 'checkpoint'}"
     flat = perceive(
         "task=detect3d",
         *shared,
-        *OBJECTS,
         "coordinates=grid",
         f"output={tmp_path / 'flat'}",
         initial,
@@ -184,7 +201,6 @@ def test_a_detector_begins_with_the_towers_of_retrieval(tmp_path: Path) -> None:
     fitted = perceive(
         "task=detect3d",
         *shared,
-        *OBJECTS,
         "coordinates=grid",
         f"output={tmp_path / 'flat'}",
         initial,

@@ -77,7 +77,7 @@ def test_names_that_yaml_reads_as_numbers_are_chosen(tmp_path: Path) -> None:
     with ImageWriter(tmp_path / "store") as writer:
         for number in range(4):
             writer.add(labelled_image(room=str(number % 2), segments=None, objects=()))
-    found = split(ImageStore(tmp_path / "store"), by="room", held_out=[1])  # type: ignore[list-item]
+    found = split(ImageStore(tmp_path / "store"), by="room", held_out=[1])
     assert (found.test, found.held_out) == ((1, 3), ("1",))
 
 
