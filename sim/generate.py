@@ -1,10 +1,12 @@
-"""The command `stringline-scenes`: labelled images and clips of procedural rooms.
+"""The command `stringline-scenes`: labelled images and clips of procedural rooms and of tasks.
 
-A room depends on the settings and its number alone, so the store holds the same bytes for any
-number of processes. Neither this process nor the others import torch.
+A room, or an episode of a task, depends on the settings and its number alone, so the store holds
+the same bytes for any number of processes. Neither this process nor the others import torch.
 """
 
 import logging
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from stringline.datasets.cameras.image_size import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.images.image_store import ImageWriter
+from stringline.sim.collection.stage_clips import EMPTY_IN_A_ROW, StageClips, StageSettings
+from stringline.sim.collection.stage_tally import StageTally
 from stringline.sim.scenes.catalogue import load_assets
 from stringline.sim.scenes.furniture_choice import CACHE, FurnitureChoice
 from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
@@ -23,9 +27,6 @@ from stringline.sim.scenes.rooms import ChooseAsset, seeded_asset
 from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
 from stringline.sim.scenes.scene_workers import draw_rooms
 from stringline.sim.scenes.viewpoints import Optics
-
-MOTIONS = "motions"
-KINDS = ("images", MOTIONS)
 
 logger = logging.getLogger(__name__)
 
@@ -93,17 +94,57 @@ def generate_clips(
             left -= len(drawn)
 
 
+def generate_stages(
+    settings: StageSettings, path: str | Path, count: int, *, workers: int = 0
+) -> StageTally:
+    """Writes a new store of labelled clips of the stages of experts' episodes.
+
+    Args:
+        settings: What episodes and clips are drawn from.
+        path: The store; it must not exist.
+        count: Number of clips; the tasks take turns until there are so many.
+        workers: Number of processes; 0 takes one per processor.
+
+    Returns:
+        Counts of clips, of failed episodes and of what was left out.
+
+    Raises:
+        ValueError: An argument is wrong, or too many episodes in a row have no clip.
+    """
+    COUNT.check(count=count)
+    tally = StageTally()
+    most = EMPTY_IN_A_ROW * count
+    with (
+        ImageWriter(path) as writer,
+        tqdm(total=count, unit="clip", desc="stages") as progress,
+        closing(draw_rooms(partial(StageClips, settings), most, workers)) as episodes,
+    ):
+        for (episode,) in episodes:
+            kept = episode.clips[: count - tally.clips]
+            for clip in kept:
+                writer.add_clip(clip)
+            tally.add(episode, len(kept))
+            progress.update(len(kept))
+            if tally.clips == count:
+                break
+    return tally
+
+
 def settings_of(config: DictConfig) -> SceneSettings:
     """Returns the settings of a configuration of `stringline-scenes`."""
-    rooms = [config.rooms] if isinstance(config.rooms, str) else config.rooms
     return SceneSettings(
-        kinds=tuple(rooms),
+        kinds=_names(config.rooms),
         seed=config.seed,
         objects=pair("objects", config.objects),
         images_per_room=config.images_per_room,
         captions=config.captions,
         optics=_optics(config),
     )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Returns names that are given as one or as a list."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _optics(config: DictConfig) -> Optics:
@@ -137,7 +178,7 @@ def chosen_assets(config: DictConfig) -> ChooseAsset:
     Raises:
         ValueError: A catalogue or folder has no usable pieces, or the share is not one.
     """
-    named = [config.furniture] if isinstance(config.furniture, str) else config.furniture
+    named = _names(config.furniture)
     choice = FurnitureChoice(tuple(str(path) for path in named), config.furniture_share)
     if not named:
         return seeded_asset
@@ -151,14 +192,7 @@ def chosen_assets(config: DictConfig) -> ChooseAsset:
     return choice
 
 
-def _generate(config: DictConfig) -> None:
-    if config.kind not in KINDS:
-        raise unknown_name("kind", config.kind, KINDS)
-    if config.kind == MOTIONS:
-        named = [config.motions] if isinstance(config.motions, str) else config.motions
-        motions = MotionSettings(tuple(named), config.seed, config.clip_frames, _optics(config))
-        generate_clips(motions, str(config.output), config.count, workers=config.workers)
-        return
+def _images(config: DictConfig) -> None:
     tally = generate_images(
         settings_of(config),
         str(config.output),
@@ -167,6 +201,38 @@ def _generate(config: DictConfig) -> None:
         choose=chosen_assets(config),
     )
     logger.info("%s: %s", config.output, tally)
+
+
+def _motions(config: DictConfig) -> None:
+    names = _names(config.motions)
+    settings = MotionSettings(names, config.seed, config.clip_frames, _optics(config))
+    generate_clips(settings, str(config.output), config.count, workers=config.workers)
+
+
+def _stages(config: DictConfig) -> None:
+    settings = StageSettings(
+        tasks=_names(config.tasks),
+        seed=config.seed,
+        clip_frames=config.clip_frames,
+        camera=config.camera,
+        image_size=checked_image_size(config.image_size),
+        looks=config.looks,
+    )
+    tally = generate_stages(settings, str(config.output), config.count, workers=config.workers)
+    logger.info("%s: %s", config.output, tally)
+
+
+KINDS: Mapping[str, Callable[[DictConfig], None]] = {
+    "images": _images,
+    "motions": _motions,
+    "stages": _stages,
+}
+
+
+def _generate(config: DictConfig) -> None:
+    if config.kind not in KINDS:
+        raise unknown_name("kind", config.kind, KINDS)
+    KINDS[config.kind](config)
 
 
 if __name__ == "__main__":

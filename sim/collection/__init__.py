@@ -1,1 +1,1 @@
-"""Collection of demonstrations: its state on disk, the recording of an episode, disturbances."""
+"""Episodes of experts: collection of demonstrations, disturbances, and clips of stages."""

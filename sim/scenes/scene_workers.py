@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,8 +35,8 @@ class _Own(Generic[Item]):
 
 def draw_rooms(
     make: Callable[[], Drawer[Item]], count: int, workers: int
-) -> Iterator[Sequence[Item]]:
-    """Yields the images or clips of the rooms 0 to `count`.
+) -> Generator[Sequence[Item], None, None]:
+    """Yields the images or clips of the rooms 0 to `count`; its end stops the processes.
 
     Args:
         make: Makes the drawer of a process; it is pickled.

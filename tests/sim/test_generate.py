@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from stringline.datasets.images.image_store import ImageStore
-from stringline.sim.generate import chosen_assets, generate_images, pair
+from stringline.sim.collection.stage_clips import StageSettings
+from stringline.sim.generate import chosen_assets, generate_images, generate_stages, pair
 from stringline.sim.scenes.scene_images import SceneSettings
 from stringline.sim.scenes.viewpoints import Optics
 
@@ -31,6 +32,29 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert store[0].room == store[1].room != store[2].room
     assert store.image(0).captions
     assert "of the objects are partly hidden" in str(tally)
+
+
+def test_one_and_two_processes_write_the_same_clips_of_stages(tmp_path: Path) -> None:
+    settings = StageSettings(("kuka_pick", "kuka_bimanual_pick"), image_size=(32, 40))
+    tally = generate_stages(settings, tmp_path / "one", 7, workers=1)
+    generate_stages(settings, tmp_path / "two", 7, workers=2)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    store = ImageStore(tmp_path / "one")
+    assert len(store) == tally.clips == 7
+    assert (tally.episodes, tally.failed) == (3, 0)
+    assert store.labels()[2:4] == ["kuka pick: success", "kuka bimanual pick: grasped"]
+    assert len(set(store.rooms())) == 3
+
+
+def test_failed_episodes_are_counted(tmp_path: Path) -> None:
+    settings = StageSettings(("kuka_pick",), image_size=(32, 40), time_limit_s=3.6)
+    tally = generate_stages(settings, tmp_path / "stages", 2, workers=1)
+    assert (tally.clips, tally.episodes, tally.failed) == (2, 2, 2)
+    assert set(ImageStore(tmp_path / "stages").labels()) == {"kuka pick: grasped"}
+    hopeless = StageSettings(("kuka_pick",), image_size=(32, 40), time_limit_s=0.1)
+    with pytest.raises(ValueError, match="30 episodes in a row had no clip"):
+        generate_stages(hopeless, tmp_path / "none", 2, workers=1)
+    assert not (tmp_path / "none").exists()
 
 
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
