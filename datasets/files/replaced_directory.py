@@ -29,7 +29,7 @@ def replaced_directory(directory: Path) -> Iterator[Path]:
         yield fresh
         # The umask's permissions: safetensors creates files that only their owner can read.
         mode = fresh.stat().st_mode & 0o666
-        for file in fresh.iterdir():
+        for file in (path for path in fresh.rglob("*") if path.is_file()):
             file.chmod(mode)
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())

@@ -8,17 +8,20 @@ from typing import Any
 
 from stringline.datasets.files.replaced_directory import standing
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.perception_checkpoint import CONTRACT, ENCODER, is_perception
+from stringline.encoders.perception.perception_checkpoint import (
+    CONTRACT,
+    ENCODER,
+    TEXT,
+    is_perception,
+)
 from stringline.encoders.perception.perception_network import PerceptionNetwork
+from stringline.encoders.perception.text_network import TextNetwork
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.encoders.training.initial_parts import InitialParts
 from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
 
 logger = logging.getLogger(__name__)
-
-TEXT = "text"
-"""The text tower of a network."""
 
 
 class InitialNetwork(InitialParts):
@@ -35,9 +38,7 @@ class InitialNetwork(InitialParts):
         """
         tokeniser = self._description()[CONTRACT]["tokeniser"]
         both = bool(tokeniser and contract.tokeniser)
-        chosen = not self.include or any(part.split(".")[0] == TEXT for part in self.include)
-        loaded = both and chosen and TEXT not in self.exclude
-        return replace(contract, tokeniser=tokeniser) if loaded else contract
+        return replace(contract, tokeniser=tokeniser) if both and self._has_text else contract
 
     def load(self, network: PerceptionNetwork) -> LoadedParts:
         """Loads the parts into a network and logs them.
@@ -46,6 +47,9 @@ class InitialNetwork(InitialParts):
             ValueError: A part is unknown or does not fit.
         """
         both = bool(network.contract.tokeniser and self._description()[CONTRACT]["tokeniser"])
+        tower = getattr(network, TEXT, None)
+        if both and self._has_text and isinstance(tower, TextNetwork):
+            tower.check_tokenizer(self._folder / TEXT)
         include = self.include or ([ENCODER, TEXT] if both else [ENCODER])
         loaded = load_partial_weights(self._folder, network, include=include, exclude=self.exclude)
         logger.info("From %s, %s.", self.checkpoint, loaded)
@@ -54,6 +58,12 @@ class InitialNetwork(InitialParts):
     def describe(self) -> dict[str, Any]:
         """Returns the settings that decide the initial weights, as plain data."""
         return self.described(sha256_of(self._folder)[:16])
+
+    @property
+    def _has_text(self) -> bool:
+        """Whether the text tower is among the chosen parts."""
+        chosen = not self.include or any(part.split(".")[0] == TEXT for part in self.include)
+        return chosen and TEXT not in self.exclude
 
     @property
     def _folder(self) -> Path:

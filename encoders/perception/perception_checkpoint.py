@@ -9,7 +9,9 @@ from torch import nn
 from stringline.datasets.extensions.trust import Trust
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import PerceptionNetwork
+from stringline.encoders.perception.text_network import TextNetwork
 from stringline.encoders.pretrained.initial_weights import without_files
+from stringline.encoders.pretrained.text_models import StoredText
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
     build,
@@ -22,6 +24,11 @@ CONTRACT = "image_contract"
 
 ENCODER = "image_encoder"
 """The part of a network that a policy can take over."""
+
+TEXT = "text"
+"""The text tower of a network, and the folder of its files in a checkpoint."""
+
+_FILES = "text_files"
 
 
 def build_network(
@@ -51,12 +58,16 @@ def save_network(
 
     `model` is the configuration of the network, `training` the record of its training, plain data.
     """
+    tower = getattr(network, TEXT, None)
+    own = tower.files() if isinstance(tower, TextNetwork) else {}
+    files = {f"{TEXT}/{name}": content for name, content in own.items()}
     description = {
         "model": dict(model),
         CONTRACT: network.contract.to_dict(),
         "training": dict(training),
+        **({_FILES: sorted(files)} if files else {}),
     }
-    save_checkpoint(directory, network, description)
+    save_checkpoint(directory, network, description, files)
 
 
 def is_perception(description: Mapping[str, Any]) -> bool:
@@ -78,7 +89,7 @@ def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionN
     directory = Path(where)
     description = load_description(directory)
     try:
-        model = without_files(description["model"])
+        model = _with_own_text(directory, description, without_files(description["model"]))
         contract = ImageContract.from_dict(description[CONTRACT])
     except KeyError as error:
         raise ValueError(
@@ -88,3 +99,21 @@ def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionN
     network = build_network(model, contract, consent)
     load_weights(directory, network)
     return network.eval()
+
+
+def _with_own_text(
+    directory: Path, description: Mapping[str, Any], model: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the configuration of a network whose text tower reads the files of its checkpoint.
+
+    Raises:
+        ValueError: A file is missing.
+    """
+    names = description.get(_FILES, [])
+    if missing := [name for name in names if not (directory / name).is_file()]:
+        raise ValueError(
+            f"The checkpoint {directory} lacks {', '.join(missing)} of its text tower. Copy the "
+            f"whole folder."
+        )
+    own = {**model[TEXT], "model": StoredText(directory / TEXT)} if names else None
+    return {**model, TEXT: own} if own else model

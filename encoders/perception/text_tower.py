@@ -1,8 +1,5 @@
 """A text tower: byte pairs, and the transformer of the image encoder over their order."""
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,6 +7,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.encoders.perception.byte_pairs import PADDING, BytePairs
+from stringline.encoders.perception.text_network import TextNetwork
 from stringline.encoders.positions.presets import Rope
 from stringline.encoders.vision.attention import check_heads
 from stringline.encoders.vision.vit import VisionTransformer
@@ -17,7 +15,7 @@ from stringline.encoders.vision.vit import VisionTransformer
 _THETA = 10_000.0
 
 
-class TextTower(nn.Module):
+class TextTower(TextNetwork):
     """Encodes texts by bidirectional attention over byte pairs, and reads CLS.
 
     The order of the tokens enters by RoPE (Su et al., RoFormer, 2021).
@@ -85,7 +83,3 @@ class TextTower(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
         return {"embed.weight"}
-
-
-TextTowerFactory = Callable[..., TextTower] | partial[TextTower]
-"""Makes a text tower, given its `tokeniser`."""

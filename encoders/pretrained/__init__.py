@@ -1,1 +1,1 @@
-"""Pre-trained vision networks of timm and transformers, with 3D positions in their attention."""
+"""Pre-trained networks of timm and transformers: images with 3D positions, depth, and texts."""

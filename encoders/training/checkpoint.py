@@ -32,12 +32,18 @@ ASKED_FOR = Trust()
 """The consent that applies to configurations of the user."""
 
 
-def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
+def save_checkpoint(
+    directory: Path,
+    model: nn.Module,
+    description: Mapping[str, Any],
+    files: Mapping[str, bytes] | None = None,
+) -> None:
     """Writes a checkpoint atomically; see `replaced_directory`.
 
     A reader during the replacement may get the description of one checkpoint and the weights of the
     next, which fit each other. `description` is plain data: the resolved configuration of the model
-    under `model`, and everything else needed to build it.
+    under `model`, and everything else needed to build it. `files` are further files by their paths
+    in the directory; None: none.
     """
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     text = yaml.safe_dump(
@@ -46,6 +52,9 @@ def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str,
     with replaced_directory(directory) as fresh:
         save_file(tensors, fresh / WEIGHTS)
         (fresh / DESCRIPTION).write_text(text)
+        for name, content in (files or {}).items():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / name).write_bytes(content)
 
 
 def load_description(directory: Path) -> dict[str, Any]:

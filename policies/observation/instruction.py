@@ -11,9 +11,7 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
 from stringline.encoders.positions.precision import values_are_hidden, without_autocast
-from stringline.encoders.pretrained.transformers_models import import_transformers, model_source
-
-EXAMPLE = "openai/clip-vit-base-patch32"
+from stringline.encoders.pretrained.text_models import load_text_model, pooled
 
 
 class Instruction(nn.Module, ABC):
@@ -178,31 +176,15 @@ class TextEncoder:
 
     def __init__(self, model: str) -> None:
         """Loads the encoder; `model` as for `TextEmbedding`."""
-        transformers = import_transformers("text")
-        source = model_source(model, "an encoder and its tokenizer", EXAMPLE)
-        try:
-            self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source)
-            kind = str(transformers.AutoConfig.from_pretrained(source).model_type)
-            loaded = getattr(transformers, _LOADERS.get(kind, "AutoModel"))
-            self._network: Any = loaded.from_pretrained(source, use_safetensors=True).eval()
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(
-                f"transformers cannot load a text encoder {model!r}, neither from a folder nor "
-                f"from the hub ({reason})."
-            ) from error
+        self._model = load_text_model(model, _class_of)
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Returns features (texts, width): the model's pooled output, or the mean over tokens."""
-        inputs = self._tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
-        outputs = self._network(**inputs)
-        pooled: Tensor | None = getattr(outputs, "pooler_output", None)
-        if pooled is not None:
-            return pooled.float()
-        there = inputs["attention_mask"].unsqueeze(-1).float()
-        mean: Tensor = (outputs.last_hidden_state.float() * there).sum(dim=1) / there.sum(dim=1)
-        return mean
+        inputs = self._model.tokenizer(
+            list(texts), padding=True, truncation=True, return_tensors="pt"
+        )
+        return pooled(self._model.network(**inputs), inputs.get("attention_mask"))
 
 
 # Families whose automatic class would load more than the text encoder.
@@ -212,6 +194,11 @@ _LOADERS = {
     "t5": "T5EncoderModel",
     "mt5": "MT5EncoderModel",
 }
+
+
+def _class_of(config: Any) -> tuple[str, None]:
+    """Returns the class that loads the text encoder of a configuration, which stays as it is."""
+    return _LOADERS.get(str(config.model_type), "AutoModel"), None
 
 
 InstructionFactory = Callable[..., Instruction]
