@@ -1,7 +1,7 @@
 """Cells of perception: encodings judged on classification, retrieval, detection and video.
 
-The tasks are those of `evidence_perception_tasks.py`. All cells of a task have the same number of
-steps.
+The tasks are those of `evidence_perception_tasks.py` and `evidence_perception_studies.py`. All
+cells of a task have the same number of steps.
 """
 
 import json
@@ -9,15 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evidence_perception_tasks import (
-    BUDGETS,
-    CHOICES,
-    FOLDER,
-    INITIALISED,
-    REFERENCES,
-    TASKS,
-    Task,
-)
+from evidence_perception_studies import BUDGETS, CHOICES, INITIAL, REFERENCES, TASKS
+from evidence_perception_tasks import FOLDER, Task
 from evidence_recipe import RUNS, Question
 
 
@@ -55,7 +48,7 @@ class PerceptionCell(Question):
     @property
     def recipe(self) -> dict[str, object]:
         """Settings of the store and of the training, plain data."""
-        towers = {"initialise_from": self._towers.name} if self._towers else {}
+        towers = {"initialise_from": self.towers.name} if self.towers else {}
         return {"made": list(self._task.made[1]), "train": self._trained, **towers}
 
     @property
@@ -63,11 +56,10 @@ class PerceptionCell(Question):
         return TASKS[self.perception]
 
     @property
-    def _towers(self) -> "PerceptionCell | None":
+    def towers(self) -> "PerceptionCell | None":
         """The cell that this one begins with."""
-        if self.choice != INITIALISED:
-            return None
-        return PerceptionCell("retrieve_living", "cayley_values", self.seed, self.scale)
+        begins = INITIAL.get((self.perception, self.choice))
+        return PerceptionCell(*begins[0], self.seed, self.scale) if begins else None
 
     @property
     def _store(self) -> Path:
@@ -99,8 +91,9 @@ class PerceptionCell(Question):
             )
             yield verb, [*options, *where]
         given = [*self._trained, f"images={self._store}", f"output={self.folder}"]
-        if self._towers:
-            given.append(f"initialise_from={self._towers.checkpoint_for(self)}")
+        if self.towers:
+            given.append(f"initialise_from={self.towers.checkpoint_for(self)}")
+            given += INITIAL[self.perception, self.choice][1]
         yield "perceive", given
         for study in self._task.studies:
             yield "perceive", [*given, f"study={study}"]
@@ -126,6 +119,9 @@ class PerceptionCell(Question):
             "studies": found["studies"],
             "images": found["images"],
             "parameters": found["parameters"],
+            "operations": found["operations"],
+            "subsets": found["subsets"],
+            "curve": found["curve"],
             "each": each,
         }
 

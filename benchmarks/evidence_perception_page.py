@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 from evidence_page import Line, header
-from evidence_perception_tasks import REFERENCES, TASKS
+from evidence_perception_studies import REFERENCES, TASKS
 from numpy.typing import NDArray
 
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
+from stringline.encoders.perception.run_comparison import image_values
 from stringline.sim.statistics.paired import holm
 
 Array = NDArray[np.float64]
-# The compared value of an image, by `task` of stringline-perceive, and its name.
+# The name of the compared value of an image, by task or by `task` of stringline-perceive.
 COMPARED = {
+    "stages": "top-1",
     "classify": "top-1",
     "retrieve": "i2t R@1",
+    "detect2d": "mean IoU",
     "detect3d": "mean IoU",
     "video": "within pairs",
 }
@@ -39,7 +42,7 @@ def tables(lines: Sequence[Line]) -> str:
             for line in sorted(own, key=lambda line: int(str(line["seed"]))):
                 choices.setdefault(str(line["choice"]), []).append(line)
             found.append(table(task, choices))
-            found += [study for study in studies(task, choices) if study]
+            found += [study for study in (*studies(task, choices), steps_to(choices)) if study]
     return "\n".join(found)
 
 
@@ -49,10 +52,11 @@ def table(task: str, choices: Mapping[str, Sequence[Line]]) -> str:
     shown = TASKS[task].shown
     ordered = sorted(choices, key=lambda name: -mean(choices[name], shown[0]))
     compared = differences(task, choices)
+    value = COMPARED.get(task) or COMPARED[TASKS[task].head]
     columns = (
         "choice",
         *(f"`{name}` of each training" for name in shown),
-        f"{reference} less this: {COMPARED[TASKS[task].head]}, interval, p (Holm)",
+        f"{reference} less this: {value}, interval, p (Holm)",
         f"{UNITS.get(task, 'images')}, trainings for a verdict",
     )
     images = plain(next(iter(choices.values()))[0]["images"])
@@ -107,23 +111,42 @@ def number(needed: int | None) -> str:
 
 def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> Resampled:
     """Returns the difference of the mean values of images, over images and trainings."""
-    own, counts = values(task, lines)
-    first, _ = values(task, reference)
+    own, counts = values(lines)
+    first, _ = values(reference)
     # The clips of a pair are neighbours.
     index = np.array(plain(lines[0]["each"])["index"])
     groups = (index // 2 if task == "video" else index).tolist()
     return paired_difference(own, first, groups, counts=counts)
 
 
-def values(task: str, lines: Sequence[Line]) -> tuple[Array, Array | None]:
+def values(lines: Sequence[Line]) -> tuple[Array, Array | None]:
     """Returns values (trainings, images), and the numbers of objects for sums over objects."""
-    every = [plain(line["each"]) for line in lines]
-    if TASKS[task].head == "retrieve":
-        return np.array([np.array(one["i2t_rank"]) == 0 for one in every], float), None
-    if TASKS[task].head == "detect3d":
-        return np.array([one["iou_sum"] for one in every]), np.array(every[0]["objects"])
-    name = "within_pair" if task == "video" else "correct"
-    return np.array([one[name] for one in every], float), None
+    every = [image_values({"each": plain(line["each"])}) for line in lines]
+    return np.array([found for _, found, _ in every]), every[0][2]
+
+
+def steps_to(choices: Mapping[str, Sequence[Line]]) -> str:
+    """Returns a table of the steps to the last measure without encoding; empty without curves."""
+    curves = {
+        name: [
+            list(map(plain, curve)) for line in lines if isinstance(curve := line["curve"], list)
+        ]
+        for name, lines in choices.items()
+        if all(line.get("curve") for line in lines)
+    }
+    if "none" not in curves:
+        return ""
+    measure = next(name for name in curves["none"][0][0] if name != "steps")
+    wanted = fmean(float(curve[-1][measure]) for curve in curves["none"])
+    text = [f"Steps to {measure} {wanted:.3f}, the last one of `none`, of each training.", ""]
+    text += header(("choice", "steps"))
+    for name, found in curves.items():
+        steps = [
+            next((f"{row['steps']:.0f}" for row in curve if row[measure] >= wanted), "not reached")
+            for curve in found
+        ]
+        text.append(f"| {name} | {'; '.join(steps)} |")
+    return "\n".join(text) + "\n"
 
 
 def studies(task: str, choices: Mapping[str, Sequence[Line]]) -> list[str]:

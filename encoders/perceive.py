@@ -56,6 +56,7 @@ def _perceive(config: DictConfig) -> None:
         settings["held_out"],
         settings["split_seed"],
         factory.func.needs,  # type: ignore[attr-defined]  # It is the class.
+        settings["train_share"],
     )
     chosen = PerceptionSettings(
         image_size=settings["image_size"],
@@ -63,6 +64,7 @@ def _perceive(config: DictConfig) -> None:
         frame=settings["frame"],
         minutes=settings["minutes"],
         validation_images=settings["validation_images"],
+        probe_images=settings["probe_images"],
         augmentation=settings["augmentation"],
         study=build(settings.get("study")),
         initial=InitialNetwork.of(settings),
@@ -83,13 +85,21 @@ def _perceive(config: DictConfig) -> None:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Returns the measures of a run, and the rows of its study, as text."""
+    """Returns the measures of a run, of subsets of objects, and of its studies, as text."""
     images = results["images"]
+    known = results["intervals"]
     lines = [f"{images['test']} held-out images, {images['train']} for training"]
-    lines += [f"  {name:24}{value:10.4g}" for name, value in results["measures"].items()]
+    if known:
+        lines.append(f"Intervals of 95 %: bootstrap over {results['groups']} {results['unit']}")
+    for name, value in results["measures"].items():
+        low_high = " [{:.4g}, {:.4g}]".format(*known[name]) if name in known else ""
+        lines.append(f"  {name:28}{value:10.4g}{low_high}")
+    lines += [_row(row, "subset") for row in results["subsets"]]
     for name, rows in results["studies"].items():
-        lines.append(name)
-        for row in rows:
-            values = (f"{key} {value:.4g}" for key, value in row.items() if key != "setting")
-            lines.append(f"  {row['setting']:16}{', '.join(values)}")
+        lines += [name, *(_row(row, "setting") for row in rows)]
     return "\n".join(lines) + "\n"
+
+
+def _row(row: Mapping[str, Any], title: str) -> str:
+    values = (f"{key} {value:.4g}" for key, value in row.items() if key != title)
+    return f"  {row[title]:28}{', '.join(values)}"

@@ -18,6 +18,12 @@ from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.made_folder import made_folder
+from stringline.encoders.perception.run_comparison import (
+    PerceptionRun,
+    RecipeDifference,
+    compare_runs,
+    is_perception_run,
+)
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
@@ -40,6 +46,7 @@ from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report
+from stringline.sim.statistics.paired import holm
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +105,9 @@ def _compare(repeat: str, config: DictConfig) -> None:
             f"Got {len(paths)} paths and {len(names)} names; allowed: two or more paths, and as "
             f"many names."
         )
+    if any(is_perception_run(Path(path)) for path in paths):
+        _compare_perception(names, paths, baseline, output)
+        return
     for path in paths:
         _check(path)
     sequential = _stops_when_decided(plain, paths)
@@ -114,6 +124,42 @@ def _compare(repeat: str, config: DictConfig) -> None:
     logger.info("Open the report: %s", (output / "compare.html").resolve().as_uri())
     if not complete:
         raise SystemExit(INCOMPLETE)
+
+
+def _compare_perception(
+    names: Sequence[str], paths: Sequence[str], baseline: str | None, output: Path
+) -> None:
+    """Compares runs of stringline-perceive; runs of the same name are trainings of one recipe."""
+    runs = [PerceptionRun.read(name, Path(path)) for name, path in zip(names, paths, strict=True)]
+    differences = compare_runs(runs, baseline)
+    corrected = holm([one.found.p for one in differences])
+    with made_folder(output), exclusive(output):
+        plain = [
+            one.to_dict() | {"p_holm": p} for one, p in zip(differences, corrected, strict=True)
+        ]
+        write_file(output / "compare.json", json.dumps(plain, indent=1).encode())
+    sys.stdout.write(perception_table(differences, corrected, runs[0].results["unit"]))
+
+
+def perception_table(
+    differences: Sequence[RecipeDifference], corrected: Sequence[float], unit: str
+) -> str:
+    """Returns a line per difference, with corrected p values, as text."""
+    lines = []
+    for one, p in zip(differences, corrected, strict=True):
+        found = one.found
+        groups = "no number" if found.needed_groups is None else f"{found.needed_groups:,}"
+        lines.append(
+            f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
+            f"[{found.low:+.4f}, {found.high:+.4f}], p {p:.2g} (Holm); {one.values[0]:.4f} and "
+            f"{one.values[1]:.4f}; {found.groups} {unit}, {groups} for a verdict; "
+            + (
+                "these trainings only"
+                if found.seeds == 1
+                else f"{found.seeds} trainings, {found.needed_seeds or 'no number'} for a verdict"
+            )
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _stops_when_decided(plain: Mapping[str, Any], paths: Sequence[str]) -> bool:

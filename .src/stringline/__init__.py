@@ -130,6 +130,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.perception.detector3d": ("Detector3d",),
         "encoders.perception.image_encoder": ("ImageEncoder",),
         "encoders.perception.perception_checkpoint": ("load_perception",),
+        "encoders.perception.pretrained_text": ("PretrainedTextTower",),
         "encoders.perception.studies": (
             "CoordinateOffset",
             "FrameOrder",

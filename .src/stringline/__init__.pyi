@@ -74,6 +74,7 @@ from stringline.encoders.perception.detector2d import Detector2d as Detector2d
 from stringline.encoders.perception.detector3d import Detector3d as Detector3d
 from stringline.encoders.perception.image_encoder import ImageEncoder as ImageEncoder
 from stringline.encoders.perception.perception_checkpoint import load_perception as load_perception
+from stringline.encoders.perception.pretrained_text import PretrainedTextTower as PretrainedTextTower
 from stringline.encoders.perception.studies import CoordinateOffset as CoordinateOffset
 from stringline.encoders.perception.studies import FrameOrder as FrameOrder
 from stringline.encoders.perception.studies import PatchShuffling as PatchShuffling

@@ -23,9 +23,10 @@ _FILES = ("intrinsics.json", "intrinsics.txt")
 class RgbdImages:
     """Reads `rgb/NAME.png`, `depth/NAME.png` of 16 bits and `intrinsics.json` or `intrinsics.txt`.
 
-    The path is such a folder, or contains some; their names are the rooms. `intrinsics.txt` has a
-    3x3 matrix, or 4x4 as in ScanNet; `intrinsics.json` has fx, fy, cx and cy. `pose/NAME.txt`, if
-    there, is the 4x4 transform of the camera to the world.
+    The path is such a folder, or contains some; their names are the rooms. In folders of such
+    folders, such as `kitchen/sequence_1`, the outer one is the label and both are the room.
+    `intrinsics.txt` has a 3x3 matrix, or 4x4 as in ScanNet; `intrinsics.json` has fx, fy, cx and
+    cy. `pose/NAME.txt`, if there, is the 4x4 transform of the camera to the world.
 
     Attributes:
         depth_unit_m: Metres per count of the depth images, such as 0.001, or 0.0002 for TUM's.
@@ -47,9 +48,12 @@ class RgbdImages:
         Raises:
             ForeignDataError: There is no folder rgb, or intrinsics are missing or unreadable.
         """
-        rooms = sorted(each.parent for each in [path / "rgb", *path.glob("*/rgb")] if each.is_dir())
+        images = [path / "rgb", *path.glob("*/rgb"), *path.glob("*/*/rgb")]
+        rooms = sorted(each.parent for each in images if each.is_dir())
         if not rooms:
-            raise ForeignDataError(f"{path} has no folder rgb, and none of its folders has one.")
+            raise ForeignDataError(
+                f"{path} has no folder rgb, and none of its folders and of theirs has one."
+            )
         found = []
         for room in rooms:
             intrinsics = _intrinsics(room)
@@ -59,11 +63,13 @@ class RgbdImages:
                 if depth is None:
                     omissions.add("images", "without a depth image", file.relative_to(path))
                     continue
-                read = partial(self._read, file, depth, intrinsics)
+                read = partial(self._read, file, depth, intrinsics, _label(room, path))
                 found.append(ItemReference(f"{file.relative_to(path)}", read))
         return found
 
-    def _read(self, file: Path, depth_file: Path, intrinsics: np.ndarray) -> LabelledImage:
+    def _read(
+        self, file: Path, depth_file: Path, intrinsics: np.ndarray, label: str | None
+    ) -> LabelledImage:
         assert self.depth_unit_m is not None
         rgb = read_colours(file)
         depth = read_depth(depth_file, self.depth_unit_m)
@@ -76,8 +82,14 @@ class RgbdImages:
             depth=depth,
             intrinsics=intrinsics,
             T_world_camera=_matrix(pose, (4,)) if pose.is_file() else None,
-            room=room.name,
+            label=label,
+            room=f"{label}/{room.name}" if label else room.name,
         )
+
+
+def _label(room: Path, path: Path) -> str | None:
+    """Returns the name of the folder between the path and a room; None: there is none."""
+    return room.parent.name if path not in (room, room.parent) else None
 
 
 def _intrinsics(room: Path) -> np.ndarray:

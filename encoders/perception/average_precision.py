@@ -1,8 +1,10 @@
 """Average precision of detections in the image (COCO) and in space (Omni3D)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,21 @@ MOST_DETECTIONS = 100
 _RECALLS = np.linspace(0, 1, 101)
 
 Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pairs:
+    """The predictions of one name in one image, and its objects.
+
+    Attributes:
+        found: N predictions, descending by score.
+        wanted: M objects.
+        iou: (N, M).
+    """
+
+    found: Sequence[Detection]
+    wanted: Sequence[LabelledObject]
+    iou: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,14 +107,21 @@ class AveragePrecision:
             thresholds = COCO_THRESHOLDS if space == "2d" else OMNI3D_THRESHOLDS
         self.thresholds = np.asarray(thresholds, np.float64)
         self.images = len(truth)
-        self._matches: dict[str, dict[int, _Matches]] = defaultdict(dict)
-        for image, (objects, predictions) in enumerate(zip(truth, detections, strict=True)):
-            names = {each.name for each in objects} | {each.name for each in predictions}
-            for name in filter(subset.names_hold, names):
-                found = [each for each in predictions if each.name == name]
-                found = sorted(found, key=lambda each: -each.score)[:most]
-                wanted = [each for each in objects if each.name == name]
-                self._matches[name][image] = _matches(found, wanted, space, self.thresholds, subset)
+        self._pairs = _pairs(truth, detections, space, most)
+        self._matches = self._matched(subset)
+
+    def of(self, subset: Subset) -> Self:
+        """Returns the average precision of a subset of the same objects and predictions."""
+        other = copy(self)
+        other._matches = other._matched(subset)
+        return other
+
+    def _matched(self, subset: Subset) -> dict[str, dict[int, _Matches]]:
+        return {
+            name: {image: _matches(pair, self.thresholds, subset) for image, pair in pairs.items()}
+            for name, pairs in self._pairs.items()
+            if subset.names_hold(name)
+        }
 
     def by_name(self, images: Iterable[int] | None = None) -> dict[str, Array]:
         """Returns the average precision of each name with objects, (T,) per threshold.
@@ -135,14 +159,29 @@ def _mean(values: Sequence[Array]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def _matches(
-    found: Sequence[Detection],
-    wanted: Sequence[LabelledObject],
+def _pairs(
+    truth: Sequence[Sequence[LabelledObject]],
+    detections: Sequence[Sequence[Detection]],
     space: Space,
-    thresholds: Array,
-    subset: Subset,
-) -> _Matches:
-    iou = overlaps(found, wanted, space)
+    most: int,
+) -> Mapping[str, Mapping[int, _Pairs]]:
+    """Returns predictions and objects by name and image, of the names that an image has."""
+    pairs: dict[str, dict[int, _Pairs]] = defaultdict(dict)
+    for image, (objects, predictions) in enumerate(zip(truth, detections, strict=True)):
+        names = {each.name for each in objects} | {each.name for each in predictions}
+        for name in names:
+            found = [each for each in predictions if each.name == name]
+            found = sorted(found, key=lambda each: -each.score)[:most]
+            wanted = [each for each in objects if each.name == name]
+            iou = overlaps(found, wanted, space)
+            pairs[name][image] = _Pairs(found=found, wanted=wanted, iou=iou)
+    return pairs
+
+
+def _matches(pair: _Pairs, thresholds: Array, subset: Subset) -> _Matches:
+    found = pair.found
+    wanted = pair.wanted
+    iou = pair.iou
     extra = np.array([not subset.holds(each) for each in wanted], bool)
     free = np.ones((len(thresholds), len(wanted)), bool)
     hits = np.zeros((len(thresholds), len(found)), bool)

@@ -21,6 +21,7 @@ from stringline.encoders.perception.perception_network import (
     Examples,
     Measurement,
     PerceptionNetwork,
+    mean_over_images,
 )
 
 Pool = Literal["cls", "mean"]
@@ -117,16 +118,18 @@ class Classifier(PerceptionNetwork):
         found = classified(logits, truth)
         each = {"correct": found.outcomes.astype(float).tolist()}
         values = {"top1": found.top_1, "chance": found.chance, "classes": float(found.classes)}
+        statistics = {"top1": mean_over_images(each["correct"])}
         if (partners := self._partners(examples)) is not None:
             right = within_pairs(logits, truth, partners)
             each["within_pair"] = right.astype(float).tolist()
             values["within_pair"] = float(right.mean())
+            statistics["within_pair"] = mean_over_images(right)
         names = self.contract.names
         drawings = [
             Drawing(number, names[true], names[chosen], comment(logits[number], int(true)))
             for number, (true, chosen) in enumerate(zip(truth, found.predicted, strict=True))
         ]
-        return Measurement(values, each, drawings)
+        return Measurement(values, each, drawings, statistics)
 
     def _class(self, labelled: Labelled) -> int:
         """Returns the number of a class."""

@@ -14,9 +14,15 @@ from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
 from stringline.encoders.perception.average_precision import AveragePrecision
 from stringline.encoders.perception.constant_box import constant_box_iou
+from stringline.encoders.perception.detection_subsets import measured_subsets
 from stringline.encoders.perception.detections import Detection, Space, Subset, overlaps
 from stringline.encoders.perception.matching import match
-from stringline.encoders.perception.perception_network import Drawing, Measurement
+from stringline.encoders.perception.overlap import sampled_iou
+from stringline.encoders.perception.perception_network import (
+    Drawing,
+    Measurement,
+    mean_over_images,
+)
 
 MOST = 100
 """Predictions per image that count."""
@@ -57,6 +63,7 @@ class DetectionResults:
         self._truth: list[list[LabelledObject]] = []
         self._found: list[list[Detection]] = []
         self._ious: list[Array] = []
+        self._sampled = 0.0
         self._drawings: list[Drawing] = []
 
     def add(
@@ -89,7 +96,7 @@ class DetectionResults:
         assigned: list[Detection | None] = [None] * len(wanted)
         for one, column in zip(matched, columns, strict=True):
             assigned[int(column)] = one
-            ious[column] = overlaps([one], [wanted[int(column)]], self._space)[0, 0]
+            ious[column] = self._overlap(one, wanted[int(column)])
         self._truth.append(list(wanted))
         self._found.append(found)
         self._ious.append(ious)
@@ -97,11 +104,20 @@ class DetectionResults:
             self._drawing(image, wanted, matched, comment(wanted, assigned, ious))
         )
 
+    def _overlap(self, one: Detection, thing: LabelledObject) -> float:
+        """Returns the IoU of a pair, and adds the sampled one to the sum."""
+        iou = float(overlaps([one], [thing], self._space)[0, 0])
+        # Boxes that do not overlap have no point in common.
+        if iou and self._space == "3d" and one.box3d is not None and thing.box3d is not None:
+            self._sampled += sampled_iou(one.box3d, thing.box3d)
+        return iou
+
     def measured(self, known: frozenset[str]) -> Measurement:
         """Returns the measures; `known` are the names of the training.
 
         Without objects of known or of unknown names their measures are left out. `constant_box_iou`
-        is the mean IoU of one box for all objects, see the function of that name, and
+        is the mean IoU of one box for all objects, see the function of that name,
+        `mean_iou_sampled` that by 100,000 random points of each pair, as published, and
         `..._permuted_unknown_names` the average precision if predictions of unknown names get other
         unknown names.
         """
@@ -114,19 +130,34 @@ class DetectionResults:
             name: precision.value(),
             **{f"{name}_{100 * at:.0f}": precision.at(at) for at in AT[self._space]},
         }
-        present = frozenset(thing.name for things in self._truth for thing in things)
         if self._space == "3d":
             values["constant_box_iou"] = constant_box_iou(self._boxes())
-        for title, names in (("known", known & present), ("unknown", present - known)):
-            if names and present - known:
-                values[f"{name}_{title}_names"] = self._precision(self._found, names)
-        if len(present - known) > 1:
-            values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(present - known))
+            values["mean_iou_sampled"] = self._sampled / len(ious) if len(ious) else float("nan")
+        values |= self._of_names(known, precision)
         each = {
             "iou_sum": [float(one.sum()) for one in self._ious],
             "objects": [float(len(one)) for one in self._ious],
         }
-        return Measurement(values, each, self._drawings)
+        statistics = {
+            "mean_iou": mean_over_images(each["iou_sum"], each["objects"]),
+            name: precision.value,
+        }
+        subsets = measured_subsets(self._truth, self._ious, precision, self._space)
+        return Measurement(values, each, self._drawings, statistics, subsets)
+
+    def _of_names(self, known: frozenset[str], precision: AveragePrecision) -> dict[str, float]:
+        """Returns the average precision of known and of unknown names, if some are unknown."""
+        name = f"ap{self._space}"
+        present = frozenset(thing.name for things in self._truth for thing in things)
+        unknown = present - known
+        values = {
+            f"{name}_{title}_names": precision.of(Subset(title=title, names=names)).value()
+            for title, names in (("known", known & present), ("unknown", unknown))
+            if names and unknown
+        }
+        if len(unknown) > 1:
+            values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(unknown))
+        return values
 
     def _boxes(self) -> list[Box3d]:
         """Returns the true 3D boxes of all images."""

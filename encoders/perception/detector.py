@@ -25,7 +25,7 @@ from stringline.encoders.perception.perception_network import (
     Measurement,
     PerceptionNetwork,
 )
-from stringline.encoders.perception.text_tower import TextTowerFactory
+from stringline.encoders.perception.text_network import TextTowerFactory
 
 NOTHING = -1
 """The name of a padded object."""
@@ -188,14 +188,8 @@ class Detector(PerceptionNetwork):
     def predict(self, batch: Mapping[str, Tensor], names: Sequence[str]) -> Predictions:
         """Returns the predictions of a batch for names, known from training or not."""
         features = self.merged(self.image_encoder(batch))
-        logits: Tensor = self.class_head(features, self.name_features(names))
+        logits: Tensor = self.class_head(features, self.text.features(names))
         return Predictions(logits, self.box_numbers(features, batch))
-
-    def name_features(self, names: Sequence[str]) -> Tensor:
-        """Returns features of names by the text tower, (names, dim)."""
-        numbers = torch.from_numpy(np.stack([self.text.numbers(name) for name in names]))
-        features: Tensor = self.text(numbers.to(self.device))
-        return features
 
     def merged(self, encoded: EncodedImages) -> Tensor:
         """Returns patches (B, N, dim), multiplied by CLS if there is one, and normalised."""

@@ -17,7 +17,7 @@ def check_images(network: PerceptionNetwork, data: PerceptionData) -> None:
     Raises:
         ValueError: Images do not fit the network, or no image of a side has targets.
     """
-    for side, indices in (("training", data.split.train), ("test", data.split.test)):
+    for side, indices in (("training", data.train), ("test", data.split.test)):
         reasons = {}
         for index in indices:
             try:

@@ -36,6 +36,8 @@ class ImageEncoderSettings:
         depth: Number of blocks.
         heads: Number of attention heads.
         share_layers: One encoding for all blocks, or one per block.
+        zero_frequencies: The encoding begins without effect, as in STRING's pre-trained networks;
+            for blocks that another run has trained with other positions.
         registers: Learned tokens without a position; the first is CLS.
         frame_wavelengths: Shortest and longest initial wavelength of the encoding in time, in
             frames of a clip.
@@ -53,6 +55,7 @@ class ImageEncoderSettings:
     depth: int = 4
     heads: int = 4
     share_layers: bool = True
+    zero_frequencies: bool = False
     registers: int = 1
     frame_wavelengths: tuple[float, float] = (2.0, 32.0)
     tubelet: int = 1
@@ -117,6 +120,9 @@ class ImageEncoder(nn.Module):
             share_layers=settings.share_layers,
             registers=settings.registers,
         )
+        if settings.zero_frequencies:
+            for encoding in self.blocks.encodings:
+                encoding.zero_()
 
     def forward(self, batch: Mapping[str, Tensor]) -> EncodedImages:
         """Encodes a batch with the keys of `ImageArrays.observation`, a batch axis in front.

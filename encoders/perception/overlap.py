@@ -1,6 +1,7 @@
 """Overlap of oriented boxes: the exact IoU and the sampled one."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,13 +55,21 @@ def sampled_iou(predicted: Box3d, target: Box3d, *, points: int = 100_000, seed:
     r V_p / (V_t + (1 - r) V_p). `sampled_standard_error` is its standard error.
     """
     COUNT.check(points=points)
-    cube = np.random.default_rng(seed).uniform(-0.5, 0.5, (points, 3))
-    offset = predicted.centre - target.centre
-    inside = offset + (cube * predicted.size) @ predicted.rotation.T
-    local = np.linalg.solve(target.rotation, inside.T).T
-    share = float((np.abs(local) <= target.size / 2).all(axis=1).mean())
+    # A point c of the cube is R_t^-1 (p - t + R_p S_p c) in the frame of the target.
+    arms = np.linalg.solve(target.rotation, predicted.rotation * predicted.size)
+    offset = np.linalg.solve(target.rotation, predicted.centre - target.centre)
+    local = arms @ _cube(points, seed)
+    local += offset[:, None]
+    np.abs(local, out=local)
+    share = float((local <= target.size[:, None] / 2).all(axis=0).mean())
     volume = _volume(predicted)
     return share * volume / (_volume(target) + (1 - share) * volume)
+
+
+@lru_cache(maxsize=4)
+def _cube(points: int, seed: int) -> Array:
+    """Returns points (3, points) that are uniform in the cube of side 1 about 0."""
+    return np.random.default_rng(seed).uniform(-0.5, 0.5, (3, points))
 
 
 def sampled_standard_error(predicted: Box3d, target: Box3d, points: int = 100_000) -> float:

@@ -3,11 +3,17 @@
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
+
 from stringline.datasets.cameras.image_size import Fit
+from stringline.datasets.contract.argument_checks import Range
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.image_store import ImageStore
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.datasets.images.splits import Split, SplitBy, split
@@ -15,6 +21,8 @@ from stringline.encoders.perception.byte_pairs import BytePairs
 from stringline.encoders.perception.image_contract import Frame, ImageContract
 
 logger = logging.getLogger(__name__)
+
+_SHARE = Range(above=0, most=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +34,20 @@ class PerceptionData:
         split: Numbers of the images for training and for testing.
         by: What the split keeps apart, such as `room`.
         needs: See `PerceptionNetwork.needs`.
+        train_share: Share of the training images that batches are drawn from; names, classes and
+            texts are those of all.
+        seed: Selects them. A larger share has the images of a smaller one.
     """
 
     images: ImageStore
     split: Split
     by: str
     needs: Collection[str] = ()
+    train_share: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _SHARE.check(train_share=self.train_share)
 
     @classmethod
     def of(
@@ -41,8 +57,11 @@ class PerceptionData:
         held_out: float | Sequence[str | int],
         seed: int,
         needs: Collection[str],
+        train_share: float = 1.0,
     ) -> Self:
         """Splits a store; images without what a network needs are left out and counted.
+
+        `seed` selects both the test part and the share of the training images.
 
         Raises:
             ValueError: The store cannot be split so, or a side has no such image.
@@ -68,7 +87,25 @@ class PerceptionData:
                 logger.warning(
                     "%d of %d %s images are left out, without %s.", left, len(before), side, what
                 )
-        return cls(images, replace(found, train=train, test=test), by, frozenset(needs))
+        chosen = replace(found, train=train, test=test)
+        return cls(images, chosen, by, frozenset(needs), train_share, seed)
+
+    @cached_property
+    def train(self) -> tuple[int, ...]:
+        """Numbers of the images of the batches: at least one, the classes alike."""
+        every = self.split.train
+        if self.train_share == 1:
+            return every
+        labels = self.images.labels() if "labels" in self.needs else [None] * len(self.images)
+        order = np.random.default_rng(self.seed).permutation(every).tolist()
+        places = _places_in_class([labels[index] for index in order])
+        first = np.argsort(places, kind="stable")[: max(1, round(self.train_share * len(order)))]
+        return tuple(sorted(order[place] for place in first))
+
+    def groups(self, indices: Sequence[int]) -> list[Hashable]:
+        """Returns the room of each image, or the image itself if it has no room."""
+        rooms = self.images.rooms()
+        return [rooms[index] or index for index in indices]
 
     def contract(self, height: int, width: int, *, fit: Fit, frame: Frame) -> ImageContract:
         """Returns the contract of the images in a size, with names and texts of the training."""
@@ -87,12 +124,17 @@ class PerceptionData:
 
     def fingerprint(self) -> dict[str, Any]:
         """Returns what decides the training batches, as plain data."""
-        digest = hashlib.sha256(json.dumps(list(map(int, self.split.train))).encode())
+        digest = hashlib.sha256(json.dumps(list(map(int, self.train))).encode())
         return {"images": len(self.images), "training_images": digest.hexdigest()[:16]}
 
     def described(self) -> dict[str, Any]:
         """Returns the split as plain data."""
-        return {"by": self.by, "held_out": list(self.split.held_out), "skipped": self.split.skipped}
+        return {
+            "by": self.by,
+            "held_out": list(self.split.held_out),
+            "skipped": self.split.skipped,
+            "train_share": self.train_share,
+        }
 
     def _names(self) -> tuple[str, ...]:
         """Returns the classes, or the names of all objects of the training images."""
@@ -108,6 +150,17 @@ class PerceptionData:
         """Returns the captions of the training images, and the names of their objects."""
         chosen = (self.images.image(index) for index in self.split.train)
         return [text for one in chosen for text in (*one.captions, *(o.name for o in one.objects))]
+
+
+def _places_in_class(labels: Sequence[str | None]) -> Array:
+    """Returns the place of each image among those of its class, from 0 to below 1."""
+    counts = Counter(labels)
+    seen: Counter[str | None] = Counter()
+    places = []
+    for label in labels:
+        places.append(seen[label] / counts[label])
+        seen[label] += 1
+    return np.array(places)
 
 
 def _usable(images: ImageStore, needs: Collection[str]) -> list[bool]:

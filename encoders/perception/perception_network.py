@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array
@@ -49,6 +50,13 @@ class Drawing:
     predicted_lines: Sequence[Array] = ()
 
 
+Row = dict[str, float | str]
+"""Measures by name, and what they are measures of."""
+
+Statistic = Callable[[NDArray[np.intp]], float]
+"""A measure of drawn images, of which repeated ones count again."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What was measured on images.
@@ -57,11 +65,32 @@ class Measurement:
         values: Measures by name.
         each: Values of each image by name, for paired comparisons.
         drawings: Some of the images, with their predictions.
+        statistics: Those of the measures that have intervals, as functions of drawn images.
+        subsets: Measures of subsets of the objects; `subset` names them.
     """
 
     values: Mapping[str, float]
     each: Mapping[str, Sequence[float]] = field(default_factory=dict)
     drawings: Sequence[Drawing] = ()
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)
+    subsets: Sequence[Row] = ()
+
+
+def mean_over_images(sums: ArrayLike, counts: ArrayLike | None = None) -> Statistic:
+    """Returns the mean over drawn images as a statistic.
+
+    Args:
+        sums: (N,) a value of each image, or the sum over its objects.
+        counts: (N,) numbers of objects; None: one per image.
+    """
+    of_images = np.asarray(sums, np.float64)
+    counted = np.ones(len(of_images)) if counts is None else np.asarray(counts, np.float64)
+
+    def mean(images: NDArray[np.intp]) -> float:
+        total = counted[images].sum()
+        return float(of_images[images].sum() / total) if total else float("nan")
+
+    return mean
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A run of `stringline-perceive`: training, measurement on held-out images, and its files."""
 
 import copy
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from stringline.datasets.cameras.image_size import Fit, checked_image_size
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE
-from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_batches import ImageBatches
@@ -27,12 +25,17 @@ from stringline.encoders.perception.perception_checkpoint import build_network, 
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import (
     Examples,
-    Measurement,
     PerceptionNetwork,
+)
+from stringline.encoders.perception.perception_results import (
+    earlier_studies,
+    results_of,
+    write_results,
 )
 from stringline.encoders.perception.prediction_page import write_page
 from stringline.encoders.perception.studies import Study
-from stringline.encoders.training.interfaces import Callbacks, LoggerFactory
+from stringline.encoders.training.history import History
+from stringline.encoders.training.interfaces import Callbacks, LoggerFactory, Probe
 from stringline.encoders.training.losses import ValidationLoss
 from stringline.encoders.training.run_fingerprint import (
     END,
@@ -43,7 +46,6 @@ from stringline.encoders.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-RESULTS = "results.json"
 PAGE = "predictions.html"
 _WARM_UP = 2
 _TIMED = 5
@@ -60,6 +62,8 @@ class PerceptionSettings:
         minutes: Duration of the training, from which the number of steps is estimated; None: the
             steps of the trainer.
         validation_images: Held-out images of the validation loss; 0: no validation.
+        probe_images: Held-out images that are measured while training, every `probe_every` steps,
+            for a curve; 0: none.
         augmentation: Configuration of the `Augmentation` of training batches; None: none.
         study: A further measurement of the trained network; None: no study.
         initial: Weights of another network to begin with; None: random weights.
@@ -71,13 +75,14 @@ class PerceptionSettings:
     frame: Frame = "camera"
     minutes: float | None = None
     validation_images: int = 128
+    probe_images: int = 0
     augmentation: Mapping[str, Any] | None = None
     study: Study | None = None
     initial: InitialNetwork | None = None
     log: LoggerFactory | None = None
 
     def __post_init__(self) -> None:
-        WHOLE.check(validation_images=self.validation_images)
+        WHOLE.check(validation_images=self.validation_images, probe_images=self.probe_images)
         if self.minutes is not None:
             POSITIVE.check(minutes=self.minutes)
 
@@ -112,7 +117,7 @@ def run_perception(
     check_images(network, data)
     try_measurement(network, _examples(data, network, trainer), settings.study)
     callbacks = _callbacks(network, data, trainer, settings)
-    batches = partial(ImageBatches, data.images, data.split.train, network, seed=trainer.seed)
+    batches = partial(ImageBatches, data.images, data.train, network, seed=trainer.seed)
     if settings.minutes is not None:
         seconds = 60 * settings.minutes
         steps = _planned_steps(directory) or _steps_within(seconds, network, batches, trainer)
@@ -126,10 +131,11 @@ def run_perception(
         **({"initial": settings.initial.describe()} if settings.initial else {}),
     }
     check_run_directory(directory, fingerprint)
-    record = {"steps": trainer.steps, "train": len(data.split.train), **dict(recipe or {})}
+    record = {"steps": trainer.steps, "train": len(data.train), **dict(recipe or {})}
     with exclusive(directory):
-        _train(network, data, trainer, directory, (model, record), callbacks)
-        return _measure(network, data, trainer, directory, settings.study, record)
+        history = _train(network, data, trainer, directory, (model, record), callbacks)
+        found = {"training": record, "curve": _curve(history)}
+        return _measure(network, data, trainer, directory, settings.study, found)
 
 
 def _measure(
@@ -138,18 +144,18 @@ def _measure(
     trainer: Trainer,
     directory: Path,
     study: Study | None,
-    record: Mapping[str, Any],
+    trained: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Measures a trained network, writes the results and the page, and returns the results."""
     examples = _examples(data, network, trainer)
     found = network.measure(examples)
-    results = _results(found, data, network, trainer) | {"training": record}
-    results["studies"] = _studies(directory / RESULTS, results)
-    _write(directory, results)
+    results = results_of(found, data, network, trainer, examples) | dict(trained)
+    results["studies"] = earlier_studies(directory, results)
+    write_results(directory, results)
     if study is not None:
         results["studies"][type(study).__name__] = study.measure(network, examples)
-        _write(directory, results)
-    write_page(directory / PAGE, examples, found)
+        write_results(directory, results)
+    write_page(directory / PAGE, examples, found, results["intervals"])
     return results
 
 
@@ -160,11 +166,11 @@ def _train(
     directory: Path,
     described: tuple[Mapping[str, Any], Mapping[str, Any]],
     callbacks: Callbacks,
-) -> None:
+) -> History:
     """Trains to the last step, and writes the checkpoint; `described` are model and record."""
     batches = ImageBatches(
         data.images,
-        data.split.train,
+        data.train,
         network,
         trainer.batch_size,
         seed=trainer.seed,
@@ -179,7 +185,7 @@ def _train(
             save_network(directory / END, network, model, record)
 
     callbacks = replace(callbacks, describe=batches.describe)
-    trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)
+    return trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)
 
 
 def _callbacks(
@@ -189,6 +195,7 @@ def _callbacks(
     settings: PerceptionSettings,
 ) -> Callbacks:
     return Callbacks(
+        probe=_probe(data, trainer, settings.probe_images),
         validate=_validation(network, data, trainer, settings.validation_images),
         prepare=image_augmentation(settings.augmentation, network),
         logger=settings.log,
@@ -199,8 +206,8 @@ def _validation(
     network: PerceptionNetwork, data: PerceptionData, trainer: Trainer, count: int
 ) -> ValidationLoss | None:
     """Returns the loss on evenly spaced held-out images; None without any."""
-    held_out = data.split.test[:: max(1, len(data.split.test) // max(1, count))][:count]
-    if not count or not held_out:
+    held_out = _spaced(data.split.test, count)
+    if not held_out:
         return None
     size = min(trainer.batch_size, len(held_out))
     batches = ImageBatches(data.images, held_out, network, size, seed=trainer.seed)
@@ -211,36 +218,33 @@ def _validation(
     return ValidationLoss(read)
 
 
+def _probe(data: PerceptionData, trainer: Trainer, count: int) -> Probe | None:
+    """Returns the measures with intervals, on evenly spaced held-out images; None without any."""
+    held_out = _spaced(data.split.test, count)
+    if not held_out:
+        return None
+
+    def probe(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, PerceptionNetwork)
+        examples = Examples(data.images, held_out, model.contract, trainer.batch_size)
+        found = model.measure(examples)
+        return {name: found.values[name] for name in found.statistics}
+
+    return probe
+
+
+def _spaced(indices: Sequence[int], count: int) -> Sequence[int]:
+    """Returns up to `count` evenly spaced ones."""
+    return indices[:: max(1, len(indices) // max(1, count))][:count]
+
+
+def _curve(history: History) -> list[dict[str, float]]:
+    """Returns the measures of each probe, with the number of completed steps."""
+    return [{"steps": step + 1, **values} for step, values in history.probes()]
+
+
 def _examples(data: PerceptionData, network: PerceptionNetwork, trainer: Trainer) -> Examples:
     return Examples(data.images, data.split.test, network.contract, trainer.batch_size)
-
-
-def _results(
-    found: Measurement, data: PerceptionData, network: PerceptionNetwork, trainer: Trainer
-) -> dict[str, Any]:
-    """Returns the results as plain data."""
-    return {
-        "task": type(network).__name__,
-        "measures": dict(found.values),
-        "images": {"train": len(data.split.train), "test": len(data.split.test)},
-        "split": data.described(),
-        "steps": trainer.steps,
-        "seed": trainer.seed,
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
-        "each": {"index": list(data.split.test), **{k: list(v) for k, v in found.each.items()}},
-    }
-
-
-def _write(directory: Path, results: Mapping[str, Any]) -> None:
-    write_file(directory / RESULTS, json.dumps(results, indent=1).encode())
-
-
-def _studies(file: Path, results: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the rows of earlier studies of the same network, by name."""
-    if not file.is_file():
-        return {}
-    stored = json.loads(file.read_text())
-    return dict(stored.get("studies", {})) if stored["each"] == results["each"] else {}
 
 
 def _planned_steps(directory: Path) -> int | None:

@@ -1,6 +1,6 @@
 """The page of predictions: the measures, and images with truth (green) and prediction (blue)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,20 @@ class Picture:
     predicted_lines: Sequence[str]
 
 
-def write_page(path: Path, examples: Examples, found: Measurement) -> None:
-    """Writes a self-contained page with the measures and evenly spaced drawings."""
+def write_page(
+    path: Path,
+    examples: Examples,
+    found: Measurement,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+) -> None:
+    """Writes a self-contained page with the measures and evenly spaced drawings.
+
+    Args:
+        path: The file.
+        examples: The images.
+        found: What was measured on them.
+        intervals: Those of measures, by name.
+    """
     drawings = found.drawings
     chosen = drawings[:: max(1, -(-len(drawings) // SHOWN))]
     text = (
@@ -54,6 +66,13 @@ def write_page(path: Path, examples: Examples, found: Measurement) -> None:
         .render(
             images=len(examples),
             measures={name: f"{value:.4g}" for name, value in found.values.items()},
+            intervals={
+                name: f"{low:.4g} to {high:.4g}" for name, (low, high) in (intervals or {}).items()
+            },
+            subsets=[
+                {k: v if isinstance(v, str) else f"{v:.4g}" for k, v in row.items()}
+                for row in found.subsets
+            ],
             pictures=[_picture(examples, drawing) for drawing in chosen],
         )
     )

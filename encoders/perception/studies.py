@@ -19,10 +19,10 @@ from stringline.encoders.perception.perception_network import (
     Examples,
     Measurement,
     PerceptionNetwork,
+    Row,
 )
 from stringline.encoders.vision.rgbd import Tokens
 
-Row = dict[str, float | str]
 Change = Callable[[Tokens], Tokens]
 Orders = Callable[[int], np.ndarray[Any, Any]]
 """Draws the orders of the frames (B, T) of B clips."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,14 +22,20 @@ from stringline.encoders.perception.perception_network import (
     Examples,
     Measurement,
     PerceptionNetwork,
+    Statistic,
+    mean_over_images,
 )
-from stringline.encoders.perception.retrieval_measures import image_to_text, text_to_image
+from stringline.encoders.perception.retrieval_measures import (
+    RECALLS,
+    image_to_text,
+    text_to_image,
+)
 from stringline.encoders.perception.sigmoid_loss import (
     INITIAL_LOG_TEMPERATURE,
     initial_bias,
     sigmoid_loss,
 )
-from stringline.encoders.perception.text_tower import TextTowerFactory
+from stringline.encoders.perception.text_network import TextTowerFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +143,7 @@ class TwoTowers(PerceptionNetwork):
             for way, each in found.items()
             for name, value in each.to_dict().items()
         }
+        of_images = {"i2t": list(range(len(captions))), "t2i": first_images(captions, pool)}
         values["truncated"] = float(sum(map(self.text.is_longer, pool)))
         guesses = scores.argmax(axis=1).tolist()
         ranks = found["i2t"].ranks.tolist()
@@ -143,7 +151,12 @@ class TwoTowers(PerceptionNetwork):
             Drawing(row, captions[row][0], pool[guess], comment(rank, len(pool)))
             for row, (guess, rank) in enumerate(zip(guesses, ranks, strict=True))
         ]
-        return Measurement(values, {"i2t_rank": ranks}, drawings)
+        statistics = {
+            f"{way}_recall_at_{k}": _recall(each.hits(k), of_images[way], len(captions))
+            for way, each in found.items()
+            for k in RECALLS
+        }
+        return Measurement(values, {"i2t_rank": ranks}, drawings, statistics)
 
     def _scores(self, examples: Examples, pool: Sequence[str]) -> Array:
         """Returns the similarities of images and captions, (images, captions)."""
@@ -159,6 +172,27 @@ def _captions(labelled: Labelled) -> tuple[str, ...]:
     if isinstance(labelled, LabelledClip) or not labelled.captions:
         raise ValueError("A clip, or an image without captions; allowed: images with captions.")
     return labelled.captions
+
+
+def first_images(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> list[int]:
+    """Returns the number of the first image that has each text of the pool."""
+    first: dict[str, int] = {}
+    for number, own in enumerate(captions):
+        for caption in own:
+            first.setdefault(caption, number)
+    return [first[text] for text in pool]
+
+
+def _recall(hits: ArrayLike, images: Sequence[int], count: int) -> Statistic:
+    """Returns the recall as a statistic of `count` images; the pool stays as it is.
+
+    Args:
+        hits: (Q,) outcome of each query.
+        images: (Q,) the image that each query belongs to.
+        count: Number of images.
+    """
+    found = np.bincount(images, np.asarray(hits, np.float64), minlength=count)
+    return mean_over_images(found, np.bincount(images, minlength=count))
 
 
 def comment(rank: int, pool: int) -> str:

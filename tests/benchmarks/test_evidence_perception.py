@@ -30,18 +30,18 @@ def page() -> ModuleType:
 def test_every_choice_is_a_command_that_can_be_given(cells: ModuleType) -> None:
     everything = cells.perception_cells()
     assert len({cell.name for cell in everything}) == len(everything)
+    drawn: list[list[str]] = []
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for cell in (cell for cell in everything if cell.seed == 0):
-            if cell.choice == cells.INITIALISED:
-                continue  # It needs the towers.
-            commands = list(cell.commands())
-            composed = [
-                compose(f"data/{given[0]}", overrides=given[1:])
-                if verb == "data"
-                else compose(verb, overrides=with_heads(given))
-                for verb, given in commands
-            ]
-            trained = composed[-1]
+            if cell.towers:
+                continue  # They have to be trained.
+            *stores, (_, given) = cell.commands()  # The last one has all options of the others.
+            for verb, options in stores:
+                if verb != "perceive" and options[:-1] not in drawn:
+                    name = f"data/{options[0]}" if verb == "data" else verb
+                    compose(name, overrides=options[1:] if verb == "data" else options)
+                    drawn.append(options[:-1])
+            trained = compose("perceive", overrides=with_heads(given))
             assert trained.trainer.seed == 0
             assert str(cells.RUNS) not in json.dumps(cell.recipe), "lines contain no paths"
             if cell.perception == "detect3d_names":
@@ -59,7 +59,7 @@ def test_cells_of_the_same_images_share_their_store(
         for task, choice in (
             ("detect3d", tasks.FIRST),
             ("detect3d_names", tasks.FIRST),
-            ("detect3d", cells.INITIALISED),
+            ("detect3d", tasks.INITIALISED),
         )
     )
     assert [verb for verb, _ in boxes.commands()] == ["scenes", "perceive"]
@@ -90,6 +90,9 @@ def test_outcomes_are_those_of_the_run(
         "studies": {},
         "images": {"train": 8, "test": 2},
         "parameters": 10,
+        "operations": {"products": 10, "rotations": 2},
+        "subsets": [],
+        "curve": [],
         "steps": 3,
         "each": {"index": [4, 5], "within_pair": [1.0, 0.333333]},
     }
@@ -139,6 +142,22 @@ def test_choices_are_compared_with_the_reference_over_images_and_trainings(
     assert "these trainings" not in none[3]
     assert "| cayley | 0.800 | 0.250 | 50.0 % |" in text
     assert page.tables([{"look": "lifting"}]) == ""
+
+
+def test_the_steps_to_equal_accuracy_are_those_of_the_curves(page: ModuleType) -> None:
+    lines = [
+        classified(choice, 0, 30)
+        | {
+            "perception": "curve",
+            "curve": [{"steps": 200.0, "top1": first}, {"steps": 400.0, "top1": second}],
+        }
+        for choice, first, second in (("cayley", 0.3, 0.4), ("none", 0.1, 0.3), ("liere", 0, 0.2))
+    ]
+    text = page.tables(lines)
+    assert "Steps to top1 0.300, the last one of `none`, of each training." in text
+    assert "| cayley | 200 |" in text
+    assert "| none | 400 |" in text
+    assert "| liere | not reached |" in text
 
 
 def test_boxes_are_compared_by_objects(page: ModuleType) -> None:

@@ -61,10 +61,15 @@ def perceive(*options: str) -> subprocess.CompletedProcess[str]:
 def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     options = ("task=classify", f"images={store}", f"output={output}", *SMALL, "trainer.steps=30")
+    options = (*options, "probe_images=6", "trainer.probe_every=15")
     done = perceive(*options)
     assert done.returncode == 0, done.stderr
     assert "top1" in done.stdout
     results = json.loads((output / "results.json").read_text())
+    assert [row["steps"] for row in results["curve"]] == [15, 30]
+    assert results["curve"][-1]["top1"] == results["measures"]["top1"]
+    assert "top1" not in results["intervals"], "one room is tested"
+    assert "top1 has no interval. There are 1 groups" in done.stderr
     assert results["measures"]["top1"] >= 0.9, "colours are learned in 30 steps"
     assert results["images"] == {"train": 24, "test": 6}
     assert results["split"]["by"] == "room"

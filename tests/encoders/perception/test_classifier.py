@@ -25,7 +25,7 @@ from stringline.encoders.positions.absolute import LearnedEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding
+from stringline.encoders.positions.rotary import NoEncoding, Rotary
 
 WAVES = (2.0, 8.0)
 RELATIVE: dict[str, EncodingFactory] = {
@@ -75,6 +75,22 @@ def test_a_common_offset_matters_to_absolute_encodings_and_liere_only(name: str)
         with changed_tokens(made, moved(2.0, 0)):
             change = (made.logits(pixels()) - before).abs().max()
     assert bool(change < 1e-4) == (name in RELATIVE), change
+
+
+@pytest.mark.parametrize("share_layers", [True, False])
+def test_zero_frequencies_begin_without_effect_and_learn(share_layers: bool) -> None:
+    factory = encoder(RELATIVE["cayley"], share_layers=share_layers, zero_frequencies=True)
+    contract = ImageContract(height=SIDE, width=SIDE, names=("blue", "green", "red"))
+    made = Classifier(ClassifierSettings(image_encoder=factory), contract)
+    before = made.logits(pixels())
+    with changed_tokens(made, shuffled(1)):
+        assert (made.logits(pixels()) - before).abs().max() < 1e-4
+    optimizer = torch.optim.SGD(made.parameters(), lr=1.0)
+    made.loss(pixels() | {"label": torch.tensor([0, 1, 2, 0, 1])}).backward()
+    optimizer.step()
+    for encoding in made.image_encoder.blocks.encodings:
+        assert isinstance(encoding, Rotary)
+        assert (encoding.frequencies() != 0).any()
 
 
 def test_it_reads_images_of_another_size_than_in_training() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.datasets.images.labelled_items import labelled_image, random_pixels, write_png
 from tests.datasets.images.small_image_sets import emoji_entry, write_clip
 from tests.encoders.test_perceive import perceive
@@ -91,8 +92,21 @@ def emoji(root: Path) -> tuple[str, ...]:
     return ()
 
 
+def rgbd(root: Path) -> tuple[str, ...]:
+    for name in CLASSES:
+        for sequence in range(4):
+            room = root / "set" / name / f"sequence_{sequence}"
+            write_png(room / "rgb" / "0.png", random_pixels(sequence, SIDE, SIDE))
+            depth = np.full((SIDE, SIDE), 1500, np.uint16)
+            (room / "depth").mkdir()
+            Image.fromarray(depth).save(room / "depth" / "0.png")
+            (room / "intrinsics.txt").write_text("32 0 16\n0 32 16\n0 0 1\n")
+    return ("image_format.depth_unit_m=0.001",)
+
+
 FORMATS: dict[Callable[[Path], tuple[str, ...]], tuple[str, ...]] = {
     folder: ("task=classify", "split=image"),
+    rgbd: ("task=classify", "split=room", "coordinates=metric", "depth=channel"),
     clip_art: ("task=retrieve", "split=image"),
     cifar: ("task=classify", "split=source", "held_out=[test]"),
     coco: ("task=detect2d", "split=image"),

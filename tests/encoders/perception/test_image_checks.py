@@ -23,7 +23,7 @@ def data(images: Sequence[LabelledImage], path: Path) -> PerceptionData:
     with ImageWriter(path) as writer:
         for image in images:
             writer.add(image)
-    split = Split((0, 1), tuple(range(2, len(images))), ("test",), 0)
+    split = Split((0, 1), tuple(range(2, len(images))), 0, ("test",))
     return PerceptionData(ImageStore(path), split, "image")
 
 
@@ -57,7 +57,7 @@ def test_clips_of_another_length_are_named(tmp_path: Path) -> None:
             writer.add_clip(moving(True, frames, frames))
     contract = ImageContract(height=16, width=16, frame="camera", frames=5, names=("left", "right"))
     network = Classifier(ClassifierSettings(image_encoder=encoder(tubelet=1)), contract)
-    clips = PerceptionData(ImageStore(tmp_path / "clips"), Split((0, 1), (2,), (), 0), "image")
+    clips = PerceptionData(ImageStore(tmp_path / "clips"), Split((0, 1), (2,), 0, ()), "image")
     with pytest.raises(
         ValueError, match="1 of 1 test images .* Image 2: A clip has 6 frames; allowed: 5"
     ):

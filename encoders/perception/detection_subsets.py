@@ -1,0 +1,92 @@
+"""Measures of detection by size, distance and visibility of the objects."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from stringline.datasets.images.labelled_image import LabelledObject
+from stringline.encoders.perception.average_precision import AveragePrecision
+from stringline.encoders.perception.detections import (
+    QUANTITIES,
+    Array,
+    Quantity,
+    Space,
+    Subset,
+)
+from stringline.encoders.perception.perception_network import Row
+
+# Bounds between the ranges: of visibility ours, of sizes in the image those of COCO.
+BOUNDS: dict[Quantity, tuple[float, ...]] = {"visibility": (0.5, 0.9), "size_2d": (32.0, 96.0)}
+UNITS: dict[Quantity, str] = {"size_2d": " px", "size_3d": " m", "distance": " m", "visibility": ""}
+MEASURED: dict[Space, tuple[Quantity, ...]] = {
+    "2d": ("size_2d", "visibility"),
+    "3d": ("size_3d", "distance", "visibility"),
+}
+_THIRDS = (1 / 3, 2 / 3)
+
+
+def subsets_of(objects: Sequence[LabelledObject], space: Space) -> Iterator[Subset]:
+    """Yields ranges of each quantity that objects of a space have.
+
+    Sizes in the image have the ranges of COCO, visibility those from .5 and from .9, and lengths
+    and distances thirds of the objects. A quantity of which all objects are in one range is left
+    out.
+    """
+    for quantity in MEASURED[space]:
+        known = [value for each in objects if (value := QUANTITIES[quantity](each)) is not None]
+        if not known:
+            continue
+        bounds = BOUNDS.get(quantity) or _rounded(np.quantile(known, _THIRDS))
+        ends = sorted({-np.inf, *bounds, np.inf})
+        ranges = [
+            Subset(title=_title(quantity, low, high), quantity=quantity, least=low, below=high)
+            for low, high in pairwise(ends)
+        ]
+        held = [one for one in ranges if any(map(one.holds, objects))]
+        if len(held) > 1:
+            yield from held
+
+
+def measured_subsets(
+    truth: Sequence[Sequence[LabelledObject]],
+    ious: Sequence[Array],
+    precision: AveragePrecision,
+    space: Space,
+) -> list[Row]:
+    """Returns a row per subset: its number of objects, their mean IoU, and average precision.
+
+    Args:
+        truth: The objects of each image.
+        ious: (M,) of the M objects of each image, as in the mean IoU of all.
+        precision: The average precision of all.
+        space: "2d" or "3d".
+    """
+    objects = [thing for things in truth for thing in things]
+    every = np.concatenate(ious) if len(ious) else np.zeros(0)
+    rows: list[Row] = []
+    for subset in subsets_of(objects, space):
+        chosen = every[[subset.holds(thing) for thing in objects]]
+        rows.append(
+            {
+                "subset": subset.title,
+                "objects": float(len(chosen)),
+                "mean_iou": float(chosen.mean()),
+                f"ap{space}": precision.of(subset).value(),
+            }
+        )
+    return rows
+
+
+def _rounded(bounds: Array) -> tuple[float, ...]:
+    """Returns bounds with two digits, so that titles and ranges are the same."""
+    return tuple(float(f"{bound:.2g}") for bound in bounds)
+
+
+def _title(quantity: Quantity, low: float, high: float) -> str:
+    unit = UNITS[quantity]
+    if np.isinf(low):
+        return f"{quantity} below {high:g}{unit}"
+    if np.isinf(high):
+        return f"{quantity} from {low:g}{unit}"
+    return f"{quantity} {low:g} to {high:g}{unit}"

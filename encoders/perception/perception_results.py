@@ -1,0 +1,105 @@
+"""The results of a run of `stringline-perceive`: measures, intervals, and values of each image."""
+
+import json
+import logging
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.files.atomic import write_file
+from stringline.encoders.perception.operation_count import count_operations
+from stringline.encoders.perception.paired_resampling import resampled
+from stringline.encoders.perception.perception_data import PerceptionData
+from stringline.encoders.perception.perception_network import (
+    Examples,
+    Measurement,
+    PerceptionNetwork,
+    Statistic,
+)
+from stringline.encoders.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+RESULTS = "results.json"
+_DRAWS = 200
+
+
+def results_of(
+    found: Measurement,
+    data: PerceptionData,
+    network: PerceptionNetwork,
+    trainer: Trainer,
+    examples: Examples,
+) -> dict[str, Any]:
+    """Returns the results as plain data.
+
+    `intervals` are those of 95 % by the bootstrap over rooms, or over images without rooms.
+    `operations` are multiply-accumulate operations of the image encoder for one image.
+    """
+    groups = data.groups(data.split.test)
+    return {
+        "task": type(network).__name__,
+        "measures": dict(found.values),
+        "intervals": intervals(found.statistics, groups),
+        "subsets": list(found.subsets),
+        "images": {"train": len(data.train), "test": len(data.split.test)},
+        "groups": len(set(groups)),
+        "unit": "rooms" if isinstance(groups[0], str) else "images",
+        "test_groups": groups,
+        "store": data.images.digest(),
+        "split": data.described(),
+        "steps": trainer.steps,
+        "seed": trainer.seed,
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "operations": operations(network, examples),
+        "each": {"index": list(data.split.test), **{k: list(v) for k, v in found.each.items()}},
+    }
+
+
+def intervals(
+    statistics: Mapping[str, Statistic], groups: Sequence[Hashable]
+) -> dict[str, tuple[float, float]]:
+    """Returns the interval of each statistic over groups of images.
+
+    Without two groups, or if a draw of images has no object, a statistic has no interval.
+    """
+    found = {}
+    for name, statistic in statistics.items():
+        try:
+            drawn = resampled(statistic, groups, draws=_DRAWS, centred=True)
+        except ValueError as error:
+            logger.warning("%s has no interval. %s", name, error)
+            continue
+        found[name] = (drawn.low, drawn.high)
+    return found
+
+
+def operations(network: PerceptionNetwork, examples: Examples) -> dict[str, int]:
+    """Returns the operations of the image encoder for the first image, see `OperationCount`."""
+    one = Examples(examples.images, examples.indices[:1], examples.contract, 1)
+    _, batch = next(one.batches(network.device))
+    counted = count_operations(network.image_encoder, batch)
+    return {"products": counted.products, "rotations": counted.rotations}
+
+
+def write_results(directory: Path, results: Mapping[str, Any]) -> None:
+    """Writes the results; numbers that are not known become null."""
+    write_file(directory / RESULTS, json.dumps(_known(results), indent=1).encode())
+
+
+def earlier_studies(directory: Path, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rows of earlier studies of the same network, by name."""
+    file = directory / RESULTS
+    if not file.is_file():
+        return {}
+    stored = json.loads(file.read_text())
+    return dict(stored.get("studies", {})) if stored["each"] == results["each"] else {}
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _known(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

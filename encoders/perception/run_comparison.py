@@ -1,0 +1,187 @@
+"""Comparison of runs of `stringline-perceive` on the same test images."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
+from stringline.encoders.perception.perception_results import RESULTS
+
+Array = NDArray[np.float64]
+
+_WAYS = ("trainer.seed=", "output=", "study=", "images=")
+"""Options that trainings of one recipe may have different."""
+
+
+@dataclass(frozen=True)
+class PerceptionRun:
+    """A run with its results, named after its recipe.
+
+    Attributes:
+        name: Name of the recipe; trainings of one recipe have the same.
+        path: Folder of the run.
+        results: See `results_of`.
+    """
+
+    name: str
+    path: Path
+    results: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, name: str, path: Path) -> "PerceptionRun":
+        """Reads a run.
+
+        Raises:
+            ValueError: Its results are broken, or of an older version without rooms.
+        """
+        file = path / RESULTS
+        try:
+            results = json.loads(file.read_text())
+            missing = {"each", "task", "store", "test_groups", "training"} - set(results)
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{file} holds no results of stringline-perceive: {error}") from error
+        if missing:
+            raise ValueError(
+                f"{file} lacks {', '.join(sorted(missing))}: it is of an earlier version. Train "
+                f"the network again."
+            )
+        return cls(name, path, results)
+
+    @property
+    def recipe(self) -> tuple[Any, ...]:
+        """The settings that trainings of one recipe share."""
+        recorded = self.results["training"].get("recipe", {})
+        options = [each for each in recorded.get("options", []) if not each.startswith(_WAYS)]
+        choices = {k: v for k, v in recorded.get("choices", {}).items() if k != "study"}
+        return sorted(options), choices, self.results["steps"]
+
+
+@dataclass(frozen=True)
+class RecipeDifference:
+    """The difference of two recipes: `first` less `second`.
+
+    Attributes:
+        first: Name of a recipe.
+        second: Name of another one.
+        measure: The compared measure.
+        values: The measure of each recipe, the mean over its trainings.
+        found: The difference with its interval, over rooms or images, and over trainings.
+    """
+
+    first: str
+    second: str
+    measure: str
+    values: tuple[float, float]
+    found: Resampled
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the difference as plain data."""
+        return asdict(self)
+
+
+def is_perception_run(path: Path) -> bool:
+    """Returns whether a folder holds a run of `stringline-perceive`."""
+    return (path / RESULTS).is_file()
+
+
+def compare_runs(
+    runs: Sequence[PerceptionRun], baseline: str | None = None
+) -> list[RecipeDifference]:
+    """Compares recipes on their test images by a paired bootstrap, see `paired_difference`.
+
+    The measure is that of each image: top-1, within pairs, R@1 of images, or mean IoU.
+
+    Args:
+        runs: Two recipes or more; runs of the same name are trainings of one recipe.
+        baseline: The recipe that all others are compared with; None: all pairs.
+
+    Raises:
+        ValueError: Test images or tasks differ, runs of one name have different recipes, or there
+            are fewer than two recipes.
+    """
+    recipes: dict[str, list[PerceptionRun]] = {}
+    for run in runs:
+        recipes.setdefault(run.name, []).append(run)
+    if len(recipes) < 2:
+        raise ValueError(f"Got the recipes {list(recipes)}; allowed: two or more.")
+    if baseline is not None and baseline not in recipes:
+        raise ValueError(f"baseline is {baseline!r}; allowed: one of {', '.join(recipes)}.")
+    _check_images(runs)
+    for trainings in recipes.values():
+        _check_recipe(trainings)
+    pairs = (
+        combinations(recipes, 2)
+        if baseline is None
+        else ((name, baseline) for name in recipes if name != baseline)
+    )
+    return [_difference(recipes[first], recipes[second]) for first, second in pairs]
+
+
+def image_values(results: Mapping[str, Any]) -> tuple[str, Array, Array | None]:
+    """Returns the compared measure of a run, its values (N,), and the numbers of objects (N,).
+
+    Values of detectors are sums over the objects of an image; others have no numbers of objects.
+    """
+    each = results["each"]
+    if "iou_sum" in each:
+        return "mean_iou", np.array(each["iou_sum"]), np.array(each["objects"])
+    if "i2t_rank" in each:
+        return "i2t_recall_at_1", np.array(np.array(each["i2t_rank"]) == 0, float), None
+    name = "within_pair" if "within_pair" in each else "correct"
+    return {"correct": "top1"}.get(name, name), np.array(each[name], float), None
+
+
+def _difference(
+    first: Sequence[PerceptionRun], second: Sequence[PerceptionRun]
+) -> RecipeDifference:
+    measure, _, counts = image_values(first[0].results)
+    tables = [np.array([image_values(run.results)[1] for run in one]) for one in (first, second)]
+    found = paired_difference(tables[1], tables[0], first[0].results["test_groups"], counts=counts)
+    total = tables[0].shape[1] if counts is None else counts.sum()
+    means = [float(table.sum(axis=1).mean() / total) for table in tables]
+    return RecipeDifference(first[0].name, second[0].name, measure, (means[0], means[1]), found)
+
+
+def _check_images(runs: Sequence[PerceptionRun]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        for key, what in (("task", "task"), ("store", "store of images")):
+            if run.results[key] != first.results[key]:
+                raise ValueError(
+                    f"{run.path} has the {what} {run.results[key]}, {first.path} "
+                    f"{first.results[key]}; allowed: the same."
+                )
+        if run.results["each"]["index"] != first.results["each"]["index"]:
+            raise ValueError(
+                f"{run.path} and {first.path} have other test images; allowed: the same split, "
+                f"held_out and split_seed."
+            )
+        counts = [one.results["each"].get("objects") for one in (run, first)]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{run.path} and {first.path} count other objects; allowed: the same "
+                f"head.least_pixels."
+            )
+
+
+def _check_recipe(trainings: Sequence[PerceptionRun]) -> None:
+    first = trainings[0]
+    for run in trainings[1:]:
+        if run.recipe != first.recipe:
+            differs = set(map(str, run.recipe[0])) ^ set(map(str, first.recipe[0]))
+            raise ValueError(
+                f"{run.path} and {first.path} have the name {run.name!r} and different recipes "
+                f"({', '.join(sorted(differs)) or 'steps or choices'}); allowed: recipes that "
+                f"differ in trainer.seed."
+            )
+        if run.results["seed"] == first.results["seed"]:
+            raise ValueError(
+                f"{run.path} and {first.path} have the name {run.name!r} and the same seed "
+                f"{run.results['seed']}; allowed: another trainer.seed for each training."
+            )

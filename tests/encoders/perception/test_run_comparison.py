@@ -1,0 +1,139 @@
+"""Runs of perception are compared on the same images, trainings of one recipe together."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.encoders.perception.conftest import COLOURS, coloured
+
+from stringline.datasets.images.image_store import ImageStore, ImageWriter
+from stringline.encoders.perceive import main
+from stringline.encoders.perception.run_comparison import (
+    PerceptionRun,
+    compare_runs,
+    image_values,
+    is_perception_run,
+)
+from stringline.sim import compare
+
+SMALL = (
+    "task=classify",
+    "image_size=16",
+    "head.image_encoder.dim=16",
+    "head.image_encoder.depth=1",
+    "head.image_encoder.heads=2",
+    "head.image_encoder.embedding.patch=4",
+    "trainer.batch_size=8",
+    "trainer.precision=no",
+    "trainer.compile=false",
+    "logger=null",
+)
+RUNS = {
+    "trained_0": ("trainer.steps=20", "trainer.learning_rate=0.01", "trainer.seed=0"),
+    "trained_1": ("trainer.steps=20", "trainer.learning_rate=0.01", "trainer.seed=1"),
+    "untrained_0": ("trainer.steps=1", "trainer.learning_rate=1e-9", "trainer.seed=0"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two trainings of one recipe, and one of another."""
+    folder = tmp_path_factory.mktemp("runs")
+    with ImageWriter(folder / "store") as writer:
+        for number in range(60):
+            image = coloured(list(COLOURS)[number % 3], number)
+            writer.add(replace(image, room=f"room {number % 20}"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, options in RUNS.items():
+            given = (*SMALL, *options, f"images={folder / 'store'}", f"output={folder / name}")
+            patch.setattr("sys.argv", ["stringline-perceive", *given])
+            main()
+    return folder
+
+
+def read(folder: Path, *named: tuple[str, str]) -> list[PerceptionRun]:
+    """Returns runs by recipe and folder."""
+    return [PerceptionRun.read(name, folder / run) for name, run in named]
+
+
+def test_the_difference_is_that_of_the_means(runs: Path) -> None:
+    (found,) = compare_runs(
+        read(runs, ("cayley", "trained_0"), ("cayley", "trained_1"), ("none", "untrained_0"))
+    )
+    each = {
+        name: np.mean(json.loads((runs / name / "results.json").read_text())["each"]["correct"])
+        for name in RUNS
+    }
+    trained = (each["trained_0"] + each["trained_1"]) / 2
+    assert found.measure == "top1"
+    assert found.values == pytest.approx((trained, each["untrained_0"]))
+    assert found.found.value == pytest.approx(trained - each["untrained_0"])
+    assert found.found.low > 0, "colours are learned in 20 steps"
+    assert found.found.groups == 4, "rooms"
+    assert found.found.seeds == 1
+
+
+def test_the_command_compares_runs_by_name(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(runs / name) for name in RUNS]
+    output = tmp_path / "compared"
+    names = "names=[trained,trained,untrained]"
+    monkeypatch.setattr("sys.argv", ["stringline-compare", *paths, names, f"output={output}"])
+    compare.main()
+    text = capsys.readouterr().out
+    assert text.startswith("trained less untrained: top1 +0.")
+    assert "4 rooms" in text
+    assert "these trainings only" in text
+    (stored,) = json.loads((output / "compare.json").read_text())
+    assert stored["first"] == "trained"
+    assert 0 < stored["p_holm"] < 1
+
+
+def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="have the name 'a' and different recipes .*learning_rate"):
+        compare_runs(read(runs, ("a", "trained_0"), ("a", "untrained_0"), ("b", "trained_1")))
+    with pytest.raises(ValueError, match="have the name 'a' and the same seed 0"):
+        compare_runs(read(runs, ("a", "trained_0"), ("a", "trained_0"), ("b", "trained_1")))
+    with pytest.raises(ValueError, match=r"Got the recipes \['a'\]; allowed: two or more"):
+        compare_runs(read(runs, ("a", "trained_0")))
+    first, second = read(runs, ("a", "trained_0"), ("b", "untrained_0"))
+    with pytest.raises(ValueError, match="baseline is 'c'; allowed: one of a, b"):
+        compare_runs([first, second], "c")
+    for key, value, message in (
+        ("task", "Detector3d", "has the task Detector3d"),
+        ("store", "0" * 16, "has the store of images 0000"),
+        ("each", {"index": [1], "correct": [1.0]}, "have other test images"),
+    ):
+        other = replace(second, results={**second.results, key: value})
+        with pytest.raises(ValueError, match=message):
+            compare_runs([first, other])
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(
+        ValueError, match=r"results.json lacks each, store, task.*Train the network again"
+    ):
+        PerceptionRun.read("a", tmp_path)
+    (tmp_path / "results.json").write_text("{")
+    with pytest.raises(ValueError, match="holds no results of stringline-perceive"):
+        PerceptionRun.read("a", tmp_path)
+    assert is_perception_run(tmp_path)
+    assert not is_perception_run(tmp_path / "nothing")
+
+
+def test_detections_are_compared_by_the_overlap_of_objects() -> None:
+    each = {"iou_sum": [0.5, 1.0], "objects": [1.0, 3.0], "index": [4, 5]}
+    measure, values, counts = image_values({"each": each})
+    assert measure == "mean_iou"
+    assert counts is not None
+    assert values.sum() / counts.sum() == pytest.approx(0.375)
+    assert image_values({"each": {"i2t_rank": [0, 3]}})[1].tolist() == [1, 0]
+
+
+def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        with ImageWriter(tmp_path / name) as writer:
+            writer.add(coloured("red", seed))
+    digests = [ImageStore(tmp_path / name).digest() for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
