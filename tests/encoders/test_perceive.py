@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.datasets.command.called import called
 from tests.encoders.perception.conftest import coloured
 from tests.encoders.perception.test_detectors import scene
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.encoders.perceive import with_heads
+from stringline.encoders.perceive import main, with_heads
 from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_network import Examples
@@ -47,6 +48,11 @@ def store(tmp_path: Path) -> Path:
 
 
 def perceive(*options: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command."""
+    return called(main, *options)
+
+
+def perceive_in_new_process(*options: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in a new process."""
     code = "from stringline.encoders.perceive import main; main()"
     return subprocess.run(
@@ -62,7 +68,7 @@ def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: P
     output = tmp_path / "run"
     options = ("task=classify", f"images={store}", f"output={output}", *SMALL, "trainer.steps=30")
     options = (*options, "probe_images=6", "trainer.probe_every=15")
-    done = perceive(*options)
+    done = perceive_in_new_process(*options)
     assert done.returncode == 0, done.stderr
     assert "top1" in done.stdout
     results = json.loads((output / "results.json").read_text())
