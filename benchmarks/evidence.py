@@ -92,6 +92,7 @@ def questions() -> list[Question]:
             [
                 *small,
                 *third_party_cells("small"),
+                *third_party_cells("longer"),
                 *third_party_cells("large"),
                 *cells("large"),
                 *look_cells("large"),

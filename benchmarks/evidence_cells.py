@@ -97,6 +97,10 @@ SCALES = {
     "large": Scale(400, 8000, 128),
 }
 COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
+# By task and scale: disturbances of 0.03 rad leave 40 % of the attempts at an insertion.
+COLLECTED_OTHERWISE = {
+    ("gym_aloha_insertion", "longer"): ["first_seed=10000", "noise_rad=0.005", "varied=false"],
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class EncodingCell(Cell):
         """Settings of collection, training and evaluation, plain data."""
         trained = [*self.kind, *EARLY]
         return asdict(SCALES[self.scale]) | {
-            "collect": [*COLLECTED, *self.dropped],
+            "collect": [*self.collected, *self.dropped],
             "train": trained,
             "eval": EVALUATED,
         }
@@ -145,6 +149,11 @@ class EncodingCell(Cell):
         return [*POLICIES[self.policy].split(), *pinned, *computed]
 
     @property
+    def collected(self) -> list[str]:
+        """Options of the collection."""
+        return COLLECTED_OTHERWISE.get((self.task, self.scale), COLLECTED)
+
+    @property
     def dropped(self) -> list[str]:
         """Options of the training copy without depth."""
         return ["depth_method=none"] if self.coordinates in WITHOUT_DEPTH else []
@@ -161,7 +170,12 @@ class EncodingCell(Cell):
         scale, store = SCALES[self.scale], demonstrations(self.task, self.scale)
         yield (
             "collect",
-            [f"task={self.task}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED],
+            [
+                f"task={self.task}",
+                f"output={store}",
+                f"episodes={scale.episodes}",
+                *self.collected,
+            ],
         )
         if self.dropped:
             colours = store.with_name(f"{store.name}_colours")

@@ -167,6 +167,13 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
             "train", overrides=dict(peers.commands())["train"]
         ).policy.observation_encoder
         assert read.cameras == ["overhead"]
+        *_, fitted = modules["evidence_cells"].third_party_cells("longer")
+        assert (fitted.task, peers.task) == ("gym_aloha_insertion", "gym_aloha_insertion")
+        collected = [
+            compose("collect", overrides=dict(cell.commands())["collect"])
+            for cell in (peers, fitted)
+        ]
+        assert [each.noise_rad for each in collected] == [0.03, 0.005]
         assert read.coordinates["_target_"] == "stringline.GridPlaces"
         assert read.depth_input["_target_"] == "stringline.ColourOnly"
         rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
