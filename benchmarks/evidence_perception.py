@@ -5,7 +5,7 @@ cells of a task have the same number of steps.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,7 +81,9 @@ class PerceptionCell(Question):
         ]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the commands of the cell: the store if it is missing, training, studies."""
+        """Yields the commands of the cell: what is missing (towers, store), training, studies."""
+        if self.towers and not self.towers.checkpoint.exists():
+            yield from self.towers.commands()
         verb, options = self._task.made
         if not self._store.exists():
             where = (
@@ -92,7 +94,7 @@ class PerceptionCell(Question):
             yield verb, [*options, *where]
         given = [*self._trained, f"images={self._store}", f"output={self.folder}"]
         if self.towers:
-            given.append(f"initialise_from={self.towers.checkpoint_for(self)}")
+            given.append(f"initialise_from={self.towers.checkpoint}")
             given += INITIAL[self.perception, self.choice][1]
         yield "perceive", given
         for study in self._task.studies:
@@ -122,8 +124,15 @@ class PerceptionCell(Question):
             "operations": found["operations"],
             "subsets": found["subsets"],
             "curve": found["curve"],
+            "groups": numbered(found["test_groups"]),
             "each": each,
         }
+
+
+def numbered(groups: Sequence[Hashable]) -> list[int]:
+    """Returns a number for each group, in the order of first appearance."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(group, len(numbers)) for group in groups]
 
 
 def perception_cells() -> list[PerceptionCell]:

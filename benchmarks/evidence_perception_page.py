@@ -25,10 +25,10 @@ COMPARED = {
 }
 UNITS = {"video": "pairs of clips"}
 STUDIES = {
-    "ResolutionTransfer": "top-1 at other sizes",
-    "PatchShuffling": "top-1 with permuted patches",
-    "CoordinateOffset": "top-1 with an offset",
-    "FrameOrder": "within pairs, other orders of frames",
+    "ResolutionTransfer": "at other sizes",
+    "PatchShuffling": "with permuted patches",
+    "CoordinateOffset": "with an offset",
+    "FrameOrder": "in other orders of frames",
 }
 
 
@@ -113,9 +113,11 @@ def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> R
     """Returns the difference of the mean values of images, over images and trainings."""
     own, counts = values(lines)
     first, _ = values(reference)
-    # The clips of a pair are neighbours.
-    index = np.array(plain(lines[0]["each"])["index"])
-    groups = (index // 2 if task == "video" else index).tolist()
+    groups = lines[0].get("groups")
+    if not isinstance(groups, list):
+        # Lines of earlier cells: the clips of a pair are neighbours, and other images independent.
+        index = np.array(plain(lines[0]["each"])["index"])
+        groups = (index // 2 if task == "video" else index).tolist()
     return paired_difference(own, first, groups, counts=counts)
 
 
@@ -159,7 +161,8 @@ def studies(task: str, choices: Mapping[str, Sequence[Line]]) -> list[str]:
         if not rows:
             continue
         settings = [str(row["setting"]) for row in next(iter(rows.values()))]
-        text = [f"{task}: {title}; the first training of each choice.", ""]
+        name_of = COMPARED.get(task) or COMPARED[TASKS[task].head]
+        text = [f"{task}: {name_of} {title}; the first training of each choice.", ""]
         text += header(("choice", "usual", *settings, "changed"))
         for name, measured in rows.items():
             usual = f"{each(choices[name], measure)[0]:.3f}"

@@ -39,23 +39,47 @@ BLOCKS = {
 }
 TRAINED_SHARES = (0.1, 0.25, 0.5, 1.0)
 SIGMAS = (0.0, 0.5, 1.0)
-VALUES = "rgbd_cayley_values_relative"
+# Boxes with and without relative values, and the towers that they begin with.
+VALUED = {
+    "": ("rgbd_cayley_values_relative", "rgb_cayley_values"),
+    "_without_values": ("rgbd_cayley_relative", "rgb_cayley"),
+}
+STARTS: dict[str, list[str]] = {
+    "zero": ["head.image_encoder.zero_frequencies=true"],
+    "random": [],
+    "scratch": [],
+}
 # A table of absolute places in metres covers a living room, that of columns and rows the image.
+OTHERS = (
+    "rope",
+    "rope_in_learned_basis",
+    "comrope_ap",
+    "liere_commute",
+    "tensor_product",
+    "vision_llama",
+    "sinusoidal",
+)
+EVERY = {name: given for name, given in ENCODINGS.items() if name != "learned"} | {
+    name: [f"encoder={name}", PUBLISHED] for name in OTHERS
+}
+LEARNED = {"rgbd": (-6.0, 6.0), "rgb": (0.0, 8.0)}
 INPUTS = {
-    f"rgbd_{name}": [*RGBD, *given] for name, given in ENCODINGS.items() if name != "learned"
-} | {f"rgb_{name}": [*RGB, *given] for name, given in ENCODINGS.items() if name != "learned"}
-INPUTS["rgbd_learned"] = [
-    *RGBD,
-    "encoder=learned",
-    "encoder.encoding.low=-6.0",
-    "encoder.encoding.high=6.0",
-]
-INPUTS["rgb_learned"] = [
-    *RGB,
-    "encoder=learned",
-    "encoder.encoding.low=0.0",
-    "encoder.encoding.high=8.0",
-]
+    f"{inputs}_{name}": [*given, *encoding]
+    for inputs, given in (("rgbd", RGBD), ("rgb", RGB))
+    for name, encoding in (
+        EVERY
+        | {
+            "learned": [
+                "encoder=learned",
+                f"encoder.encoding.low={LEARNED[inputs][0]}",
+                f"encoder.encoding.high={LEARNED[inputs][1]}",
+            ]
+        }
+    ).items()
+}
+# One change at a time: a depth channel without metres, and metres without it.
+INPUTS["rgbd_columns_cayley"] = ["coordinates=grid", "depth=channel", *ENCODINGS["cayley"]]
+INPUTS["rgb_metres_cayley"] = [*RGBD[:2], "depth=colours", *ENCODINGS["cayley"]]
 
 
 def lower(flag: bool) -> str:
@@ -120,14 +144,16 @@ CHOICES = base.CHOICES | {
     },
     "inputs": INPUTS,
     "depth_start": {
-        "random": base.BOXES[VALUES],
-        "zero": [*base.BOXES[VALUES], "head.image_encoder.zero_frequencies=true"],
-        "scratch": base.BOXES[VALUES],
+        f"{name}{end}": [*base.BOXES[boxes], *STARTS[name]]
+        for end, (boxes, _) in VALUED.items()
+        for name in STARTS
     },
     "detect2d": {name: [*RGB, *ENCODINGS[name]] for name in base.COMPARED},
     "stages": {name: ENCODINGS[name] for name in base.COMPARED},
 }
-CHOICES["retrieve_living"] |= {"rgb_cayley_values": [*RGB, *ENCODINGS["cayley_values"]]}
+CHOICES["retrieve_living"] = base.CHOICES["retrieve_living"] | {
+    f"rgb_{name}": [*RGB, *ENCODINGS[name]] for name in ("cayley_values", "cayley")
+}
 REFERENCES = base.REFERENCES | {
     "sharing": "cayley_stem",
     "block_size": "liere_8",
@@ -150,10 +176,12 @@ BUDGETS = base.BUDGETS | {
 }
 # The cell that a choice begins with, and what it does not take of it.
 TOWERS = ("retrieve_living", "cayley_values")
-RGB_TOWERS = ("retrieve_living", "rgb_cayley_values")
 INITIAL: dict[tuple[str, str], tuple[tuple[str, str], list[str]]] = {
     ("detect3d", base.INITIALISED): (TOWERS, []),
     ("detect3d_names", base.INITIALISED): (TOWERS, []),
-    ("depth_start", "random"): (RGB_TOWERS, ["exclude=mismatched"]),
-    ("depth_start", "zero"): (RGB_TOWERS, ["exclude=mismatched"]),
+    **{
+        ("depth_start", f"{name}{end}"): (("retrieve_living", towers), ["exclude=mismatched"])
+        for end, (_, towers) in VALUED.items()
+        for name in ("zero", "random")
+    },
 }

@@ -22,7 +22,7 @@ from stringline.encoders.perception.run_comparison import (
     PerceptionRun,
     RecipeDifference,
     compare_runs,
-    is_perception_run,
+    is_of_perception,
 )
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
@@ -105,7 +105,8 @@ def _compare(repeat: str, config: DictConfig) -> None:
             f"Got {len(paths)} paths and {len(names)} names; allowed: two or more paths, and as "
             f"many names."
         )
-    if any(is_perception_run(Path(path)) for path in paths):
+    if any(is_of_perception(Path(path)) for path in paths):
+        _check_perception_options(overrides)
         _compare_perception(names, paths, baseline, output)
         return
     for path in paths:
@@ -132,13 +133,15 @@ def _compare_perception(
     """Compares runs of stringline-perceive; runs of the same name are trainings of one recipe."""
     runs = [PerceptionRun.read(name, Path(path)) for name, path in zip(names, paths, strict=True)]
     differences = compare_runs(runs, baseline)
+    unit = str(runs[0].results["unit"])
     corrected = holm([one.found.p for one in differences])
     with made_folder(output), exclusive(output):
         plain = [
             one.to_dict() | {"p_holm": p} for one, p in zip(differences, corrected, strict=True)
         ]
         write_file(output / "compare.json", json.dumps(plain, indent=1).encode())
-    sys.stdout.write(perception_table(differences, corrected, runs[0].results["unit"]))
+        (output / "compare.html").unlink(missing_ok=True)  # Of an earlier comparison.
+    sys.stdout.write(perception_table(differences, corrected, unit))
 
 
 def perception_table(
@@ -148,18 +151,36 @@ def perception_table(
     lines = []
     for one, p in zip(differences, corrected, strict=True):
         found = one.found
-        groups = "no number" if found.needed_groups is None else f"{found.needed_groups:,}"
+        single = [
+            name
+            for name, count in zip((one.first, one.second), one.trainings, strict=True)
+            if count == 1
+        ]
         lines.append(
             f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
             f"[{found.low:+.4f}, {found.high:+.4f}], p {p:.2g} (Holm); {one.values[0]:.4f} and "
-            f"{one.values[1]:.4f}; {found.groups} {unit}, {groups} for a verdict; "
-            + (
-                "these trainings only"
-                if found.seeds == 1
-                else f"{found.seeds} trainings, {found.needed_seeds or 'no number'} for a verdict"
-            )
+            f"{one.values[1]:.4f}. {found.groups} {unit}, {_number(found.needed_groups)} for a "
+            f"verdict; {one.trainings[0]} and {one.trainings[1]} trainings, "
+            f"{_number(found.needed_seeds)} of each for a verdict."
+            + (f" One training says nothing about others of {' and '.join(single)}." * bool(single))
         )
     return "\n".join(lines) + "\n"
+
+
+def _number(needed: int | None) -> str:
+    return "no number" if needed is None else f"{needed:,}"
+
+
+def _check_perception_options(overrides: Sequence[str]) -> None:
+    """Refuses options of evaluations, which runs of perception do not read."""
+    read = ("runs", "names", "baseline", "output")
+    for override in overrides:
+        key = override.split("=")[0].lstrip("+~")
+        if key not in read:
+            raise ValueError(
+                f"{override} has no effect on runs of stringline-perceive; allowed: "
+                f"{', '.join(read)}."
+            )
 
 
 def _stops_when_decided(plain: Mapping[str, Any], paths: Sequence[str]) -> bool:

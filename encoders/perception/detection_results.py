@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from stringline.encoders.perception.overlap import sampled_iou
 from stringline.encoders.perception.perception_network import (
     Drawing,
     Measurement,
+    Row,
     mean_over_images,
 )
 
@@ -63,7 +65,7 @@ class DetectionResults:
         self._truth: list[list[LabelledObject]] = []
         self._found: list[list[Detection]] = []
         self._ious: list[Array] = []
-        self._sampled = 0.0
+        self._pairs: list[tuple[Detection, LabelledObject]] = []
         self._drawings: list[Drawing] = []
 
     def add(
@@ -96,7 +98,10 @@ class DetectionResults:
         assigned: list[Detection | None] = [None] * len(wanted)
         for one, column in zip(matched, columns, strict=True):
             assigned[int(column)] = one
-            ious[column] = self._overlap(one, wanted[int(column)])
+            thing = wanted[int(column)]
+            ious[column] = overlaps([one], [thing], self._space)[0, 0]
+            # Boxes that do not overlap have no point in common.
+            self._pairs += [(one, thing)] if ious[column] else []
         self._truth.append(list(wanted))
         self._found.append(found)
         self._ious.append(ious)
@@ -104,22 +109,14 @@ class DetectionResults:
             self._drawing(image, wanted, matched, comment(wanted, assigned, ious))
         )
 
-    def _overlap(self, one: Detection, thing: LabelledObject) -> float:
-        """Returns the IoU of a pair, and adds the sampled one to the sum."""
-        iou = float(overlaps([one], [thing], self._space)[0, 0])
-        # Boxes that do not overlap have no point in common.
-        if iou and self._space == "3d" and one.box3d is not None and thing.box3d is not None:
-            self._sampled += sampled_iou(one.box3d, thing.box3d)
-        return iou
-
     def measured(self, known: frozenset[str]) -> Measurement:
         """Returns the measures; `known` are the names of the training.
 
         Without objects of known or of unknown names their measures are left out. `constant_box_iou`
-        is the mean IoU of one box for all objects, see the function of that name,
-        `mean_iou_sampled` that by 100,000 random points of each pair, as published, and
+        is the mean IoU of one box for all objects, see the function of that name, and
         `..._permuted_unknown_names` the average precision if predictions of unknown names get other
-        unknown names.
+        unknown names. The details are those of subsets, and of 3D boxes `mean_iou_sampled`, the
+        mean IoU by 100,000 random points of each pair, as published.
         """
         ious = np.concatenate(self._ious) if self._ious else np.zeros(0)
         name = f"ap{self._space}"
@@ -132,8 +129,10 @@ class DetectionResults:
         }
         if self._space == "3d":
             values["constant_box_iou"] = constant_box_iou(self._boxes())
-            values["mean_iou_sampled"] = self._sampled / len(ious) if len(ious) else float("nan")
-        values |= self._of_names(known, precision)
+        of_names = self._of_names(known, precision)
+        values |= {title: one.value() for title, one in of_names.items()}
+        if len(unknown := self._unknown(known)) > 1:
+            values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(unknown))
         each = {
             "iou_sum": [float(one.sum()) for one in self._ious],
             "objects": [float(len(one)) for one in self._ious],
@@ -141,23 +140,37 @@ class DetectionResults:
         statistics = {
             "mean_iou": mean_over_images(each["iou_sum"], each["objects"]),
             name: precision.value,
+            **{title: one.value for title, one in of_names.items()},
         }
-        subsets = measured_subsets(self._truth, self._ious, precision, self._space)
-        return Measurement(values, each, self._drawings, statistics, subsets)
+        details = partial(self._details, precision)
+        return Measurement(values, each, self._drawings, statistics, details=details)
 
-    def _of_names(self, known: frozenset[str], precision: AveragePrecision) -> dict[str, float]:
-        """Returns the average precision of known and of unknown names, if some are unknown."""
-        name = f"ap{self._space}"
+    def _details(self, precision: AveragePrecision) -> tuple[dict[str, float], list[Row]]:
+        subsets = measured_subsets(self._truth, self._ious, precision, self._space)
+        if self._space == "2d":
+            return {}, subsets
+        sampled = sum(
+            sampled_iou(one.box3d, thing.box3d)
+            for one, thing in self._pairs
+            if one.box3d is not None and thing.box3d is not None
+        )
+        count = sum(map(len, self._ious))
+        return {"mean_iou_sampled": sampled / count if count else float("nan")}, subsets
+
+    def _of_names(
+        self, known: frozenset[str], precision: AveragePrecision
+    ) -> dict[str, AveragePrecision]:
+        """Returns the precision of known and of unknown names, if some are unknown."""
+        unknown = self._unknown(known)
         present = frozenset(thing.name for things in self._truth for thing in things)
-        unknown = present - known
-        values = {
-            f"{name}_{title}_names": precision.of(Subset(title=title, names=names)).value()
+        return {
+            f"ap{self._space}_{title}_names": precision.of(Subset(title=title, names=names))
             for title, names in (("known", known & present), ("unknown", unknown))
             if names and unknown
         }
-        if len(unknown) > 1:
-            values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(unknown))
-        return values
+
+    def _unknown(self, known: frozenset[str]) -> frozenset[str]:
+        return frozenset(thing.name for things in self._truth for thing in things) - known
 
     def _boxes(self) -> list[Box3d]:
         """Returns the true 3D boxes of all images."""

@@ -16,8 +16,9 @@ from stringline.encoders.perception.detections import (
 )
 from stringline.encoders.perception.perception_network import Row
 
-# Bounds between the ranges: of visibility ours, of sizes in the image those of COCO.
-BOUNDS: dict[Quantity, tuple[float, ...]] = {"visibility": (0.5, 0.9), "size_2d": (32.0, 96.0)}
+# Bounds between the ranges.
+VISIBILITY = (0.5, 0.9)
+COCO = (32.0, 96.0)
 UNITS: dict[Quantity, str] = {"size_2d": " px", "size_3d": " m", "distance": " m", "visibility": ""}
 MEASURED: dict[Space, tuple[Quantity, ...]] = {
     "2d": ("size_2d", "visibility"),
@@ -29,15 +30,15 @@ _THIRDS = (1 / 3, 2 / 3)
 def subsets_of(objects: Sequence[LabelledObject], space: Space) -> Iterator[Subset]:
     """Yields ranges of each quantity that objects of a space have.
 
-    Sizes in the image have the ranges of COCO, visibility those from .5 and from .9, and lengths
-    and distances thirds of the objects. A quantity of which all objects are in one range is left
-    out.
+    Visibility has ranges from .5 and from .9; lengths and distances have thirds of the objects.
+    Sizes in the image have the ranges of COCO, or thirds if no object reaches the largest of them.
+    A quantity of which all objects are in one range is left out.
     """
     for quantity in MEASURED[space]:
         known = [value for each in objects if (value := QUANTITIES[quantity](each)) is not None]
         if not known:
             continue
-        bounds = BOUNDS.get(quantity) or _rounded(np.quantile(known, _THIRDS))
+        bounds = _bounds(quantity, known)
         ends = sorted({-np.inf, *bounds, np.inf})
         ranges = [
             Subset(title=_title(quantity, low, high), quantity=quantity, least=low, below=high)
@@ -76,6 +77,14 @@ def measured_subsets(
             }
         )
     return rows
+
+
+def _bounds(quantity: Quantity, known: Sequence[float]) -> tuple[float, ...]:
+    if quantity == "visibility":
+        return VISIBILITY
+    if quantity == "size_2d" and max(known) >= COCO[-1]:
+        return COCO
+    return _rounded(np.quantile(known, _THIRDS))
 
 
 def _rounded(bounds: Array) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.tubelets import Tubelets
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
+from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.attention import check_heads
 from stringline.encoders.vision.depth_inputs import DepthInput
@@ -120,9 +121,24 @@ class ImageEncoder(nn.Module):
             share_layers=settings.share_layers,
             registers=settings.registers,
         )
-        if settings.zero_frequencies:
-            for encoding in self.blocks.encodings:
-                encoding.zero_()
+        self.zero_frequencies = settings.zero_frequencies
+        self.reset_frequencies()
+
+    def reset_frequencies(self) -> None:
+        """Sets the encoding to values without effect, if `zero_frequencies` is set.
+
+        Raises:
+            ValueError: The encoding has none, or cannot learn from there.
+        """
+        if not self.zero_frequencies:
+            return
+        for encoding in self.blocks.encodings:
+            if isinstance(encoding, NoEncoding):
+                raise ValueError(
+                    "zero_frequencies is true without an encoding; allowed: with encodings that "
+                    "learn frequencies."
+                )
+            encoding.zero_()
 
     def forward(self, batch: Mapping[str, Tensor]) -> EncodedImages:
         """Encodes a batch with the keys of `ImageArrays.observation`, a batch axis in front.

@@ -52,6 +52,7 @@ class InitialNetwork(InitialParts):
             tower.check_tokenizer(self._folder / TEXT)
         include = self.include or ([ENCODER, TEXT] if both else [ENCODER])
         loaded = load_partial_weights(self._folder, network, include=include, exclude=self.exclude)
+        network.image_encoder.reset_frequencies()
         logger.info("From %s, %s.", self.checkpoint, loaded)
         return loaded
 

@@ -1,4 +1,7 @@
-"""Differences of two recipes on the same images: tests, intervals, and the data for a verdict."""
+"""Differences of two recipes on the same images: tests, intervals, and the data for a verdict.
+
+It requires scipy, see the extra `perception`.
+"""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -8,15 +11,19 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.contract.argument_checks import Range
+from stringline.encoders.perception.group_variance import (
+    Array,
+    Variance,
+    drawn_variance,
+    group_numbers,
+    random_draws,
+    student_interval,
+    variance_of_draws,
+)
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, pairs_needed
-
-Array = NDArray[np.float64]
 
 POWER = 0.8
 LEVEL = 0.05
-_DRAWS = Range(least=100, whole=True)
-_CONFIDENCE = Range(above=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +46,25 @@ class OutcomeComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Resampled:
-    """A value with its bootstrap interval over groups and seeds.
+    """A value with its interval over groups and trainings.
+
+    The interval is the value plus or minus the standard error times a quantile of Student's
+    distribution, whose degrees of freedom are those of Welch and Satterthwaite (F. Satterthwaite,
+    Biometrics Bulletin 2, 1946, p. 110-114). The variance over groups is that of the bootstrap.
 
     Attributes:
         value: The value of the data themselves.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        p: Two-sided p value of the hypothesis that the value is 0.
+        p: Two-sided p value of the hypothesis that the value is 0, by the same distribution; at
+            least 2^(1 - groups), that of a sign test in which all groups agree.
         groups: Number of groups, such as rooms or images.
-        seeds: Smallest number of trainings of a recipe. With 1 the interval holds for these very
-            trainings.
+        seeds: Smallest number of trainings of a recipe. With 1 the interval does not contain the
+            variance of the trainings of this recipe.
         needed_groups: Number of groups at which a difference of this size would be told from 0
             with a power of 80 % at the level 5 %, with as many seeds; None if no number suffices.
-        needed_seeds: The same for seeds, with as many groups; None also with a single seed.
+        needed_seeds: The same for trainings of each recipe, with as many groups; None also if each
+            recipe has a single one. A recipe with a single one is taken to vary as the other.
     """
 
     value: float
@@ -100,12 +113,11 @@ def paired_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Resampled:
-    """Returns the difference of the means of two recipes, second less first, by the bootstrap.
+    """Returns the difference of the means of two recipes, second less first.
 
-    Each draw takes groups with replacement, the same for both recipes, and trainings with
-    replacement, independently (B. Efron and R. Tibshirani, "An introduction to the bootstrap",
-    1993, chapter 8). The deviation of a draw of S trainings from their mean is enlarged by
-    sqrt(S / (S - 1)), without which its variance would be too small by (S - 1) / S.
+    The variance over groups is that of draws of groups with replacement, the same for both recipes
+    (B. Efron and R. Tibshirani, "An introduction to the bootstrap", 1993, chapter 6), times
+    G / (G - 1) for G groups. The variance over trainings is that of their means, for each recipe.
 
     Args:
         first: (S, N) values of S trainings on N objects or images, such as an IoU or 0 and 1; (N,)
@@ -122,12 +134,12 @@ def paired_difference(
         ValueError: The shapes differ, a value is not finite, or there are fewer than two groups.
     """
     tables = _tables(first, second, groups)
-    index = _indices(groups)
+    index = group_numbers(groups)
     counted = np.ones(len(index)) if counts is None else np.asarray(counts, np.float64)
     if counted.shape != index.shape or not (counted >= 0).all() or not counted.sum():
         raise ValueError(f"counts are {counted.tolist()}; allowed: 0 or more for each value.")
     size = int(index.max()) + 1
-    random = _random(draws, confidence, seed)
+    random = random_draws(draws, confidence, seed)
     taken = random.multinomial(size, np.full(size, 1 / size), draws)
     objects = taken @ np.bincount(index, counted)
     if not objects.all():
@@ -135,20 +147,25 @@ def paired_difference(
     each = [taken @ _sums(index, table) / objects[:, None] for table in tables]
     means = [table.sum(axis=1) / counted.sum() for table in tables]  # Per training.
     value = float(means[1].mean() - means[0].mean())
-    by_groups = float((each[1].mean(axis=1) - each[0].mean(axis=1)).var())
-    by_seeds = float(sum(mean.var(ddof=1) / len(mean) for mean in means if len(mean) > 1))
-    drawn = [_with_seeds(one, random) for one in each]
-    low, high, p = _interval(drawn[1] - drawn[0], confidence)
-    seeds = min(len(mean) for mean in means)
+    difference = each[1].mean(axis=1) - each[0].mean(axis=1)
+    over = Variance(variance_of_draws(difference, size), size - 1)
+    trainings = [
+        Variance(float(mean.var(ddof=1)) / len(mean), len(mean) - 1)
+        for mean in means
+        if len(mean) > 1
+    ]
+    low, high, p = student_interval(value, [over, *trainings], confidence)
+    by_seeds = sum(one.value for one in trainings)
+    single = 2 * float(np.mean([each.value * (each.freedom + 1) for each in trainings] or [0]))
     return Resampled(
         value=value,
         low=low,
         high=high,
-        p=p,
+        p=max(p, 2.0 ** (1 - size)),
         groups=size,
-        seeds=seeds,
-        needed_groups=_needed(value, size, by_groups, by_seeds),
-        needed_seeds=_needed(value, seeds, by_seeds, by_groups) if seeds > 1 else None,
+        seeds=min(len(mean) for mean in means),
+        needed_groups=_needed(value, size, over.value, by_seeds),
+        needed_seeds=_needed(value, 1, single, over.value) if trainings else None,
     )
 
 
@@ -159,9 +176,8 @@ def resampled(
     draws: int = 500,
     confidence: float = 0.95,
     seed: int = 0,
-    centred: bool = False,
 ) -> Resampled:
-    """Returns any statistic of images with its bootstrap interval over groups.
+    """Returns any statistic of images with its interval over groups.
 
     For a measure that is not a mean, such as the average precision of one recipe less that of
     another: `lambda images: second.value(images) - first.value(images)`.
@@ -172,38 +188,19 @@ def resampled(
         draws: Number of draws, 100 or more.
         confidence: Coverage of the interval, between 0 and 1.
         seed: Seed of the draws.
-        centred: Draws are moved so that their mean is the value. The average precision needs it:
-            an image that is drawn twice has its right predictions twice, so draws are larger than
-            the value (Efron and Tibshirani, 1993, chapter 10).
 
     Raises:
         ValueError: The statistic of a draw is not finite, or there are fewer than two groups.
     """
-    index = _indices(groups)
-    members = [np.flatnonzero(index == group) for group in range(index.max() + 1)]
-    random = _random(draws, confidence, seed)
-    value = statistic(np.arange(len(groups)))
-    drawn = np.array(
-        [
-            statistic(np.concatenate([members[g] for g in random.integers(len(members), size=n)]))
-            for n in [len(members)] * draws
-        ]
-    )
-    if not np.isfinite([value, *drawn]).all():
-        raise ValueError(
-            f"The statistic is {value} of all images and not finite in "
-            f"{int((~np.isfinite(drawn)).sum())} of {draws} draws; allowed: finite."
-        )
-    if centred:
-        drawn = drawn + (value - drawn.mean())
-    low, high, p = _interval(drawn, confidence)
+    value, variance, size = drawn_variance(statistic, groups, draws, confidence, seed)
+    low, high, p = student_interval(value, [Variance(variance, size - 1)], confidence)
     return Resampled(
-        value=float(value),
+        value=value,
         low=low,
         high=high,
-        p=p,
-        groups=len(members),
-        needed_groups=_needed(float(value), len(members), float(drawn.var()), 0.0),
+        p=max(p, 2.0 ** (1 - size)),
+        groups=size,
+        needed_groups=_needed(value, size, variance, 0.0),
     )
 
 
@@ -224,44 +221,6 @@ def _sums(index: NDArray[np.intp], table: Array) -> Array:
     """Returns the sums over groups (G, S) of values (S, N)."""
     sums: Array = np.stack([np.bincount(index, row) for row in table], axis=1, dtype=np.float64)
     return sums
-
-
-def _indices(groups: Sequence[Hashable]) -> NDArray[np.intp]:
-    """Returns the number of the group of each, in the order of first appearance."""
-    numbers: dict[Hashable, int] = {}
-    index = [numbers.setdefault(group, len(numbers)) for group in groups]
-    if len(numbers) < 2:
-        raise ValueError(
-            f"There are {len(numbers)} groups; allowed: 2 or more, since an interval over rooms or "
-            f"images needs several."
-        )
-    return np.array(index, np.intp)
-
-
-def _random(draws: int, confidence: float, seed: int) -> np.random.Generator:
-    _DRAWS.check(draws=draws)
-    _CONFIDENCE.check(confidence=confidence)
-    return np.random.default_rng(seed)
-
-
-def _with_seeds(values: Array, random: np.random.Generator) -> Array:
-    """Returns the mean of drawn trainings (draws,), for values (draws, S)."""
-    mean: Array = values.mean(axis=1)
-    trainings = values.shape[1]
-    if trainings == 1:
-        return mean
-    picks = random.integers(trainings, size=values.shape)
-    other = np.take_along_axis(values, picks, axis=1).mean(axis=1)
-    found: Array = mean + math.sqrt(trainings / (trainings - 1)) * (other - mean)
-    return found
-
-
-def _interval(drawn: Array, confidence: float) -> tuple[float, float, float]:
-    """Returns the ends of the interval and the p value of 0."""
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    p = min(1.0, 2 * (beyond + 1) / (len(drawn) + 1))
-    return float(low), float(high), p
 
 
 def _needed(value: float, count: int, own: float, other: float) -> int | None:

@@ -77,7 +77,8 @@ class PerceptionData:
             if known[index] and ("labels" not in needs or labels[index] in learned)
         )
         for side, before, after in (("training", found.train, train), ("test", found.test, test)):
-            what = "a label known in training" if "labels" in needs else "captions"
+            known_name = "a label" if side == "training" else "a label known in training"
+            what = known_name if "labels" in needs else "captions"
             if not after:
                 raise ValueError(
                     f"None of the {len(before)} {side} images has {what}; allowed: at least one. "

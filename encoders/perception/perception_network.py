@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -67,6 +67,7 @@ class Measurement:
         drawings: Some of the images, with their predictions.
         statistics: Those of the measures that have intervals, as functions of drawn images.
         subsets: Measures of subsets of the objects; `subset` names them.
+        details: Returns further measures and the subsets, which take long; None: there are none.
     """
 
     values: Mapping[str, float]
@@ -74,6 +75,14 @@ class Measurement:
     drawings: Sequence[Drawing] = ()
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
     subsets: Sequence[Row] = ()
+    details: Callable[[], tuple[Mapping[str, float], Sequence[Row]]] | None = None
+
+    def detailed(self) -> "Measurement":
+        """Returns the measurement with its details."""
+        if self.details is None:
+            return self
+        further, subsets = self.details()
+        return replace(self, values={**self.values, **further}, subsets=subsets, details=None)
 
 
 def mean_over_images(sums: ArrayLike, counts: ArrayLike | None = None) -> Statistic:

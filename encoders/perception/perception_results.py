@@ -9,7 +9,6 @@ from typing import Any
 
 from stringline.datasets.files.atomic import write_file
 from stringline.encoders.perception.operation_count import count_operations
-from stringline.encoders.perception.paired_resampling import resampled
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import (
     Examples,
@@ -17,6 +16,7 @@ from stringline.encoders.perception.perception_network import (
     PerceptionNetwork,
     Statistic,
 )
+from stringline.encoders.perception.share_interval import share_interval
 from stringline.encoders.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ def results_of(
     network: PerceptionNetwork,
     trainer: Trainer,
     examples: Examples,
+    minutes: float | None = None,
 ) -> dict[str, Any]:
     """Returns the results as plain data.
 
@@ -53,6 +54,7 @@ def results_of(
         "seed": trainer.seed,
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operations": operations(network, examples),
+        "minutes": minutes,
         "each": {"index": list(data.split.test), **{k: list(v) for k, v in found.each.items()}},
     }
 
@@ -60,18 +62,16 @@ def results_of(
 def intervals(
     statistics: Mapping[str, Statistic], groups: Sequence[Hashable]
 ) -> dict[str, tuple[float, float]]:
-    """Returns the interval of each statistic over groups of images.
+    """Returns the interval of each statistic, which is between 0 and 1, over groups of images.
 
     Without two groups, or if a draw of images has no object, a statistic has no interval.
     """
     found = {}
     for name, statistic in statistics.items():
         try:
-            drawn = resampled(statistic, groups, draws=_DRAWS, centred=True)
+            found[name] = share_interval(statistic, groups, draws=_DRAWS)
         except ValueError as error:
             logger.warning("%s has no interval. %s", name, error)
-            continue
-        found[name] = (drawn.low, drawn.high)
     return found
 
 

@@ -134,8 +134,10 @@ def run_perception(
     record = {"steps": trainer.steps, "train": len(data.train), **dict(recipe or {})}
     with exclusive(directory):
         history = _train(network, data, trainer, directory, (model, record), callbacks)
+        if settings.probe_images and not history.probes():
+            logger.warning("The run was trained without probe_images, so it has no curve.")
         found = {"training": record, "curve": _curve(history)}
-        return _measure(network, data, trainer, directory, settings.study, found)
+        return _measure(network, data, trainer, directory, settings, found)
 
 
 def _measure(
@@ -143,13 +145,14 @@ def _measure(
     data: PerceptionData,
     trainer: Trainer,
     directory: Path,
-    study: Study | None,
+    settings: PerceptionSettings,
     trained: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Measures a trained network, writes the results and the page, and returns the results."""
     examples = _examples(data, network, trainer)
-    found = network.measure(examples)
-    results = results_of(found, data, network, trainer, examples) | dict(trained)
+    study = settings.study
+    found = network.measure(examples).detailed()
+    results = results_of(found, data, network, trainer, examples, settings.minutes) | dict(trained)
     results["studies"] = earlier_studies(directory, results)
     write_results(directory, results)
     if study is not None:
@@ -205,8 +208,8 @@ def _callbacks(
 def _validation(
     network: PerceptionNetwork, data: PerceptionData, trainer: Trainer, count: int
 ) -> ValidationLoss | None:
-    """Returns the loss on evenly spaced held-out images; None without any."""
-    held_out = _spaced(data.split.test, count)
+    """Returns the loss on some held-out images; None without any."""
+    held_out = _drawn(data.split.test, count)
     if not held_out:
         return None
     size = min(trainer.batch_size, len(held_out))
@@ -219,8 +222,8 @@ def _validation(
 
 
 def _probe(data: PerceptionData, trainer: Trainer, count: int) -> Probe | None:
-    """Returns the measures with intervals, on evenly spaced held-out images; None without any."""
-    held_out = _spaced(data.split.test, count)
+    """Returns the measures with intervals, on some held-out images; None without any."""
+    held_out = _drawn(data.split.test, count)
     if not held_out:
         return None
 
@@ -233,9 +236,10 @@ def _probe(data: PerceptionData, trainer: Trainer, count: int) -> Probe | None:
     return probe
 
 
-def _spaced(indices: Sequence[int], count: int) -> Sequence[int]:
-    """Returns up to `count` evenly spaced ones."""
-    return indices[:: max(1, len(indices) // max(1, count))][:count]
+def _drawn(indices: Sequence[int], count: int) -> Sequence[int]:
+    """Returns up to `count` of them, drawn once for all runs: neighbours may be alike."""
+    chosen = np.random.default_rng(0).permutation(len(indices))[:count]
+    return [indices[place] for place in sorted(chosen.tolist())]
 
 
 def _curve(history: History) -> list[dict[str, float]]:

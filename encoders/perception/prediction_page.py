@@ -59,7 +59,9 @@ def write_page(
         intervals: Those of measures, by name.
     """
     drawings = found.drawings
-    chosen = drawings[:: max(1, -(-len(drawings) // SHOWN))]
+    # No constant distance: the labels of neighbours may alternate.
+    places = np.unique(np.linspace(0, len(drawings) - 1, min(SHOWN, len(drawings))).round())
+    chosen = [drawings[int(place)] for place in places]
     text = (
         template_environment(_ASSETS)
         .get_template("predictions.html.jinja")

@@ -1,6 +1,7 @@
 """Comparison of runs of `stringline-perceive` on the same test images."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -12,11 +13,18 @@ from numpy.typing import NDArray
 
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
 from stringline.encoders.perception.perception_results import RESULTS
+from stringline.encoders.training.run_fingerprint import stored_fingerprint
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
-_WAYS = ("trainer.seed=", "output=", "study=", "images=")
-"""Options that trainings of one recipe may have different."""
+_OF_TRAININGS = {
+    "trainer": ("seed", "steps"),
+    "image_contract": ("tokeniser",),
+    "initial": ("checkpoint",),
+}
+"""Settings that the trainings of a recipe may have different; steps by `minutes=` only."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,10 @@ class PerceptionRun:
         """Reads a run.
 
         Raises:
-            ValueError: Its results are broken, or of an older version without rooms.
+            ValueError: The path is no completed run, or its results are broken or of an older
+                version.
         """
+        _check_path(path)
         file = path / RESULTS
         try:
             results = json.loads(file.read_text())
@@ -54,12 +64,25 @@ class PerceptionRun:
         return cls(name, path, results)
 
     @property
-    def recipe(self) -> tuple[Any, ...]:
+    def recipe(self) -> dict[str, Any]:
         """The settings that trainings of one recipe share."""
-        recorded = self.results["training"].get("recipe", {})
-        options = [each for each in recorded.get("options", []) if not each.startswith(_WAYS)]
-        choices = {k: v for k, v in recorded.get("choices", {}).items() if k != "study"}
-        return sorted(options), choices, self.results["steps"]
+        stored = stored_fingerprint(self.path)
+        return {
+            key: {k: v for k, v in value.items() if k not in _OF_TRAININGS.get(key, ())}
+            if isinstance(value, dict)
+            else value
+            for key, value in (stored or {}).items()
+        }
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the training."""
+        return int(self.results["steps"])
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether `minutes=` decided the number of steps."""
+        return self.results.get("minutes") is not None
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,7 @@ class RecipeDifference:
         second: Name of another one.
         measure: The compared measure.
         values: The measure of each recipe, the mean over its trainings.
+        trainings: Number of trainings of each.
         found: The difference with its interval, over rooms or images, and over trainings.
     """
 
@@ -78,6 +102,7 @@ class RecipeDifference:
     second: str
     measure: str
     values: tuple[float, float]
+    trainings: tuple[int, int]
     found: Resampled
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,9 +110,9 @@ class RecipeDifference:
         return asdict(self)
 
 
-def is_perception_run(path: Path) -> bool:
-    """Returns whether a folder holds a run of `stringline-perceive`."""
-    return (path / RESULTS).is_file()
+def is_of_perception(path: Path) -> bool:
+    """Returns whether a path is a run of `stringline-perceive`, or a part of one."""
+    return (path / RESULTS).is_file() or (path.parent / RESULTS).is_file()
 
 
 def compare_runs(
@@ -137,6 +162,23 @@ def image_values(results: Mapping[str, Any]) -> tuple[str, Array, Array | None]:
     return {"correct": "top1"}.get(name, name), np.array(each[name], float), None
 
 
+def _check_path(path: Path) -> None:
+    """Checks that a path is a completed run."""
+    if (path / RESULTS).is_file():
+        return
+    if (path.parent / RESULTS).is_file():
+        raise ValueError(f"{path} is a part of a run; allowed: the run itself, {path.parent}.")
+    if stored_fingerprint(path) is not None:
+        raise ValueError(
+            f"{path} holds a run without {RESULTS}; allowed: a completed run of "
+            f"stringline-perceive. The command of a stopped run continues it."
+        )
+    raise ValueError(
+        f"{path} is no run of stringline-perceive; allowed: runs of it, or evaluations and "
+        f"checkpoints of policies, not both."
+    )
+
+
 def _difference(
     first: Sequence[PerceptionRun], second: Sequence[PerceptionRun]
 ) -> RecipeDifference:
@@ -145,7 +187,9 @@ def _difference(
     found = paired_difference(tables[1], tables[0], first[0].results["test_groups"], counts=counts)
     total = tables[0].shape[1] if counts is None else counts.sum()
     means = [float(table.sum(axis=1).mean() / total) for table in tables]
-    return RecipeDifference(first[0].name, second[0].name, measure, (means[0], means[1]), found)
+    names = first[0].name, second[0].name
+    counts_of = len(first), len(second)
+    return RecipeDifference(*names, measure, (means[0], means[1]), counts_of, found)
 
 
 def _check_images(runs: Sequence[PerceptionRun]) -> None:
@@ -171,17 +215,28 @@ def _check_images(runs: Sequence[PerceptionRun]) -> None:
 
 
 def _check_recipe(trainings: Sequence[PerceptionRun]) -> None:
+    """Checks that runs of one name differ in their seeds only."""
+    seeds: dict[int, PerceptionRun] = {}
     first = trainings[0]
-    for run in trainings[1:]:
-        if run.recipe != first.recipe:
-            differs = set(map(str, run.recipe[0])) ^ set(map(str, first.recipe[0]))
+    for run in trainings:
+        changed = [key for key, value in first.recipe.items() if run.recipe.get(key) != value]
+        if run.steps != first.steps and not (run.is_timed and first.is_timed):
+            changed.append(f"{run.steps} and {first.steps} steps")
+        if changed:
             raise ValueError(
                 f"{run.path} and {first.path} have the name {run.name!r} and different recipes "
-                f"({', '.join(sorted(differs)) or 'steps or choices'}); allowed: recipes that "
-                f"differ in trainer.seed."
+                f"({', '.join(changed)}); allowed: recipes that differ in trainer.seed."
             )
-        if run.results["seed"] == first.results["seed"]:
+        seed = int(run.results["seed"])
+        if seed in seeds:
             raise ValueError(
-                f"{run.path} and {first.path} have the name {run.name!r} and the same seed "
-                f"{run.results['seed']}; allowed: another trainer.seed for each training."
+                f"{run.path} and {seeds[seed].path} have the name {run.name!r} and the same seed "
+                f"{seed}; allowed: another trainer.seed for each training."
             )
+        seeds[seed] = run
+    if len({run.steps for run in trainings}) > 1:
+        logger.warning(
+            "The trainings of %r have %s steps, since minutes= decided their numbers.",
+            first.name,
+            ", ".join(str(run.steps) for run in trainings),
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.datasets.command.called import called
-from tests.encoders.perception.conftest import coloured
+from tests.encoders.perception.conftest import coloured, moving
 from tests.encoders.perception.test_detectors import scene
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
@@ -18,6 +18,7 @@ from stringline.encoders.perceive import main, with_heads
 from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_network import Examples
+from stringline.encoders.positions.rotary import Rotary
 from stringline.policies import checkpoints
 
 SHIPPED = Path(checkpoints.__file__).parent / "hand_over_banana"
@@ -191,6 +192,32 @@ def test_a_detector_begins_with_the_towers_of_retrieval(
         torch.testing.assert_close(found[name], wanted[name])
     other = perceive("task=detect3d", *begun, initial, "include=[image_encoder]")
     assert "holds a run with other settings" in other.stderr
+    zero = tmp_path / "zero"
+    flag = "head.image_encoder.zero_frequencies=true"
+    third = perceive("task=detect3d", *begun, initial, flag, f"output={zero}")
+    assert third.returncode == 0, third.stderr
+    for encoding in load_perception(zero / "checkpoint").image_encoder.blocks.encodings:
+        assert isinstance(encoding, Rotary)
+        largest = encoding.frequencies().abs().max()
+        assert largest < 1e-6, "the frequencies of the checkpoint are not taken"
+
+
+def test_measures_while_training_see_both_labels_of_each_pair(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ImageWriter(tmp_path / "clips") as writer:
+        for number in range(40):
+            clip = moving(number % 2 == 0, number // 2)
+            writer.add_clip(replace(clip, room=f"room {number // 2}"))
+    given = ("task=video", f"images={tmp_path / 'clips'}", f"output={tmp_path / 'run'}", *SMALL)
+    given = (*given, "head/image_encoder=places", "trainer.steps=2", "held_out=0.5")
+    done = perceive(*given, "probe_images=8", "trainer.probe_every=1")
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert all("within_pair" in row for row in results["curve"])
+    (tmp_path / "run" / "history.jsonl").write_text("")
+    again = perceive(*given, "probe_images=8")
+    assert "trained without probe_images, so it has no curve" in again.stderr
 
 
 def test_initial_weights_that_do_not_fit_are_named(

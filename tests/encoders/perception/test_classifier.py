@@ -93,6 +93,13 @@ def test_zero_frequencies_begin_without_effect_and_learn(share_layers: bool) -> 
         assert (encoding.frequencies() != 0).any()
 
 
+def test_zero_frequencies_need_an_encoding() -> None:
+    contract = ImageContract(height=SIDE, width=SIDE, names=("blue", "green"))
+    factory = encoder(NoEncoding, zero_frequencies=True)
+    with pytest.raises(ValueError, match="zero_frequencies is true without an encoding"):
+        Classifier(ClassifierSettings(image_encoder=factory), contract)
+
+
 def test_it_reads_images_of_another_size_than_in_training() -> None:
     made = network()
     small = {"rgb/image": torch.from_numpy(noise(0, 2, SIDE // 2, SIDE, 3))}

@@ -45,6 +45,11 @@ def test_each_object_is_in_one_range_of_a_quantity() -> None:
     assert titles[3:] == ["visibility below 0.5", "visibility 0.5 to 0.9", "visibility from 0.9"]
 
 
+def test_sizes_in_small_images_have_thirds() -> None:
+    titles = [subset.title for subset in subsets_of(things()[:6], "2d")]
+    assert titles[:3] == ["size_2d below 27 px", "size_2d 27 to 43 px", "size_2d from 43 px"]
+
+
 def test_a_quantity_with_one_range_is_left_out() -> None:
     assert not [s for s in subsets_of(things(1.0), "3d") if s.quantity == "visibility"]
     assert not list(subsets_of([], "3d"))
@@ -80,7 +85,7 @@ def test_a_subset_equals_a_measurement_with_it() -> None:
 
 def test_a_detector_reports_subsets_and_the_sampled_overlap() -> None:
     images = [scene(seed) for seed in range(9)]
-    measured = detector("3d").measure(Examples(images, range(9), CONTRACT))
+    measured = detector("3d").measure(Examples(images, range(9), CONTRACT)).detailed()
     assert {"subset", "objects", "mean_iou", "ap3d"} == set(measured.subsets[0])
     assert measured.values["mean_iou_sampled"] == pytest.approx(
         measured.values["mean_iou"], abs=0.005

@@ -8,6 +8,7 @@ from stringline.encoders.perception.paired_resampling import (
     paired_difference,
     resampled,
 )
+from stringline.encoders.perception.share_interval import share_interval
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
 
 ROOMS = 40
@@ -16,14 +17,19 @@ GROUPS = [f"room {n}" for n in range(ROOMS) for _ in range(OBJECTS)]
 
 
 def drawn(
-    random: np.random.Generator, difference: float, *, seeds: int = 1, rooms: int = ROOMS
+    random: np.random.Generator,
+    difference: float,
+    *,
+    seeds: int = 1,
+    rooms: int = ROOMS,
+    spread: float = 0.05,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns values of two recipes: shared difficulty, effects of rooms and trainings, noise."""
     shared = np.repeat(random.normal(0, 0.3, rooms), OBJECTS)
 
     def values(mean: float) -> np.ndarray:
         by_room = np.repeat(random.normal(0, 0.1, (seeds, rooms)), OBJECTS, axis=1)
-        by_training = random.normal(0, 0.05, (seeds, 1)) if seeds > 1 else 0
+        by_training = random.normal(0, spread, (seeds, 1)) if seeds > 1 else 0
         noise = random.normal(0, 0.2, (seeds, rooms * OBJECTS))
         return mean + shared + by_room + by_training + noise
 
@@ -41,15 +47,60 @@ def test_outcomes_are_compared_by_mcnemar() -> None:
     assert compare_outcomes(first, first).needed is None
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_the_interval_covers_the_true_difference(seeds: int) -> None:
-    random = np.random.default_rng(seeds)
+@pytest.mark.parametrize(
+    ("seeds", "rooms", "spread"),
+    [(1, 40, 0.0), (3, 40, 0.05), (1, 3, 0.0), (1, 10, 0.0), (2, 40, 0.3), (3, 40, 0.3)],
+)
+def test_the_interval_covers_the_true_difference(seeds: int, rooms: int, spread: float) -> None:
+    """Also with few rooms, and with few trainings that differ more than rooms do."""
+    random = np.random.default_rng(10 * rooms + seeds)
+    groups = np.repeat(np.arange(rooms), OBJECTS).tolist()
     inside = []
-    for trial in range(200):
-        found = paired_difference(*drawn(random, 0.1, seeds=seeds), GROUPS, draws=200, seed=trial)
+    for trial in range(400):
+        values = drawn(random, 0.1, seeds=seeds, rooms=rooms, spread=spread)
+        found = paired_difference(*values, groups, draws=200, seed=trial)
         inside.append(found.low <= 0.1 <= found.high)
-    # Three trainings give a bootstrap interval that is somewhat narrow.
-    assert 0.86 < np.mean(inside) < 0.99
+    assert 0.92 < np.mean(inside) < 0.995
+
+
+def test_two_rooms_decide_nothing() -> None:
+    found = paired_difference(np.zeros(2), np.array([0.1, 0.3]), ["a", "b"])
+    assert found.p >= 0.5
+    assert found.low < 0 < found.high
+    assert paired_difference(np.zeros(3), np.ones(3), ["a", "b", "c"]).p == 0.25
+
+
+def test_a_share_has_an_interval_between_0_and_1() -> None:
+    def interval(outcomes: np.ndarray, groups: list[int]) -> tuple[float, float]:
+        return share_interval(lambda images: float(outcomes[images].mean()), groups)
+
+    right = np.ones(40)
+    right[0] = 0
+    low, high = interval(right, list(range(40)))
+    # Wilson's interval for 39 of 40 is .871 to .996; the quantile is 2.02 in place of 1.96.
+    assert (low, high) == pytest.approx((0.87, 0.996), abs=0.015)
+    low, high = interval(np.ones(12), list(range(12)))
+    assert (low, high) == pytest.approx((0.71, 1), abs=0.01)
+    low, high = interval(np.array([1.0, 0.0]), [0, 1])
+    assert 0 <= low < 0.1
+    assert 0.9 < high <= 1
+    grouped = interval(np.repeat(right, 5), np.repeat(np.arange(40), 5).tolist())
+    assert grouped == pytest.approx(interval(right, list(range(40))), abs=0.01)
+
+
+def test_the_interval_of_a_share_covers() -> None:
+    random = np.random.default_rng(0)
+    inside = []
+    for _ in range(300):
+        rates = random.beta(1.6, 0.4, 25)  # Of rooms; their mean is 0.8.
+        outcomes = (random.uniform(size=(25, 4)) < rates[:, None]).ravel().astype(float)
+        low, high = share_interval(
+            lambda images, outcomes=outcomes: float(outcomes[images].mean()),
+            np.repeat(np.arange(25), 4).tolist(),
+            draws=100,
+        )
+        inside.append(low <= 0.8 <= high)
+    assert 0.92 < np.mean(inside) < 0.99
 
 
 def test_the_shared_difficulty_of_rooms_cancels_out() -> None:
@@ -76,8 +127,9 @@ def test_rooms_with_more_objects_weigh_more() -> None:
     groups = ["a"] * 3 + ["b"]
     found = paired_difference(np.zeros(4), np.array([1, 1, 1, 5.0]), groups, draws=4000)
     assert found.value == 2
-    # The draws are aa, ab and bb, with 1, (3 + 5) / 4 and 5.
-    assert (found.low, found.high) == (1, 5)
+    # The draws are aa, ab and bb, with 1, (3 + 5) / 4 and 5; their variance is 2.25.
+    half = 12.706 * np.sqrt(2 * 2.25)
+    assert (found.low, found.high) == pytest.approx((2 - half, 2 + half), rel=0.05)
 
 
 def test_sums_over_the_objects_of_images_give_the_same_as_the_objects() -> None:
@@ -125,6 +177,10 @@ def test_trainings_that_differ_more_than_the_recipes_need_more_trainings() -> No
     # Each recipe has the variance 0.04 over trainings.
     assert found.needed_seeds == pytest.approx(2.8**2 * 2 * 0.04 / 0.1**2, rel=0.05)
     assert paired_difference(first[:1], second[:1], GROUPS).needed_seeds is None
+    unequal = paired_difference(first[:1] + 0.2, second, GROUPS)
+    assert unequal.seeds == 1
+    # The single one is taken to vary as the others do.
+    assert unequal.needed_seeds == pytest.approx(found.needed_seeds, rel=0.05)
 
 
 def test_errors_are_named() -> None:

@@ -1,6 +1,7 @@
 """Runs of perception are compared on the same images, trainings of one recipe together."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from stringline.encoders.perception.run_comparison import (
     PerceptionRun,
     compare_runs,
     image_values,
-    is_perception_run,
+    is_of_perception,
 )
 from stringline.sim import compare
 
@@ -70,9 +71,9 @@ def test_the_difference_is_that_of_the_means(runs: Path) -> None:
     assert found.measure == "top1"
     assert found.values == pytest.approx((trained, each["untrained_0"]))
     assert found.found.value == pytest.approx(trained - each["untrained_0"])
-    assert found.found.low > 0, "colours are learned in 20 steps"
+    assert found.found.low < found.found.value < found.found.high
     assert found.found.groups == 4, "rooms"
-    assert found.found.seeds == 1
+    assert found.trainings == (2, 1)
 
 
 def test_the_command_compares_runs_by_name(
@@ -86,14 +87,17 @@ def test_the_command_compares_runs_by_name(
     text = capsys.readouterr().out
     assert text.startswith("trained less untrained: top1 +0.")
     assert "4 rooms" in text
-    assert "these trainings only" in text
+    assert "2 and 1 trainings" in text
+    assert text.endswith("One training says nothing about others of untrained.\n")
     (stored,) = json.loads((output / "compare.json").read_text())
     assert stored["first"] == "trained"
     assert 0 < stored["p_holm"] < 1
 
 
 def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="have the name 'a' and different recipes .*learning_rate"):
+    with pytest.raises(
+        ValueError, match=r"have the name 'a' and different recipes \(trainer, 1 and 20 steps\)"
+    ):
         compare_runs(read(runs, ("a", "trained_0"), ("a", "untrained_0"), ("b", "trained_1")))
     with pytest.raises(ValueError, match="have the name 'a' and the same seed 0"):
         compare_runs(read(runs, ("a", "trained_0"), ("a", "trained_0"), ("b", "trained_1")))
@@ -110,6 +114,15 @@ def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
         other = replace(second, results={**second.results, key: value})
         with pytest.raises(ValueError, match=message):
             compare_runs([first, other])
+    with pytest.raises(ValueError, match="is no run of stringline-perceive"):
+        PerceptionRun.read("a", tmp_path)
+    with pytest.raises(ValueError, match="checkpoint is a part of a run; allowed: the run itself"):
+        PerceptionRun.read("a", runs / "trained_0" / "checkpoint")
+    stopped = tmp_path / "stopped"
+    stopped.mkdir()
+    shutil.copy(runs / "trained_0" / "run.yaml", stopped)
+    with pytest.raises(ValueError, match="stopped holds a run without results.json"):
+        PerceptionRun.read("a", stopped)
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(
         ValueError, match=r"results.json lacks each, store, task.*Train the network again"
@@ -118,8 +131,33 @@ def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("{")
     with pytest.raises(ValueError, match="holds no results of stringline-perceive"):
         PerceptionRun.read("a", tmp_path)
-    assert is_perception_run(tmp_path)
-    assert not is_perception_run(tmp_path / "nothing")
+    assert is_of_perception(tmp_path)
+    assert is_of_perception(runs / "trained_0" / "checkpoint")
+    assert not is_of_perception(tmp_path / "nothing" / "at_all")
+
+
+def test_trainings_of_equal_minutes_may_have_other_steps(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, other = read(runs, ("a", "trained_0"), ("a", "trained_1"), ("b", "untrained_0"))
+    timed = [
+        replace(run, results={**run.results, "minutes": 1.0, "steps": steps})
+        for run, steps in ((first, 16), (second, 27))
+    ]
+    compare_runs([*timed, other])
+    assert "The trainings of 'a' have 16, 27 steps, since minutes= decided" in caplog.text
+    with pytest.raises(ValueError, match=r"different recipes \(27 and 20 steps\)"):
+        compare_runs([first, timed[1], other])
+
+
+def test_options_without_an_effect_are_refused(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(runs / name) for name in RUNS]
+    monkeypatch.setattr("sys.argv", ["stringline-compare", *paths, "seeds=4"])
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert "seeds=4 has no effect on runs of stringline-perceive" in capsys.readouterr().err
 
 
 def test_detections_are_compared_by_the_overlap_of_objects() -> None:
