@@ -96,12 +96,17 @@ def differences(task: str, choices: Mapping[str, Sequence[Line]]) -> dict[str, t
     corrected = holm([one.p for one in found.values()])
     return {
         name: (
-            f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}], p {p:.2g}"
+            f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}], {p_text(p)}"
             + (" (these trainings)" if one.seeds == 1 else ""),
             f"{number(one.needed_groups)}, {number(one.needed_seeds)}",
         )
         for (name, one), p in zip(found.items(), corrected, strict=True)
     }
+
+
+def p_text(p: float) -> str:
+    """Returns a p value in words."""
+    return "p < 0.001" if p < 0.001 else f"p {p:.2g}"
 
 
 def number(needed: int | None) -> str:

@@ -147,7 +147,7 @@ def _compare_perception(
 def perception_table(
     differences: Sequence[RecipeDifference], corrected: Sequence[float], unit: str
 ) -> str:
-    """Returns a line per difference, with corrected p values, as text."""
+    """Returns a line per difference, with corrected p values from 0.0001 on, as text."""
     lines = []
     for one, p in zip(differences, corrected, strict=True):
         found = one.found
@@ -158,7 +158,7 @@ def perception_table(
         ]
         lines.append(
             f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
-            f"[{found.low:+.4f}, {found.high:+.4f}], p {p:.2g} (Holm); {one.values[0]:.4f} and "
+            f"[{found.low:+.4f}, {found.high:+.4f}], p {max(p, 0.0001):.2g} (Holm); {one.values[0]:.4f} and "
             f"{one.values[1]:.4f}. {found.groups} {unit}, {_number(found.needed_groups)} for a "
             f"verdict; {one.trainings[0]} and {one.trainings[1]} trainings, "
             f"{_number(found.needed_seeds)} of each for a verdict."
