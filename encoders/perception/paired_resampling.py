@@ -149,14 +149,9 @@ def paired_difference(
     value = float(means[1].mean() - means[0].mean())
     difference = each[1].mean(axis=1) - each[0].mean(axis=1)
     over = Variance(variance_of_draws(difference, size), size - 1)
-    trainings = [
-        Variance(float(mean.var(ddof=1)) / len(mean), len(mean) - 1)
-        for mean in means
-        if len(mean) > 1
-    ]
+    trainings = _of_trainings(means)
     low, high, p = student_interval(value, [over, *trainings], confidence)
     by_seeds = sum(one.value for one in trainings)
-    single = 2 * float(np.mean([each.value * (each.freedom + 1) for each in trainings] or [0]))
     return Resampled(
         value=value,
         low=low,
@@ -165,7 +160,7 @@ def paired_difference(
         groups=size,
         seeds=min(len(mean) for mean in means),
         needed_groups=_needed(value, size, over.value, by_seeds),
-        needed_seeds=_needed(value, 1, single, over.value) if trainings else None,
+        needed_seeds=_needed_seeds(value, trainings, over.value),
     )
 
 
@@ -221,6 +216,23 @@ def _sums(index: NDArray[np.intp], table: Array) -> Array:
     """Returns the sums over groups (G, S) of values (S, N)."""
     sums: Array = np.stack([np.bincount(index, row) for row in table], axis=1, dtype=np.float64)
     return sums
+
+
+def _of_trainings(means: Sequence[Array]) -> list[Variance]:
+    """Returns the variance of the mean over trainings of each recipe with several ones."""
+    return [
+        Variance(float(mean.var(ddof=1)) / len(mean), len(mean) - 1)
+        for mean in means
+        if len(mean) > 1
+    ]
+
+
+def _needed_seeds(value: float, trainings: Sequence[Variance], other: float) -> int | None:
+    """Returns the number of trainings of each recipe for a verdict; see `Resampled`."""
+    if not trainings:
+        return None
+    single = [each.value * (each.freedom + 1) for each in trainings]
+    return _needed(value, 1, 2 * float(np.mean(single)), other)
 
 
 def _needed(value: float, count: int, own: float, other: float) -> int | None:
