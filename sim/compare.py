@@ -160,8 +160,8 @@ def perception_table(
             f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
             f"[{found.low:+.4f}, {found.high:+.4f}], p {max(p, 0.0001):.2g} (Holm); "
             f"{one.values[0]:.4f} and {one.values[1]:.4f}. {found.groups} {unit}, "
-            f"{_number(found.needed_groups)} for a verdict; {one.trainings[0]} and {one.trainings[1]} trainings, "
-            f"{_number(found.needed_seeds)} of each for a verdict."
+            f"{_number(found.needed_groups)} for a verdict; {one.trainings[0]} and "
+            f"{one.trainings[1]} trainings, {_number(found.needed_seeds)} of each for a verdict."
             + (f" One training says nothing about others of {' and '.join(single)}." * bool(single))
         )
     return "\n".join(lines) + "\n"
