@@ -92,10 +92,15 @@ class Detector(PerceptionNetwork):
             ValueError: There are no names, or the images are clips.
         """
         super().__init__(settings.image_encoder, contract)
-        if not contract.names or contract.frames > 1:
+        if contract.frames > 1:
             raise ValueError(
-                f"The images have {len(contract.names)} names of objects and {contract.frames} "
-                f"frames; allowed: at least one name, and one frame."
+                f"The clips have {contract.frames} frames; allowed: images, since detectors read "
+                f"one frame."
+            )
+        if not contract.names:
+            raise ValueError(
+                "The training images have no objects with names; allowed: images with at least "
+                "one."
             )
         self.objects = settings.objects
         self.queries = settings.queries

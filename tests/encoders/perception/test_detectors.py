@@ -210,3 +210,10 @@ def test_unknown_names_count_more_than_the_same_names_permuted() -> None:
 def test_images_without_intrinsics_are_refused() -> None:
     with pytest.raises(ValueError, match="no intrinsics, which 3D boxes need"):
         detector("3d", replace(CONTRACT, geometry=False))
+
+
+def test_images_without_objects_and_clips_are_refused() -> None:
+    with pytest.raises(ValueError, match="have no objects with names; allowed: images with"):
+        detector("3d", replace(CONTRACT, names=()))
+    with pytest.raises(ValueError, match="clips have 4 frames; allowed: images"):
+        detector("2d", replace(CONTRACT, frames=4))
