@@ -99,8 +99,7 @@ class Detector(PerceptionNetwork):
             )
         if not contract.names:
             raise ValueError(
-                "The training images have no objects with names; allowed: images with at least "
-                "one."
+                "The training images have no objects with names; allowed: images with at least one."
             )
         self.objects = settings.objects
         self.queries = settings.queries

@@ -1,5 +1,6 @@
 """Stopping a run by Ctrl-C or SIGTERM: it completes its step, saves its state and can continue."""
 
+import gc
 import logging
 import signal
 import threading
@@ -104,4 +105,7 @@ def process_group() -> Iterator[None]:
 
 def _leave() -> None:
     if distributed.is_available() and distributed.is_initialized():
+        # The wrapped models of Accelerate are in reference cycles, and hold the group with its
+        # threads until they are collected.
+        gc.collect()
         distributed.destroy_process_group()

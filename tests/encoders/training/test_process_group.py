@@ -1,11 +1,12 @@
 """A process leaves torch's group only if all processes do."""
 
 import signal
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torch import distributed
+from torch import distributed, nn
 
 from stringline.encoders.training.stopping import Stopped, process_group
 
@@ -26,6 +27,17 @@ def test_the_group_is_left_at_the_end() -> None:
     with process_group():
         assert distributed.is_initialized()
     assert not distributed.is_initialized()
+
+
+@pytest.mark.usefixtures("group")
+def test_no_model_holds_the_group_at_the_end() -> None:
+    with process_group():
+        wrapped = nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+        wrapped.itself = wrapped  # As in a training, by other objects in between.
+        known = weakref.ref(wrapped)
+        del wrapped
+        assert known() is not None
+    assert known() is None
 
 
 @pytest.mark.usefixtures("group")
