@@ -5,13 +5,15 @@ cells of a task have the same number of steps.
 """
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evidence_perception_studies import BUDGETS, CHOICES, INITIAL, REFERENCES, TASKS
 from evidence_perception_tasks import FOLDER, Task
 from evidence_recipe import RUNS, Question
+
+from stringline.encoders.perception.group_variance import group_numbers
 
 
 @dataclass(frozen=True)
@@ -124,15 +126,9 @@ class PerceptionCell(Question):
             "operations": found["operations"],
             "subsets": found["subsets"],
             "curve": found["curve"],
-            "groups": numbered(found["test_groups"]),
+            "groups": group_numbers(found["test_groups"]).tolist(),
             "each": each,
         }
-
-
-def numbered(groups: Sequence[Hashable]) -> list[int]:
-    """Returns a number for each group, in the order of first appearance."""
-    numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(group, len(numbers)) for group in groups]
 
 
 def perception_cells() -> list[PerceptionCell]:

@@ -90,7 +90,7 @@ def table(results: Mapping[str, Any]) -> str:
     known = results["intervals"]
     lines = [f"{images['test']} held-out images, {images['train']} for training"]
     if known:
-        lines.append(f"Intervals of 95 %: bootstrap over {results['groups']} {results['unit']}")
+        lines.append(f"Intervals of 95 % over {results['groups']} {results['unit']}")
     for name, value in results["measures"].items():
         low_high = " [{:.4g}, {:.4g}]".format(*known[name]) if name in known else ""
         lines.append(f"  {name:28}{value:10.4g}{low_high}")

@@ -100,8 +100,8 @@ class DetectionResults:
             assigned[int(column)] = one
             thing = wanted[int(column)]
             ious[column] = overlaps([one], [thing], self._space)[0, 0]
-            # Boxes that do not overlap have no point in common.
-            self._pairs += [(one, thing)] if ious[column] else []
+            if ious[column]:  # Other boxes do not have a point in common.
+                self._pairs.append((one, thing))
         self._truth.append(list(wanted))
         self._found.append(found)
         self._ious.append(ious)

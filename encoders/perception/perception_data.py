@@ -153,6 +153,14 @@ class PerceptionData:
         return [text for one in chosen for text in (*one.captions, *(o.name for o in one.objects))]
 
 
+def drawn_places(count: int, most: int) -> list[int]:
+    """Returns up to `most` of the places from 0 to below `count`, ascending, the same each time.
+
+    They are drawn, since labels may alternate, as those of clips and their reversals do.
+    """
+    return sorted(np.random.default_rng(0).permutation(count)[:most].tolist())
+
+
 def _places_in_class(labels: Sequence[str | None]) -> Array:
     """Returns the place of each image among those of its class, from 0 to below 1."""
     counts = Counter(labels)

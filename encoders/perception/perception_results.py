@@ -35,7 +35,7 @@ def results_of(
 ) -> dict[str, Any]:
     """Returns the results as plain data.
 
-    `intervals` are those of 95 % by the bootstrap over rooms, or over images without rooms.
+    `intervals` are those of 95 % over rooms, or over images without rooms; see `share_interval`.
     `operations` are multiply-accumulate operations of the image encoder for one image.
     """
     groups = data.groups(data.split.test)

@@ -22,7 +22,7 @@ from stringline.encoders.perception.image_checks import check_images, try_measur
 from stringline.encoders.perception.image_contract import Frame, ImageContract
 from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
-from stringline.encoders.perception.perception_data import PerceptionData
+from stringline.encoders.perception.perception_data import PerceptionData, drawn_places
 from stringline.encoders.perception.perception_network import (
     Examples,
     PerceptionNetwork,
@@ -209,7 +209,7 @@ def _validation(
     network: PerceptionNetwork, data: PerceptionData, trainer: Trainer, count: int
 ) -> ValidationLoss | None:
     """Returns the loss on some held-out images; None without any."""
-    held_out = _drawn(data.split.test, count)
+    held_out = [data.split.test[n] for n in drawn_places(len(data.split.test), count)]
     if not held_out:
         return None
     size = min(trainer.batch_size, len(held_out))
@@ -223,7 +223,7 @@ def _validation(
 
 def _probe(data: PerceptionData, trainer: Trainer, count: int) -> Probe | None:
     """Returns the measures with intervals, on some held-out images; None without any."""
-    held_out = _drawn(data.split.test, count)
+    held_out = [data.split.test[n] for n in drawn_places(len(data.split.test), count)]
     if not held_out:
         return None
 
@@ -234,12 +234,6 @@ def _probe(data: PerceptionData, trainer: Trainer, count: int) -> Probe | None:
         return {name: found.values[name] for name in found.statistics}
 
     return probe
-
-
-def _drawn(indices: Sequence[int], count: int) -> Sequence[int]:
-    """Returns up to `count` of them, drawn once for all runs: neighbours may be alike."""
-    chosen = np.random.default_rng(0).permutation(len(indices))[:count]
-    return [indices[place] for place in sorted(chosen.tolist())]
 
 
 def _curve(history: History) -> list[dict[str, float]]:

@@ -13,6 +13,7 @@ from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.datasets.viewing.page_drawings import jpeg_url
 from stringline.encoders.perception.image_arrays import ImageArrays, Labelled
 from stringline.encoders.perception.image_contract import CAMERA
+from stringline.encoders.perception.perception_data import drawn_places
 from stringline.encoders.perception.perception_network import Drawing, Examples, Measurement
 
 SHOWN = 48
@@ -50,7 +51,7 @@ def write_page(
     found: Measurement,
     intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> None:
-    """Writes a self-contained page with the measures and evenly spaced drawings.
+    """Writes a self-contained page with the measures and some of the drawings.
 
     Args:
         path: The file.
@@ -59,9 +60,7 @@ def write_page(
         intervals: Those of measures, by name.
     """
     drawings = found.drawings
-    # No constant distance: the labels of neighbours may alternate.
-    places = np.unique(np.linspace(0, len(drawings) - 1, min(SHOWN, len(drawings))).round())
-    chosen = [drawings[int(place)] for place in places]
+    chosen = [drawings[place] for place in drawn_places(len(drawings), SHOWN)]
     text = (
         template_environment(_ASSETS)
         .get_template("predictions.html.jinja")

@@ -46,8 +46,8 @@ class PerceptionRun:
         """Reads a run.
 
         Raises:
-            ValueError: The path is no completed run, or its results are broken or of an older
-                version.
+            ValueError: The path is not a completed run, or its results are broken or of an
+                older version.
         """
         _check_path(path)
         file = path / RESULTS
@@ -80,9 +80,9 @@ class PerceptionRun:
         return int(self.results["steps"])
 
     @property
-    def is_timed(self) -> bool:
-        """Whether `minutes=` decided the number of steps."""
-        return self.results.get("minutes") is not None
+    def minutes(self) -> float | None:
+        """The duration that decided the number of steps; None if the steps were given."""
+        return self.results.get("minutes")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def is_of_perception(path: Path) -> bool:
 def compare_runs(
     runs: Sequence[PerceptionRun], baseline: str | None = None
 ) -> list[RecipeDifference]:
-    """Compares recipes on their test images by a paired bootstrap, see `paired_difference`.
+    """Compares recipes on the same test images, see `paired_difference`.
 
     The measure is that of each image: top-1, within pairs, R@1 of images, or mean IoU.
 
@@ -174,7 +174,7 @@ def _check_path(path: Path) -> None:
             f"stringline-perceive. The command of a stopped run continues it."
         )
     raise ValueError(
-        f"{path} is no run of stringline-perceive; allowed: runs of it, or evaluations and "
+        f"{path} is not a run of stringline-perceive; allowed: runs of it, or evaluations and "
         f"checkpoints of policies, not both."
     )
 
@@ -214,15 +214,24 @@ def _check_images(runs: Sequence[PerceptionRun]) -> None:
             )
 
 
+def _changed(run: PerceptionRun, first: PerceptionRun) -> list[str]:
+    """Returns the settings in which the recipes of two runs differ."""
+    own = run.recipe
+    other = first.recipe
+    changed = [key for key in {**other, **own} if own.get(key) != other.get(key)]
+    if run.minutes != first.minutes:
+        changed.append(f"minutes {run.minutes} and {first.minutes}")
+    elif run.steps != first.steps and run.minutes is None:
+        changed.append(f"{run.steps} and {first.steps} steps")
+    return changed
+
+
 def _check_recipe(trainings: Sequence[PerceptionRun]) -> None:
     """Checks that runs of one name differ in their seeds only."""
     seeds: dict[int, PerceptionRun] = {}
     first = trainings[0]
     for run in trainings:
-        changed = [key for key, value in first.recipe.items() if run.recipe.get(key) != value]
-        if run.steps != first.steps and not (run.is_timed and first.is_timed):
-            changed.append(f"{run.steps} and {first.steps} steps")
-        if changed:
+        if changed := _changed(run, first):
             raise ValueError(
                 f"{run.path} and {first.path} have the name {run.name!r} and different recipes "
                 f"({', '.join(changed)}); allowed: recipes that differ in trainer.seed."

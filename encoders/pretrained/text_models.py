@@ -122,7 +122,7 @@ def pooled(outputs: Any, mask: Tensor | None) -> Tensor:
 
     Args:
         outputs: Outputs of a network. Projected features precede the pooled output.
-        mask: (texts, tokens), 1 for tokens of a text, 0 for padding; None: there is no padding.
+        mask: (texts, tokens), 1 for tokens of a text, 0 for padding; None: all are of texts.
     """
     for name in ("text_embeds", "pooler_output"):
         found: Tensor | None = getattr(outputs, name, None)

@@ -89,7 +89,7 @@ def test_outcomes_are_those_of_the_run(
         "operations": {"products": 10, "rotations": 2},
         "subsets": [],
         "curve": [],
-        "test_groups": ["a", "a"],
+        "test_groups": ["b", "a"],
         "steps": 3,
         "each": {"index": [4, 5], "within_pair": [1.0, 0.333333]},
     }
@@ -97,7 +97,7 @@ def test_outcomes_are_those_of_the_run(
     found = cell.outcomes()
     assert found["measures"] == {"top1": 0.5}
     assert found["each"] == {"index": [4, 5], "within_pair": [1.0, 0.3333]}
-    assert found["groups"] == [0, 0]
+    assert found["groups"] == [0, 1]
 
 
 def classified(choice: str, seed: int, right: int, **studies: Any) -> dict[str, object]:

@@ -203,7 +203,7 @@ def test_a_detector_begins_with_the_towers_of_retrieval(
 
 
 def test_measures_while_training_see_both_labels_of_each_pair(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
 ) -> None:
     with ImageWriter(tmp_path / "clips") as writer:
         for number in range(40):
@@ -211,13 +211,14 @@ def test_measures_while_training_see_both_labels_of_each_pair(
             writer.add_clip(replace(clip, room=f"room {number // 2}"))
     given = ("task=video", f"images={tmp_path / 'clips'}", f"output={tmp_path / 'run'}", *SMALL)
     given = (*given, "head/image_encoder=places", "trainer.steps=2", "held_out=0.5")
+    before = perceive(*given, f"output={tmp_path / 'before'}")
+    assert before.returncode == 0, before.stderr
+    again = perceive(*given, f"output={tmp_path / 'before'}", "probe_images=8")
+    assert "trained without probe_images, so it has no curve" in again.stderr
     done = perceive(*given, "probe_images=8", "trainer.probe_every=1")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert all("within_pair" in row for row in results["curve"])
-    (tmp_path / "run" / "history.jsonl").write_text("")
-    again = perceive(*given, "probe_images=8")
-    assert "trained without probe_images, so it has no curve" in again.stderr
 
 
 def test_initial_weights_that_do_not_fit_are_named(

@@ -11,7 +11,7 @@ from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledObject
 from stringline.encoders.perception.average_precision import AveragePrecision
 from stringline.encoders.perception.detection_subsets import measured_subsets, subsets_of
-from stringline.encoders.perception.detections import Detection
+from stringline.encoders.perception.detections import Detection, Space
 from stringline.encoders.perception.perception_network import Examples
 
 
@@ -36,8 +36,9 @@ def found(objects: Sequence[LabelledObject]) -> list[Detection]:
 
 def test_each_object_is_in_one_range_of_a_quantity() -> None:
     objects = things()
-    for space, quantities in (("3d", 3), ("2d", 2)):
-        held = [[subset.holds(one) for one in objects] for subset in subsets_of(objects, space)]  # type: ignore[arg-type]
+    spaces: tuple[tuple[Space, int], ...] = (("3d", 3), ("2d", 2))
+    for space, quantities in spaces:
+        held = [[subset.holds(one) for one in objects] for subset in subsets_of(objects, space)]
         assert np.sum(held) == quantities * len(objects)
         assert np.any(held, axis=1).all()
     titles = [subset.title for subset in subsets_of(objects, "2d")]

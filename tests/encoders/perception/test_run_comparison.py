@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from tests.encoders.perception.conftest import COLOURS, coloured
+from tests.encoders.test_perceive import SMALL
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import main
@@ -19,18 +21,6 @@ from stringline.encoders.perception.run_comparison import (
 )
 from stringline.sim import compare
 
-SMALL = (
-    "task=classify",
-    "image_size=16",
-    "head.image_encoder.dim=16",
-    "head.image_encoder.depth=1",
-    "head.image_encoder.heads=2",
-    "head.image_encoder.embedding.patch=4",
-    "trainer.batch_size=8",
-    "trainer.precision=no",
-    "trainer.compile=false",
-    "logger=null",
-)
 RUNS = {
     "trained_0": ("trainer.steps=20", "trainer.learning_rate=0.01", "trainer.seed=0"),
     "trained_1": ("trainer.steps=20", "trainer.learning_rate=0.01", "trainer.seed=1"),
@@ -48,7 +38,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.add(replace(image, room=f"room {number % 20}"))
     with pytest.MonkeyPatch.context() as patch:
         for name, options in RUNS.items():
-            given = (*SMALL, *options, f"images={folder / 'store'}", f"output={folder / name}")
+            given = (
+                "task=classify",
+                *SMALL,
+                *options,
+                f"images={folder / 'store'}",
+                f"output={folder / name}",
+            )
             patch.setattr("sys.argv", ["stringline-perceive", *given])
             main()
     return folder
@@ -114,7 +110,7 @@ def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
         other = replace(second, results={**second.results, key: value})
         with pytest.raises(ValueError, match=message):
             compare_runs([first, other])
-    with pytest.raises(ValueError, match="is no run of stringline-perceive"):
+    with pytest.raises(ValueError, match="is not a run of stringline-perceive"):
         PerceptionRun.read("a", tmp_path)
     with pytest.raises(ValueError, match="checkpoint is a part of a run; allowed: the run itself"):
         PerceptionRun.read("a", runs / "trained_0" / "checkpoint")
@@ -136,6 +132,18 @@ def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
     assert not is_of_perception(tmp_path / "nothing" / "at_all")
 
 
+def test_a_setting_of_one_training_alone_is_named(runs: Path, tmp_path: Path) -> None:
+    """Such as initial weights, which only some runs have."""
+    first, second, other = read(runs, ("a", "trained_0"), ("a", "trained_1"), ("b", "untrained_0"))
+    begun = tmp_path / "begun"
+    shutil.copytree(second.path, begun)
+    stored = yaml.safe_load((begun / "run.yaml").read_text())
+    (begun / "run.yaml").write_text(yaml.dump(stored | {"initial": {"include": []}}))
+    for trainings in ([first, replace(second, path=begun)], [replace(second, path=begun), first]):
+        with pytest.raises(ValueError, match=r"different recipes \(initial\)"):
+            compare_runs([*trainings, other])
+
+
 def test_trainings_of_equal_minutes_may_have_other_steps(
     runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,8 +153,11 @@ def test_trainings_of_equal_minutes_may_have_other_steps(
         for run, steps in ((first, 16), (second, 27))
     ]
     compare_runs([*timed, other])
+    longer = replace(timed[1], results={**timed[1].results, "minutes": 4.0})
+    with pytest.raises(ValueError, match=r"different recipes \(minutes 4.0 and 1.0\)"):
+        compare_runs([timed[0], longer, other])
     assert "The trainings of 'a' have 16, 27 steps, since minutes= decided" in caplog.text
-    with pytest.raises(ValueError, match=r"different recipes \(27 and 20 steps\)"):
+    with pytest.raises(ValueError, match=r"different recipes \(minutes 1.0 and None\)"):
         compare_runs([first, timed[1], other])
 
 
