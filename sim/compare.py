@@ -18,12 +18,7 @@ from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.files.made_folder import made_folder
-from stringline.encoders.perception.run_comparison import (
-    PerceptionRun,
-    RecipeDifference,
-    compare_runs,
-    is_of_perception,
-)
+from stringline.encoders.perception.run_comparison import is_of_perception
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
@@ -34,6 +29,10 @@ from stringline.sim.evaluate import (
 )
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, check_overrides
 from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.perception_comparison import (
+    check_perception_options,
+    compare_perception,
+)
 from stringline.sim.evaluation.rounds import Seeds, entry_seeds, until_decided, with_entry_seeds
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
@@ -46,7 +45,6 @@ from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report
-from stringline.sim.statistics.paired import holm
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +104,10 @@ def _compare(repeat: str, config: DictConfig) -> None:
             f"many names."
         )
     if any(is_of_perception(Path(path)) for path in paths):
-        _check_perception_options(overrides)
-        _compare_perception(names, paths, baseline, output)
+        check_perception_options(overrides)
+        compare_perception(names, paths, baseline, plain["measure"], output)
         return
-    for path in paths:
-        _check(path)
+    _check_evaluations(paths, plain["measure"])
     sequential = _stops_when_decided(plain, paths)
     suite = chosen_suite(plain, overrides)
     named = list(zip(names, paths, strict=True))
@@ -125,62 +122,6 @@ def _compare(repeat: str, config: DictConfig) -> None:
     logger.info("Open the report: %s", (output / "compare.html").resolve().as_uri())
     if not complete:
         raise SystemExit(INCOMPLETE)
-
-
-def _compare_perception(
-    names: Sequence[str], paths: Sequence[str], baseline: str | None, output: Path
-) -> None:
-    """Compares runs of stringline-perceive; runs of the same name are trainings of one recipe."""
-    runs = [PerceptionRun.read(name, Path(path)) for name, path in zip(names, paths, strict=True)]
-    differences = compare_runs(runs, baseline)
-    unit = str(runs[0].results["unit"])
-    corrected = holm([one.found.p for one in differences])
-    with made_folder(output), exclusive(output):
-        plain = [
-            one.to_dict() | {"p_holm": p} for one, p in zip(differences, corrected, strict=True)
-        ]
-        write_file(output / "compare.json", json.dumps(plain, indent=1).encode())
-        (output / "compare.html").unlink(missing_ok=True)  # Of an earlier comparison.
-    sys.stdout.write(perception_table(differences, corrected, unit))
-
-
-def perception_table(
-    differences: Sequence[RecipeDifference], corrected: Sequence[float], unit: str
-) -> str:
-    """Returns a line per difference, with corrected p values from 0.0001 on, as text."""
-    lines = []
-    for one, p in zip(differences, corrected, strict=True):
-        found = one.found
-        single = [
-            name
-            for name, count in zip((one.first, one.second), one.trainings, strict=True)
-            if count == 1
-        ]
-        lines.append(
-            f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
-            f"[{found.low:+.4f}, {found.high:+.4f}], p {max(p, 0.0001):.2g} (Holm); "
-            f"{one.values[0]:.4f} and {one.values[1]:.4f}. {found.groups} {unit}, "
-            f"{_number(found.needed_groups)} for a verdict; {one.trainings[0]} and "
-            f"{one.trainings[1]} trainings, {_number(found.needed_seeds)} of each for a verdict."
-            + (f" One training says nothing about others of {' and '.join(single)}." * bool(single))
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _number(needed: int | None) -> str:
-    return "no number" if needed is None else f"{needed:,}"
-
-
-def _check_perception_options(overrides: Sequence[str]) -> None:
-    """Refuses options of evaluations, which runs of perception do not read."""
-    read = ("runs", "names", "baseline", "output")
-    for override in overrides:
-        key = override.split("=")[0].lstrip("+~")
-        if key not in read:
-            raise ValueError(
-                f"{override} has no effect on runs of stringline-perceive; allowed: "
-                f"{', '.join(read)}."
-            )
 
 
 def _stops_when_decided(plain: Mapping[str, Any], paths: Sequence[str]) -> bool:
@@ -257,6 +198,14 @@ def short_names(paths: Sequence[str]) -> list[str]:
     while all(len(part) > 1 for part in parts) and len({part[-1] for part in parts}) == 1:
         parts = [part[:-1] for part in parts]
     return ["/".join(part) for part in parts]
+
+
+def _check_evaluations(paths: Sequence[str], measure: str | None) -> None:
+    """Checks the paths of evaluations and checkpoints of policies."""
+    if measure is not None:
+        raise ValueError(f"measure={measure} has no effect on evaluations of policies; omit it.")
+    for path in paths:
+        _check(path)
 
 
 def _check(path: str) -> None:

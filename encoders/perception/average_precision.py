@@ -141,8 +141,12 @@ class AveragePrecision:
         """Returns the mean over names and thresholds, 0 to 1; NaN without objects."""
         return _mean(list(self.by_name(images).values()))
 
-    def at(self, threshold: float) -> float:
-        """Returns the mean over names at one threshold.
+    def at(self, threshold: float, images: Iterable[int] | None = None) -> float:
+        """Returns the mean over names at one threshold; NaN without objects.
+
+        Args:
+            threshold: One of the thresholds.
+            images: See `by_name`.
 
         Raises:
             ValueError: It is none of the thresholds.
@@ -152,7 +156,7 @@ class AveragePrecision:
             raise ValueError(
                 f"There is no threshold {threshold}; allowed: {self.thresholds.tolist()}."
             )
-        return _mean([values[index] for values in self.by_name().values()])
+        return _mean([values[index] for values in self.by_name(images).values()])
 
 
 def _mean(values: Sequence[Array]) -> float:

@@ -23,6 +23,7 @@ from stringline.encoders.perception.perception_network import (
     Drawing,
     Measurement,
     Row,
+    Statistic,
     mean_over_images,
 )
 
@@ -121,26 +122,30 @@ class DetectionResults:
         ious = np.concatenate(self._ious) if self._ious else np.zeros(0)
         name = f"ap{self._space}"
         precision = AveragePrecision(self._truth, self._found, space=self._space)
+        at_thresholds = {
+            f"{name}_{100 * at:.0f}": partial(precision.at, at) for at in AT[self._space]
+        }
         values = {
             "objects": float(len(ious)),
             "mean_iou": float(ious.mean()) if len(ious) else float("nan"),
             name: precision.value(),
-            **{f"{name}_{100 * at:.0f}": precision.at(at) for at in AT[self._space]},
+            **{title: one(None) for title, one in at_thresholds.items()},
         }
         if self._space == "3d":
             values["constant_box_iou"] = constant_box_iou(self._boxes())
-        of_names = self._of_names(known, precision)
-        values |= {title: one.value() for title, one in of_names.items()}
+        of_names = {title: one.value for title, one in self._of_names(known, precision).items()}
+        values |= {title: one(None) for title, one in of_names.items()}
         if len(unknown := self._unknown(known)) > 1:
             values[f"{name}_permuted_unknown_names"] = self._permuted(sorted(unknown))
         each = {
             "iou_sum": [float(one.sum()) for one in self._ious],
             "objects": [float(len(one)) for one in self._ious],
         }
-        statistics = {
+        statistics: dict[str, Statistic] = {
             "mean_iou": mean_over_images(each["iou_sum"], each["objects"]),
             name: precision.value,
-            **{title: one.value for title, one in of_names.items()},
+            **at_thresholds,
+            **of_names,
         }
         details = partial(self._details, precision)
         return Measurement(values, each, self._drawings, statistics, details=details)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
 from stringline.encoders.perception.perception_results import RESULTS
 from stringline.encoders.training.run_fingerprint import stored_fingerprint
@@ -25,6 +26,15 @@ _OF_TRAININGS = {
     "initial": ("checkpoint",),
 }
 """Settings that the trainings of a recipe may have different; steps by `minutes=` only."""
+
+MEASURES = {
+    "mean_iou": ("iou_sum", "objects"),
+    "i2t_recall_at_1": ("i2t_rank", None),
+    "t2i_recall_at_1": ("t2i_first", "texts"),
+    "within_pair": ("within_pair", None),
+    "top1": ("correct", None),
+}
+"""Measures that can be compared, with the names of their values and numbers of each image."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +126,18 @@ def is_of_perception(path: Path) -> bool:
 
 
 def compare_runs(
-    runs: Sequence[PerceptionRun], baseline: str | None = None
+    runs: Sequence[PerceptionRun], baseline: str | None = None, measure: str | None = None
 ) -> list[RecipeDifference]:
     """Compares recipes on the same test images, see `paired_difference`.
-
-    The measure is that of each image: top-1, within pairs, R@1 of images, or mean IoU.
 
     Args:
         runs: Two recipes or more; runs of the same name are trainings of one recipe.
         baseline: The recipe that all others are compared with; None: all pairs.
+        measure: See `image_values`.
 
     Raises:
-        ValueError: Test images or tasks differ, runs of one name have different recipes, or there
-            are fewer than two recipes.
+        ValueError: Test images or tasks differ, runs of one name have different recipes, there are
+            fewer than two recipes, or a run does not have the measure.
     """
     recipes: dict[str, list[PerceptionRun]] = {}
     for run in runs:
@@ -145,21 +154,35 @@ def compare_runs(
         if baseline is None
         else ((name, baseline) for name in recipes if name != baseline)
     )
-    return [_difference(recipes[first], recipes[second]) for first, second in pairs]
+    return [_difference(recipes[first], recipes[second], measure) for first, second in pairs]
 
 
-def image_values(results: Mapping[str, Any]) -> tuple[str, Array, Array | None]:
-    """Returns the compared measure of a run, its values (N,), and the numbers of objects (N,).
+def image_values(
+    results: Mapping[str, Any], measure: str | None = None
+) -> tuple[str, Array, Array | None]:
+    """Returns a measure of a run, its values (N,), and the numbers of objects or texts (N,).
 
-    Values of detectors are sums over the objects of an image; others have no numbers of objects.
+    Values of detectors are sums over the objects of an image, those of `t2i_recall_at_1` over its
+    texts; others have no numbers.
+
+    Args:
+        results: See `results_of`.
+        measure: One of `MEASURES`; None: the first that the run has.
+
+    Raises:
+        ValueError: The run does not have the measure.
     """
     each = results["each"]
-    if "iou_sum" in each:
-        return "mean_iou", np.array(each["iou_sum"]), np.array(each["objects"])
-    if "i2t_rank" in each:
-        return "i2t_recall_at_1", np.array(np.array(each["i2t_rank"]) == 0, float), None
-    name = "within_pair" if "within_pair" in each else "correct"
-    return {"correct": "top1"}.get(name, name), np.array(each[name], float), None
+    found = [name for name, (key, _) in MEASURES.items() if key in each]
+    if measure is None:
+        measure = found[0]
+    if measure not in found:
+        raise unknown_name("measure", measure, found)
+    key, counts = MEASURES[measure]
+    values = np.array(each[key], float)
+    if measure == "i2t_recall_at_1":
+        values = (values == 0).astype(float)
+    return measure, values, None if counts is None else np.array(each[counts], float)
 
 
 def _check_path(path: Path) -> None:
@@ -180,10 +203,12 @@ def _check_path(path: Path) -> None:
 
 
 def _difference(
-    first: Sequence[PerceptionRun], second: Sequence[PerceptionRun]
+    first: Sequence[PerceptionRun], second: Sequence[PerceptionRun], measure: str | None
 ) -> RecipeDifference:
-    measure, _, counts = image_values(first[0].results)
-    tables = [np.array([image_values(run.results)[1] for run in one]) for one in (first, second)]
+    measure, _, counts = image_values(first[0].results, measure)
+    tables = [
+        np.array([image_values(run.results, measure)[1] for run in one]) for one in (first, second)
+    ]
     found = paired_difference(tables[1], tables[0], first[0].results["test_groups"], counts=counts)
     total = tables[0].shape[1] if counts is None else counts.sum()
     means = [float(table.sum(axis=1).mean() / total) for table in tables]

@@ -156,7 +156,9 @@ class TwoTowers(PerceptionNetwork):
             for way, each in found.items()
             for k in RECALLS
         }
-        return Measurement(values, {"i2t_rank": ranks}, drawings, statistics)
+        first, texts = _per_image(found["t2i"].hits(1), of_images["t2i"], len(captions))
+        each = {"i2t_rank": ranks, "t2i_first": first.tolist(), "texts": texts.tolist()}
+        return Measurement(values, each, drawings, statistics)
 
     def _scores(self, examples: Examples, pool: Sequence[str]) -> Array:
         """Returns the similarities of images and captions, (images, captions)."""
@@ -191,8 +193,13 @@ def _recall(hits: ArrayLike, images: Sequence[int], count: int) -> Statistic:
         images: (Q,) the image that each query belongs to.
         count: Number of images.
     """
-    found = np.bincount(images, np.asarray(hits, np.float64), minlength=count)
-    return mean_over_images(found, np.bincount(images, minlength=count))
+    return mean_over_images(*_per_image(hits, images, count))
+
+
+def _per_image(hits: ArrayLike, images: Sequence[int], count: int) -> tuple[Array, Array]:
+    """Returns the numbers of hits and of queries of each image, (count,) each; see `_recall`."""
+    found: Array = np.bincount(images, np.asarray(hits, np.float64), minlength=count)
+    return found, np.bincount(images, minlength=count).astype(np.float64)
 
 
 def comment(rank: int, pool: int) -> str:

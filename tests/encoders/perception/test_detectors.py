@@ -86,6 +86,9 @@ def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, An
     assert found.values["mean_iou"] > max(0.6, before["mean_iou"] + 0.2)
     assert found.values[f"ap{kind}_50"] > 0.8
     assert found.values["objects"] == 6
+    assert f"ap{kind}_50" in found.statistics
+    for name, statistic in found.statistics.items():
+        assert statistic(np.arange(6)) == pytest.approx(found.values[name]), name
     assert len(found.drawings[0].predicted_lines) == (1 if kind == "2d" else 12)
     assert found.drawings[1].prediction == "box"
 

@@ -169,6 +169,10 @@ def test_options_without_an_effect_are_refused(
     with pytest.raises(SystemExit):
         compare.main()
     assert "seeds=4 has no effect on runs of stringline-perceive" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["stringline-compare", "runs/a", "runs/b", "measure=top1"])
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert "measure=top1 has no effect on evaluations of policies" in capsys.readouterr().err
 
 
 def test_detections_are_compared_by_the_overlap_of_objects() -> None:
@@ -178,6 +182,15 @@ def test_detections_are_compared_by_the_overlap_of_objects() -> None:
     assert counts is not None
     assert values.sum() / counts.sum() == pytest.approx(0.375)
     assert image_values({"each": {"i2t_rank": [0, 3]}})[1].tolist() == [1, 0]
+
+
+def test_texts_are_compared_by_their_images() -> None:
+    each = {"i2t_rank": [0, 3], "t2i_first": [2, 0], "texts": [3, 1]}
+    name, values, counts = image_values({"each": each}, "t2i_recall_at_1")
+    assert counts is not None
+    assert (name, values.tolist(), counts.tolist()) == ("t2i_recall_at_1", [2, 0], [3, 1])
+    with pytest.raises(ValueError, match=r"'top1'.*Allowed: i2t_recall_at_1, t2i_recall_at_1"):
+        image_values({"each": each}, "top1")
 
 
 def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:

@@ -41,12 +41,16 @@ def test_towers_find_captions_and_images_after_a_few_steps(colours: ImageStore) 
         optimizer.zero_grad()
         made.loss(batch).backward()
         optimizer.step()
-    found = made.eval().measure(Examples(colours, range(12, 30), made.contract)).values
+    measured = made.eval().measure(Examples(colours, range(12, 30), made.contract))
+    found = measured.values
     assert found["i2t_recall_at_1"] >= 0.9
     assert found["t2i_recall_at_1"] >= 0.9
     assert (found["t2i_pool"], found["i2t_pool"]) == (18, 3)
     assert found["i2t_chance_at_1"] == pytest.approx(1 / 3)
     assert found["truncated"] == 0
+    each = measured.each
+    assert sum(each["t2i_first"]) / sum(each["texts"]) == found["t2i_recall_at_1"]
+    assert sum(each["texts"]) == 3, "one for each text of the pool"
 
 
 def test_padding_and_neighbours_in_the_batch_change_no_text() -> None:
