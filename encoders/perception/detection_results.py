@@ -15,14 +15,17 @@ from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
 from stringline.encoders.perception.average_precision import AveragePrecision
 from stringline.encoders.perception.constant_box import constant_box_iou
-from stringline.encoders.perception.detection_subsets import measured_subsets
+from stringline.encoders.perception.detection_subsets import (
+    measured_subsets,
+    subset_statistics,
+)
 from stringline.encoders.perception.detections import Detection, Space, Subset, overlaps
 from stringline.encoders.perception.matching import match
 from stringline.encoders.perception.overlap import sampled_iou
 from stringline.encoders.perception.perception_network import (
+    Details,
     Drawing,
     Measurement,
-    Row,
     Statistic,
     mean_over_images,
 )
@@ -150,17 +153,19 @@ class DetectionResults:
         details = partial(self._details, precision)
         return Measurement(values, each, self._drawings, statistics, details=details)
 
-    def _details(self, precision: AveragePrecision) -> tuple[dict[str, float], list[Row]]:
+    def _details(self, precision: AveragePrecision) -> Details:
         subsets = measured_subsets(self._truth, self._ious, precision, self._space)
+        statistics = subset_statistics(self._truth, self._ious, self._space)
         if self._space == "2d":
-            return {}, subsets
+            return {}, subsets, statistics
         sampled = sum(
             sampled_iou(one.box3d, thing.box3d)
             for one, thing in self._pairs
             if one.box3d is not None and thing.box3d is not None
         )
         count = sum(map(len, self._ious))
-        return {"mean_iou_sampled": sampled / count if count else float("nan")}, subsets
+        mean = sampled / count if count else float("nan")
+        return {"mean_iou_sampled": mean}, subsets, statistics
 
     def _of_names(
         self, known: frozenset[str], precision: AveragePrecision

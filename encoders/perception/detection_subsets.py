@@ -14,7 +14,7 @@ from stringline.encoders.perception.detections import (
     Space,
     Subset,
 )
-from stringline.encoders.perception.perception_network import Row
+from stringline.encoders.perception.perception_network import Row, Statistic, mean_over_images
 
 # Bounds between the ranges.
 VISIBILITY = (0.5, 0.9)
@@ -77,6 +77,18 @@ def measured_subsets(
             }
         )
     return rows
+
+
+def subset_statistics(
+    truth: Sequence[Sequence[LabelledObject]], ious: Sequence[Array], space: Space
+) -> dict[str, Statistic]:
+    """Returns the mean IoU of each subset as a function of drawn images; see `measured_subsets`."""
+    found = {}
+    for subset in subsets_of([thing for things in truth for thing in things], space):
+        chosen = [np.array([subset.holds(thing) for thing in things], bool) for things in truth]
+        sums = [float(iou[mask].sum()) for iou, mask in zip(ious, chosen, strict=True)]
+        found[subset.title] = mean_over_images(sums, [int(mask.sum()) for mask in chosen])
+    return found
 
 
 def _bounds(quantity: Quantity, known: Sequence[float]) -> tuple[float, ...]:

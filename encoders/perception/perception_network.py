@@ -56,6 +56,9 @@ Row = dict[str, float | str]
 Statistic = Callable[[NDArray[np.intp]], float]
 """A measure of drawn images, of which repeated ones count again."""
 
+Details = tuple[Mapping[str, float], Sequence[Row], Mapping[str, Statistic]]
+"""Further measures, those of subsets, and the `mean_iou` of subsets by name."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -67,7 +70,8 @@ class Measurement:
         drawings: Some of the images, with their predictions.
         statistics: Those of the measures that have intervals, as functions of drawn images.
         subsets: Measures of subsets of the objects; `subset` names them.
-        details: Returns further measures and the subsets, which take long; None: there are none.
+        of_subsets: Their `mean_iou` as functions of drawn images, by the name of the subset.
+        details: Returns `Details`, which take long; None: there are none.
     """
 
     values: Mapping[str, float]
@@ -75,14 +79,21 @@ class Measurement:
     drawings: Sequence[Drawing] = ()
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
     subsets: Sequence[Row] = ()
-    details: Callable[[], tuple[Mapping[str, float], Sequence[Row]]] | None = None
+    of_subsets: Mapping[str, Statistic] = field(default_factory=dict)
+    details: Callable[[], Details] | None = None
 
     def detailed(self) -> "Measurement":
         """Returns the measurement with its details."""
         if self.details is None:
             return self
-        further, subsets = self.details()
-        return replace(self, values={**self.values, **further}, subsets=subsets, details=None)
+        further, subsets, functions = self.details()
+        return replace(
+            self,
+            values={**self.values, **further},
+            subsets=subsets,
+            of_subsets=functions,
+            details=None,
+        )
 
 
 def mean_over_images(sums: ArrayLike, counts: ArrayLike | None = None) -> Statistic:

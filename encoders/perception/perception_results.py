@@ -14,6 +14,7 @@ from stringline.encoders.perception.perception_network import (
     Examples,
     Measurement,
     PerceptionNetwork,
+    Row,
     Statistic,
 )
 from stringline.encoders.perception.share_interval import share_interval
@@ -36,6 +37,7 @@ def results_of(
     """Returns the results as plain data.
 
     `intervals` are those of 95 % over rooms, or over images without rooms; see `share_interval`.
+    So are those of the mean IoU of subsets.
     `operations` are multiply-accumulate operations of the image encoder for one image.
     """
     groups = data.groups(data.split.test)
@@ -43,7 +45,7 @@ def results_of(
         "task": type(network).__name__,
         "measures": dict(found.values),
         "intervals": intervals(found.statistics, groups),
-        "subsets": list(found.subsets),
+        "subsets": with_intervals(found, groups),
         "images": {"train": len(data.train), "test": len(data.split.test)},
         "groups": len(set(groups)),
         "unit": "rooms" if isinstance(groups[0], str) else "images",
@@ -73,6 +75,21 @@ def intervals(
         except ValueError as error:
             logger.warning("%s has no interval. %s", name, error)
     return found
+
+
+def with_intervals(found: Measurement, groups: Sequence[Hashable]) -> list[Row]:
+    """Returns the subsets with the interval of their mean IoU, if there is one."""
+    if len(set(groups)) < 2:
+        return list(found.subsets)
+    of_subsets = intervals(found.of_subsets, groups)
+    rows: list[Row] = []
+    for row in found.subsets:
+        low_high = of_subsets.get(str(row["subset"]))
+        ends = (
+            {} if low_high is None else {"mean_iou_low": low_high[0], "mean_iou_high": low_high[1]}
+        )
+        rows.append({**row, **ends})
+    return rows
 
 
 def operations(network: PerceptionNetwork, examples: Examples) -> dict[str, int]:

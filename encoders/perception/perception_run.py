@@ -158,7 +158,8 @@ def _measure(
     if study is not None:
         results["studies"][type(study).__name__] = study.measure(network, examples)
         write_results(directory, results)
-    write_page(directory / PAGE, examples, found, results["intervals"])
+    shown = replace(found, subsets=results["subsets"])
+    write_page(directory / PAGE, examples, shown, results["intervals"])
     return results
 
 

@@ -13,6 +13,7 @@ from stringline.encoders.perception.average_precision import AveragePrecision
 from stringline.encoders.perception.detection_subsets import measured_subsets, subsets_of
 from stringline.encoders.perception.detections import Detection, Space
 from stringline.encoders.perception.perception_network import Examples
+from stringline.encoders.perception.perception_results import with_intervals
 
 
 def things(visibility: float | None = None) -> list[LabelledObject]:
@@ -85,13 +86,21 @@ def test_a_subset_equals_a_measurement_with_it() -> None:
 
 
 def test_a_detector_reports_subsets_and_the_sampled_overlap() -> None:
-    images = [scene(seed) for seed in range(9)]
-    measured = detector("3d").measure(Examples(images, range(9), CONTRACT)).detailed()
+    images = [scene(seed) for seed in range(27)]
+    measured = detector("3d").measure(Examples(images, range(27), CONTRACT)).detailed()
     assert {"subset", "objects", "mean_iou", "ap3d"} == set(measured.subsets[0])
+    assert set(measured.of_subsets) == {row["subset"] for row in measured.subsets}
+    for row in measured.subsets:
+        mean = measured.of_subsets[str(row["subset"])](np.arange(27))
+        assert mean == pytest.approx(row["mean_iou"])
+    rows = with_intervals(measured, list(range(27)))
+    assert all(float(row["mean_iou_low"]) <= float(row["mean_iou"]) for row in rows)
+    assert all(float(row["mean_iou"]) <= float(row["mean_iou_high"]) for row in rows)
+    assert with_intervals(measured, [0] * 27) == measured.subsets, "one room has no interval"
     assert measured.values["mean_iou_sampled"] == pytest.approx(
         measured.values["mean_iou"], abs=0.005
     )
-    assert measured.statistics["mean_iou"](np.arange(9)) == pytest.approx(
+    assert measured.statistics["mean_iou"](np.arange(27)) == pytest.approx(
         measured.values["mean_iou"]
     )
-    assert measured.statistics["ap3d"](np.arange(9)) == measured.values["ap3d"]
+    assert measured.statistics["ap3d"](np.arange(27)) == measured.values["ap3d"]
