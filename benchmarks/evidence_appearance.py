@@ -5,7 +5,8 @@ image encoder from scratch, with EfficientNet-Lite0 of ImageNet, or with the wei
 of boxes on procedural tables (`perception/detect3d_tables/policy`), with and without
 `augmentation=strong`. It is evaluated in plain looks, in held-out looks, and under shifts of light,
 colours and distractors. Each world is a cell of its own; the worlds of a recipe share its
-checkpoint.
+checkpoint. Recipes that end with `_home` have demonstrations from the home pose, and so are the
+starts of their evaluation; the strict judge is the same.
 
 The detector has the image encoder of the one from scratch. That of ImageNet differs in the network
 too: two blocks of attention follow EfficientNet-Lite0, four the patches of the encoder from
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from evidence_cells import HOME_START
 from evidence_choices import ChoiceCell
 from evidence_perception import PerceptionCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
@@ -32,12 +34,13 @@ IMAGENET = [
 
 @dataclass(frozen=True)
 class Recipe:
-    """How demonstrations look, whether images are augmented strongly, and the image encoder."""
+    """How demonstrations look and start, the augmentation of images, and the image encoder."""
 
     randomised: bool = False
     strong: bool = False
     imagenet: bool = False
     detector: bool = False
+    home: bool = False
 
 
 RECIPES = {
@@ -48,6 +51,8 @@ RECIPES = {
     "plain_imagenet": Recipe(imagenet=True),
     "randomised_imagenet": Recipe(randomised=True, imagenet=True),
     "plain_detector": Recipe(detector=True),
+    "plain_home": Recipe(home=True),
+    "randomised_home": Recipe(randomised=True, home=True),
 }
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
@@ -129,14 +134,22 @@ class AppearanceCell(ChoiceCell):
     @property
     def store(self) -> Path:
         """The demonstrations, which recipes of the same looks share."""
-        looks = "randomised" if RECIPES[self.choice].randomised else "plain"
-        return RUNS / self.family / self.task / f"{looks}_{SCALES[self.scale].episodes}"
+        recipe = RECIPES[self.choice]
+        looks = "randomised" if recipe.randomised else "plain"
+        start = "_home" if recipe.home else ""
+        return RUNS / self.family / self.task / f"{looks}{start}_{SCALES[self.scale].episodes}"
+
+    @property
+    def start(self) -> Mapping[str, object]:
+        """Options of the task that set the start of the arms."""
+        return HOME_START if RECIPES[self.choice].home else {}
 
     @property
     def collected(self) -> list[str]:
         """Options of the collection."""
         looks = [RANDOMISED] if RECIPES[self.choice].randomised else []
-        return [*COLLECTED[self.task], *looks]
+        start = [f"+task.options.{name}={value}" for name, value in self.start.items()]
+        return [*COLLECTED[self.task], *looks, *start]
 
     @property
     def trained(self) -> list[str]:
@@ -150,10 +163,11 @@ class AppearanceCell(ChoiceCell):
 def appearance_cells(task: str) -> list[AppearanceCell]:
     """Returns the cells of a task, the most informative first.
 
-    Two trainings of plain and of randomised demonstrations, then other initial weights with few
-    demonstrations, then all others.
+    Two trainings of plain and of randomised demonstrations, from varied starts and from the home
+    pose, then other initial weights with few demonstrations, then all others.
     """
-    two = [(name, seed) for seed in (0, 1) for name in ("plain", "randomised")]
+    looks = ("plain", "randomised", "plain_home", "randomised_home")
+    two = [(name, seed) for seed in (0, 1) for name in looks]
     first = [
         AppearanceCell(task, name, seed, "small", world) for name, seed in two for world in WORLDS
     ]

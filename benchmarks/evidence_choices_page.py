@@ -1,10 +1,12 @@
 """The tables of `ChoiceCell` in docs/results.md."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from evidence_cells import experts_of
 from evidence_looks_page import FIGURE_6
 from evidence_page import Line, header, notes
+from evidence_tasks_page import STARTS
 from evidence_worlds import rows, worlds_of
 
 
@@ -27,15 +29,18 @@ FAMILIES = {
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table for each family, task and scale; lines of other cells are ignored."""
-    groups: dict[tuple[str, str, str], list[Line]] = {}
+    """Returns a table for each family, task, scale and start; lines of other cells are ignored."""
+    groups: dict[tuple[str, str, str, str], list[Line]] = {}
     for line in (line for line in lines if "family" in line):
-        key = (str(line["family"]), str(line["task"]), str(line["scale"]))
+        end = experts_of(str(line["choice"]))
+        key = (str(line["family"]), str(line["task"]), str(line["scale"]), end)
         groups.setdefault(key, []).append(line)
-    return "\n".join(
-        table(f"{task}, {scale}: {FAMILIES[family].title}", FAMILIES[family], group)
-        for (family, task, scale), group in sorted(groups.items())
-    )
+    found = []
+    for (family, task, scale, end), group in sorted(groups.items()):
+        words = FAMILIES[family]
+        words = replace(words, reference=f"{words.reference}{end}")
+        found.append(table(f"{task}, {scale}: {words.title}{STARTS[end]}", words, group))
+    return "\n".join(found)
 
 
 def table(title: str, words: Table, lines: Sequence[Line]) -> str:

@@ -51,6 +51,8 @@ def test_every_recipe_is_a_command_that_can_be_given(
         "plain_imagenet": ("plain", False, "installed"),
         "randomised_imagenet": ("randomised", False, "installed"),
         "plain_detector": ("plain", False, str(detector)),
+        "plain_home": ("plain", False, None),
+        "randomised_home": ("randomised", False, None),
     }
     recipe = cells.AppearanceCell(task, "plain_detector", 1, "small").recipe
     assert recipe["initialise_from"] == "perception/detect3d_tables/policy/1/small"
@@ -81,6 +83,19 @@ def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
             settings = compose("eval", overrides=dict(cell.commands())["eval"])
             assert dict(settings.task.options) == options | {"version": 2}
             assert settings.videos == (not world)
+
+
+def test_demonstrations_and_trials_start_alike(cells: ModuleType) -> None:
+    stores = set()
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for choice in ("plain", "randomised", "plain_imagenet", "plain_home", "randomised_home"):
+            cell = cells.AppearanceCell("hand_over_banana", choice, 0, "small", "held_out")
+            commands = dict(cell.commands())
+            stores.add(cell.store.name)
+            for verb in ("collect", "eval"):
+                options = compose(verb, overrides=commands[verb]).task.options
+                assert options.get("start_spread", 1.0) == (not choice.endswith("_home"))
+    assert stores == {"plain_100", "randomised_100", "plain_home_100", "randomised_home_100"}
 
 
 def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
@@ -127,9 +142,10 @@ def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
 def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
     assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 5 * 7
-    first = [(cell.choice, cell.seed) for cell in found[: 4 * 7 : 7]]
-    assert first == [("plain", 0), ("randomised", 0), ("plain", 1), ("randomised", 1)]
-    few = [(cell.choice, cell.scale) for cell in found[4 * 7 :][:9]]
+    first = [(cell.choice, cell.seed) for cell in found[: 8 * 7 : 7]]
+    looks = ("plain", "randomised", "plain_home", "randomised_home")
+    assert first == [(name, seed) for seed in (0, 1) for name in looks]
+    few = [(cell.choice, cell.scale) for cell in found[8 * 7 :][:9]]
     assert few == [
         (choice, f"demonstrations_{count}")
         for count in (100, 50, 25)
@@ -182,3 +198,16 @@ def test_recipes_are_compared_with_plain_and_with_themselves_in_plain_looks(
     assert rows[2][7] == "10 %, 25 %"
     assert rows[4][5] == "-", "plain demonstrations were not measured there"
     assert page.tables([{"look": "lifting"}]) == ""
+
+
+def test_recipes_from_the_home_pose_have_a_table_of_their_own(page: ModuleType) -> None:
+    """Other starts have the same seeds, so outcomes must not be paired."""
+    lines = [seen("plain", 9), seen("plain_home", 8), seen("randomised_home", 7)]
+    varied, home = page.tables(lines).split("\n\n### ")
+    assert "| plain |" in varied
+    assert "_home" not in varied
+    title = "hand_over_banana, small: appearance of demonstrations, from the home pose"
+    assert home.startswith(f"{title}\n")
+    (row,) = (row for row in home.splitlines() if "| randomised_home |" in row)
+    assert "+10 points [" in row
+    assert "plain_home less this" in home
