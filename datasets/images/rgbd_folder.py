@@ -88,7 +88,7 @@ class RgbdImages:
 
 
 def _label(room: Path, path: Path) -> str | None:
-    """Returns the name of the folder between the path and a room; None if there is only one."""
+    """Returns the name of the folder between the path and a room; None without such a folder."""
     return room.parent.name if path not in (room, room.parent) else None
 
 

@@ -70,6 +70,7 @@ def write_page(
             intervals={
                 name: f"{low:.4g} to {high:.4g}" for name, (low, high) in (intervals or {}).items()
             },
+            columns=list(dict.fromkeys(name for row in found.subsets for name in row)),
             subsets=[
                 {k: v if isinstance(v, str) else f"{v:.4g}" for k, v in row.items()}
                 for row in found.subsets
