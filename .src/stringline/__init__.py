@@ -58,6 +58,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Augmentation": {
         "datasets.augmentation.augment": ("Augmentation",),
+        "datasets.augmentation.colour_dropout": ("ColourDropout",),
         "datasets.augmentation.colour_sensor_augmentation": ("ColourSensor",),
         "datasets.augmentation.crop_augmentation": ("CropAndResize",),
         "datasets.augmentation.depth_augmentation": ("StereoDepth",),

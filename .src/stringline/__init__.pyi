@@ -1,5 +1,6 @@
 # Written by docs/write_api.py.
 from stringline.datasets.augmentation.augment import Augmentation as Augmentation
+from stringline.datasets.augmentation.colour_dropout import ColourDropout as ColourDropout
 from stringline.datasets.augmentation.colour_sensor_augmentation import ColourSensor as ColourSensor
 from stringline.datasets.augmentation.crop_augmentation import CropAndResize as CropAndResize
 from stringline.datasets.augmentation.depth_augmentation import StereoDepth as StereoDepth

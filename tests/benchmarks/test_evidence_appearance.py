@@ -38,9 +38,10 @@ def test_every_recipe_is_a_command_that_can_be_given(
             assert (collected.episodes, training.trainer.seed) == (25, 1)
             encoder = training.policy.observation_encoder
             textures = [each["_target_"] for each in training.augmentation.transforms]
+            looks = collected.task.options.get("looks", "plain")
             found[name] = (
-                collected.task.options.get("looks", "plain"),
-                any(each.endswith("TextureOverlay") for each in textures),
+                looks if isinstance(looks, str) else list(looks.one_of),
+                textures[-1].rpartition(".")[2] if textures else "",
                 encoder.images.weights if "images" in encoder else training.initialise_from,
             )
     assert found == {

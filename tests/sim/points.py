@@ -46,6 +46,7 @@ AUGMENTATION: dict[str, Any] = {
         {"_target_": "stringline.StereoDepth"},
         {"_target_": "stringline.TextureOverlay", "background": 0.8},
         {"_target_": "stringline.ColourSensor"},
+        {"_target_": "stringline.ColourDropout", "probability": 0.3},
     ],
 }
 
