@@ -44,16 +44,19 @@ def test_every_recipe_is_a_command_that_can_be_given(
                 textures[-1].rpartition(".")[2] if textures else "",
                 encoder.images.weights if "images" in encoder else training.initialise_from,
             )
+    usual = {"hand_over_banana": "", "kuka_pick": "LightAugmentation"}[task]
     assert found == {
-        "plain": ("plain", False, None),
-        "randomised": ("randomised", False, None),
-        "plain_strong": ("plain", True, None),
-        "randomised_strong": ("randomised", True, None),
-        "plain_imagenet": ("plain", False, "installed"),
-        "randomised_imagenet": ("randomised", False, "installed"),
-        "plain_detector": ("plain", False, str(detector)),
-        "plain_home": ("plain", False, None),
-        "randomised_home": ("randomised", False, None),
+        "plain": ("plain", usual, None),
+        "randomised": ("randomised", usual, None),
+        "plain_strong": ("plain", "ColourSensor", None),
+        "randomised_strong": ("randomised", "ColourSensor", None),
+        "plain_imagenet": ("plain", usual, "installed"),
+        "randomised_imagenet": ("randomised", usual, "installed"),
+        "plain_detector": ("plain", usual, str(detector)),
+        "plain_home": ("plain", usual, None),
+        "randomised_home": ("randomised", usual, None),
+        "mixed_home": (["plain", *["randomised"] * 3], usual, None),
+        "mixed_dropout_home": (["plain", *["randomised"] * 3], "ColourDropout", None),
     }
     recipe = cells.AppearanceCell(task, "plain_detector", 1, "small").recipe
     assert recipe["initialise_from"] == "perception/detect3d_tables/policy/1/small"
@@ -89,14 +92,14 @@ def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
 def test_demonstrations_and_trials_start_alike(cells: ModuleType) -> None:
     stores = set()
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        for choice in ("plain", "randomised", "plain_imagenet", "plain_home", "randomised_home"):
+        for choice in ("plain", "randomised", "plain_imagenet", "plain_home", "mixed_home"):
             cell = cells.AppearanceCell("hand_over_banana", choice, 0, "small", "held_out")
             commands = dict(cell.commands())
             stores.add(cell.store.name)
             for verb in ("collect", "eval"):
                 options = compose(verb, overrides=commands[verb]).task.options
                 assert options.get("start_spread", 1.0) == (not choice.endswith("_home"))
-    assert stores == {"plain_100", "randomised_100", "plain_home_100", "randomised_home_100"}
+    assert stores == {"plain_100", "randomised_100", "plain_home_100", "mixed_home_100"}
 
 
 def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
@@ -144,7 +147,7 @@ def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
     assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 5 * 7
     first = [(cell.choice, cell.seed) for cell in found[: 8 * 7 : 7]]
-    looks = ("plain", "randomised", "plain_home", "randomised_home")
+    looks = ("plain", "randomised", "plain_home", "mixed_dropout_home")
     assert first == [(name, seed) for seed in (0, 1) for name in looks]
     few = [(cell.choice, cell.scale) for cell in found[8 * 7 :][:9]]
     assert few == [
