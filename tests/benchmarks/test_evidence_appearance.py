@@ -39,6 +39,9 @@ def test_every_recipe_is_a_command_that_can_be_given(
             encoder = training.policy.observation_encoder
             textures = [each["_target_"] for each in training.augmentation.transforms]
             looks = collected.task.options.get("looks", "plain")
+            if "depth_input" in encoder:
+                network = encoder.depth_input["_target_"].rpartition(".")[2]
+                assert network == ("NormalsOnly" if "normals" in name else "ColourOnly")
             found[name] = (
                 looks if isinstance(looks, str) else list(looks.one_of),
                 textures[-1].rpartition(".")[2] if textures else "",
@@ -57,6 +60,7 @@ def test_every_recipe_is_a_command_that_can_be_given(
         "randomised_home": ("randomised", usual, None),
         "mixed_home": (["plain", *["randomised"] * 3], usual, None),
         "mixed_dropout_home": (["plain", *["randomised"] * 3], "ColourDropout", None),
+        "mixed_normals_home": (["plain", *["randomised"] * 3], usual, None),
     }
     recipe = cells.AppearanceCell(task, "plain_detector", 1, "small").recipe
     assert recipe["initialise_from"] == "perception/detect3d_tables/policy/1/small"

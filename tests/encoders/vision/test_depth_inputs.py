@@ -1,5 +1,7 @@
 """Depth as an input of the network."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from stringline.encoders.vision.depth_inputs import (
     ColourOnly,
     DepthChannel,
     DepthInput,
+    NormalsOnly,
     StreamFusion,
     SurfaceNormals,
 )
@@ -68,8 +71,31 @@ def test_without_depth_or_geometry_normals_are_zero() -> None:
     assert SurfaceNormals(base_frame=False)(COLOURS, no_pose)[1].abs().max() > 1.9
 
 
+def test_normals_in_place_of_colours_are_those_beside_them() -> None:
+    """No colour has an effect, and a camera without depth or geometry is named."""
+    for base_frame in (True, False):
+        alone = NormalsOnly(base_frame=base_frame, reach=2)
+        (seen,) = alone(COLOURS, _view())
+        expected = SurfaceNormals(base_frame=base_frame, reach=2)(COLOURS, _view())[1]
+        assert torch.equal(seen, expected)
+        assert torch.equal(alone(0 * COLOURS, _view())[0], seen)
+        assert seen.abs().max() > 1.9
+    assert NormalsOnly()(COLOURS.bfloat16(), _view())[0].dtype == torch.bfloat16
+    for view in (replace(_view(depth=False), name="wrist"), _view(geometry=False)):
+        name = view.name or "without a name"
+        with pytest.raises(ValueError, match=f"Camera {name} has no depth or no geometry"):
+            NormalsOnly()(COLOURS, view)
+
+
 @pytest.mark.parametrize(
-    "choice", [ColourOnly(), DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)]
+    "choice",
+    [
+        ColourOnly(),
+        DepthChannel(),
+        SurfaceNormals(),
+        SurfaceNormals(base_frame=False),
+        NormalsOnly(),
+    ],
 )
 def test_every_choice_declares_its_channels_streams_and_keys(choice: DepthInput) -> None:
     everything = _view()
