@@ -80,6 +80,8 @@ def test_normals_in_place_of_colours_are_those_beside_them() -> None:
         assert torch.equal(seen, expected)
         assert torch.equal(alone(0 * COLOURS, _view())[0], seen)
         assert seen.abs().max() > 1.9
+        assert (alone.streams, alone.channels) == (1, 3)
+        assert alone.reads == SurfaceNormals(base_frame=base_frame).reads
     assert NormalsOnly()(COLOURS.bfloat16(), _view())[0].dtype == torch.bfloat16
     for view in (replace(_view(depth=False), name="wrist"), _view(geometry=False)):
         name = view.name or "without a name"
@@ -94,7 +96,6 @@ def test_normals_in_place_of_colours_are_those_beside_them() -> None:
         DepthChannel(),
         SurfaceNormals(),
         SurfaceNormals(base_frame=False),
-        NormalsOnly(),
     ],
 )
 def test_every_choice_declares_its_channels_streams_and_keys(choice: DepthInput) -> None:
