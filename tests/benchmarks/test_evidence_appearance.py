@@ -36,6 +36,8 @@ def test_every_recipe_is_a_command_that_can_be_given(
             assert collected.segments
             assert collected.task.options.version == 2
             assert (collected.episodes, training.trainer.seed) == (25, 1)
+            frozen = ["observation_encoder.tokenise.encode"] if "frozen" in name else []
+            assert training.trainer.freeze == frozen
             encoder = training.policy.observation_encoder
             textures = [each["_target_"] for each in training.augmentation.transforms]
             looks = collected.task.options.get("looks", "plain")
@@ -54,6 +56,7 @@ def test_every_recipe_is_a_command_that_can_be_given(
         "plain_strong": ("plain", "ColourSensor", None),
         "randomised_strong": ("randomised", "ColourSensor", None),
         "plain_imagenet": ("plain", usual, "installed"),
+        "plain_imagenet_frozen": ("plain", usual, "installed"),
         "randomised_imagenet": ("randomised", usual, "installed"),
         "plain_detector": ("plain", usual, str(detector)),
         "plain_home": ("plain", usual, None),
@@ -157,7 +160,7 @@ def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     assert few == [
         (choice, f"demonstrations_{count}")
         for count in (100, 50, 25)
-        for choice in ("plain_imagenet", "plain", "plain_detector")
+        for choice in ("plain_imagenet_frozen", "plain", "plain_detector")
     ]
 
 
