@@ -15,7 +15,7 @@ stay as they are (`imagenet_frozen`), with which a step takes a third of the tim
 
 `mixed` demonstrations have plain looks in one of four episodes, on average, and randomised ones in
 the others. `dropout` is `augmentation=colour_dropout`, and `normals` is `depth=normals_only`: the
-network sees no colours, so the looks of its demonstrations have no effect.
+network sees no colours, but the floors and walls that plain looks lack.
 """
 
 from collections.abc import Iterator, Mapping
