@@ -33,6 +33,11 @@ ONE_AFTER_THE_OTHER = (
 # Long ones among these that only compute, or go in lock-step.
 BESIDE_OTHERS = (
     "tests/real_robot/test_boundaries.py",
+    "tests/real_robot/calibration/test_calibration_settings.py",
+    "tests/real_robot/calibration/test_calibration_solvers.py",
+    "tests/real_robot/calibration/test_displaced_cameras.py",
+    "tests/real_robot/drivers/dynamixel/test_protocol.py",
+    "tests/real_robot/drivers/fri/test_fri_codec.py",
     "tests/real_robot/safety/test_filter_properties.py",
     "tests/real_robot/safety/test_adversarial_cells.py",
     "tests/real_robot/safety/test_keep_clear.py",
