@@ -10,7 +10,7 @@ from evidence_perception_studies import REFERENCES, TASKS
 from numpy.typing import NDArray
 
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
-from stringline.encoders.perception.run_comparison import image_values
+from stringline.encoders.perception.run_measures import checked_measure, image_values
 from stringline.sim.statistics.paired import holm
 
 Array = NDArray[np.float64]
@@ -128,8 +128,9 @@ def difference(task: str, lines: Sequence[Line], reference: Sequence[Line]) -> R
 
 def values(lines: Sequence[Line]) -> tuple[Array, Array | None]:
     """Returns values (trainings, images), and the numbers of objects for sums over objects."""
-    every = [image_values({"each": plain(line["each"])}) for line in lines]
-    return np.array([found for _, found, _ in every]), every[0][2]
+    results = [{"each": plain(line["each"])} for line in lines]
+    every = [image_values(one, checked_measure(one, None)) for one in results]
+    return np.array([found for found, _ in every]), every[0][1]
 
 
 def steps_to(choices: Mapping[str, Sequence[Line]]) -> str:

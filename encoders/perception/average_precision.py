@@ -1,13 +1,12 @@
 """Average precision of detections in the image (COCO) and in space (Omni3D)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stringline.datasets.images.labelled_image import LabelledObject
 from stringline.encoders.perception.detections import (
@@ -18,14 +17,12 @@ from stringline.encoders.perception.detections import (
     Subset,
     overlaps,
 )
+from stringline.encoders.perception.matched_detections import MatchedDetections, Matches
 
 COCO_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).round(2).tolist())
 OMNI3D_THRESHOLDS = tuple(np.linspace(0.05, 0.5, 10).round(2).tolist())
 MOST_DETECTIONS = 100
 """Predictions per image and name that count, those with the largest scores."""
-_RECALLS = np.linspace(0, 1, 101)
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,24 +40,7 @@ class _Pairs:
     iou: Array
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Matches:
-    """The predictions of one name in one image against its objects.
-
-    Attributes:
-        scores: (N,), descending.
-        hits: (T, N), whether a prediction is matched to an object, per threshold.
-        ignored: (T, N), whether it counts neither as right nor as wrong.
-        objects: Number of objects to be found.
-    """
-
-    scores: Array
-    hits: Flags
-    ignored: Flags
-    objects: int
-
-
-class AveragePrecision:
+class AveragePrecision(MatchedDetections):
     """Average precision over images, also of any draw of them.
 
     COCO's protocol (T.-Y. Lin et al., 2014; `pycocotools.cocoeval`): predictions in the order of
@@ -69,9 +49,7 @@ class AveragePrecision:
     object to be found are left out. Omni3D (Brazil et al., CVPR 2023, arXiv 2207.10660) does the
     same with the IoU of 3D boxes and `OMNI3D_THRESHOLDS`. The IoU of 3D boxes is exact here.
 
-    Attributes:
-        thresholds: (T,) of the IoU.
-        images: Number of images.
+    Attributes are those of `MatchedDetections`.
     """
 
     def __init__(
@@ -105,62 +83,18 @@ class AveragePrecision:
             )
         if thresholds is None:
             thresholds = COCO_THRESHOLDS if space == "2d" else OMNI3D_THRESHOLDS
-        self.thresholds = np.asarray(thresholds, np.float64)
-        self.images = len(truth)
         self._pairs = _pairs(truth, detections, space, most)
-        self._matches = self._matched(subset)
+        super().__init__(
+            _matched(self._pairs, np.asarray(thresholds, np.float64), subset),
+            thresholds,
+            len(truth),
+        )
 
     def of(self, subset: Subset) -> Self:
         """Returns the average precision of a subset of the same objects and predictions."""
         other = copy(self)
-        other._matches = other._matched(subset)
+        other.matches = _matched(self._pairs, self.thresholds, subset)
         return other
-
-    def _matched(self, subset: Subset) -> dict[str, dict[int, _Matches]]:
-        return {
-            name: {image: _matches(pair, self.thresholds, subset) for image, pair in pairs.items()}
-            for name, pairs in self._pairs.items()
-            if subset.names_hold(name)
-        }
-
-    def by_name(self, images: Iterable[int] | None = None) -> dict[str, Array]:
-        """Returns the average precision of each name with objects, (T,) per threshold.
-
-        Args:
-            images: Indices of images, repeated ones count again; None: all.
-        """
-        drawn = list(range(self.images)) if images is None else [int(image) for image in images]
-        found = {}
-        for name, matches in sorted(self._matches.items()):
-            chosen = [matches[image] for image in drawn if image in matches]
-            if sum(each.objects for each in chosen):
-                found[name] = _average_precision(chosen)
-        return found
-
-    def value(self, images: Iterable[int] | None = None) -> float:
-        """Returns the mean over names and thresholds, 0 to 1; NaN without objects."""
-        return _mean(list(self.by_name(images).values()))
-
-    def at(self, threshold: float, images: Iterable[int] | None = None) -> float:
-        """Returns the mean over names at one threshold; NaN without objects.
-
-        Args:
-            threshold: One of the thresholds.
-            images: See `by_name`.
-
-        Raises:
-            ValueError: It is none of the thresholds.
-        """
-        (index,) = np.nonzero(np.isclose(self.thresholds, threshold))
-        if not len(index):
-            raise ValueError(
-                f"There is no threshold {threshold}; allowed: {self.thresholds.tolist()}."
-            )
-        return _mean([values[index] for values in self.by_name(images).values()])
-
-
-def _mean(values: Sequence[Array]) -> float:
-    return float(np.mean(values)) if values else float("nan")
 
 
 def _pairs(
@@ -182,7 +116,17 @@ def _pairs(
     return pairs
 
 
-def _matches(pair: _Pairs, thresholds: Array, subset: Subset) -> _Matches:
+def _matched(
+    pairs: Mapping[str, Mapping[int, _Pairs]], thresholds: Array, subset: Subset
+) -> dict[str, dict[int, Matches]]:
+    return {
+        name: {image: _matches(pair, thresholds, subset) for image, pair in of_images.items()}
+        for name, of_images in pairs.items()
+        if subset.names_hold(name)
+    }
+
+
+def _matches(pair: _Pairs, thresholds: Array, subset: Subset) -> Matches:
     found = pair.found
     wanted = pair.wanted
     iou = pair.iou
@@ -204,24 +148,4 @@ def _matches(pair: _Pairs, thresholds: Array, subset: Subset) -> _Matches:
     outside = np.array([not subset.counts_if_wrong(each) for each in found], bool)
     ignored |= ~hits & outside
     scores = np.array([each.score for each in found], np.float64)
-    return _Matches(scores=scores, hits=hits, ignored=ignored, objects=int((~extra).sum()))
-
-
-def _average_precision(matches: Sequence[_Matches]) -> Array:
-    """Returns the average precision (T,) of the predictions of one name."""
-    order = np.argsort(-np.concatenate([each.scores for each in matches]), kind="stable")
-    hits = np.concatenate([each.hits for each in matches], axis=1)[:, order]
-    counts = ~np.concatenate([each.ignored for each in matches], axis=1)[:, order]
-    right = np.cumsum(hits & counts, axis=1)
-    wrong = np.cumsum(~hits & counts, axis=1)
-    recall = right / sum(each.objects for each in matches)
-    precision = right / np.maximum(right + wrong, 1)
-    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    # A recall that is never reached has the precision 0.
-    padded = np.concatenate([precision, np.zeros((len(precision), 1))], axis=1)
-    return np.array(
-        [
-            values[np.searchsorted(reached, _RECALLS, side="left")].mean()
-            for values, reached in zip(padded, recall, strict=True)
-        ]
-    )
+    return Matches(scores=scores, hits=hits, ignored=ignored, objects=int((~extra).sum()))

@@ -151,7 +151,9 @@ class DetectionResults:
             **of_names,
         }
         details = partial(self._details, precision)
-        return Measurement(values, each, self._drawings, statistics, details=details)
+        return Measurement(
+            values, each, self._drawings, statistics, detections=precision, details=details
+        )
 
     def _details(self, precision: AveragePrecision) -> Details:
         subsets = measured_subsets(self._truth, self._ious, precision, self._space)

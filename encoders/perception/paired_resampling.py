@@ -4,9 +4,9 @@ It requires scipy, see the extra `perception`.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from stringline.encoders.perception.group_variance import (
     student_interval,
     variance_of_draws,
 )
+from stringline.encoders.perception.perception_network import Statistic
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, pairs_needed
 
 POWER = 0.8
@@ -146,56 +147,70 @@ def paired_difference(
         raise ValueError("Some draws are without objects; leave out groups without any.")
     each = [taken @ _sums(index, table) / objects[:, None] for table in tables]
     means = [table.sum(axis=1) / counted.sum() for table in tables]  # Per training.
-    value = float(means[1].mean() - means[0].mean())
     difference = each[1].mean(axis=1) - each[0].mean(axis=1)
-    over = Variance(variance_of_draws(difference, size), size - 1)
-    trainings = _of_trainings(means)
-    low, high, p = student_interval(value, [over, *trainings], confidence)
-    by_seeds = sum(one.value for one in trainings)
-    return Resampled(
-        value=value,
-        low=low,
-        high=high,
-        p=max(p, 2.0 ** (1 - size)),
-        groups=size,
-        seeds=min(len(mean) for mean in means),
-        needed_groups=_needed(value, size, over.value, by_seeds),
-        needed_seeds=_needed_seeds(value, trainings, over.value),
-    )
+    return _difference(means, variance_of_draws(difference, size), size, confidence)
 
 
-def resampled(
-    statistic: Callable[[NDArray[np.intp]], float],
+def statistic_difference(
+    first: Sequence[Statistic],
+    second: Sequence[Statistic],
     groups: Sequence[Hashable],
     *,
     draws: int = 500,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Resampled:
-    """Returns any statistic of images with its interval over groups.
+    """Returns the difference of a measure that is not a mean, second less first.
 
-    For a measure that is not a mean, such as the average precision of one recipe less that of
-    another: `lambda images: second.value(images) - first.value(images)`.
+    Such as the average precision. The variances are those of `paired_difference`.
 
     Args:
-        statistic: Its value for indices of images, of which repeated ones count again.
+        first: The measure of each training of a recipe, as a function of indices of images, of
+            which repeated ones count again.
+        second: The same for the other recipe.
         groups: The group of each image, such as its room.
         draws: Number of draws, 100 or more.
         confidence: Coverage of the interval, between 0 and 1.
         seed: Seed of the draws.
 
     Raises:
-        ValueError: The statistic of a draw is not finite, or there are fewer than two groups.
+        ValueError: The measure of a draw is not finite, or there are fewer than two groups.
     """
-    value, variance, size = drawn_variance(statistic, groups, draws, confidence, seed)
-    low, high, p = student_interval(value, [Variance(variance, size - 1)], confidence)
+
+    def difference(images: NDArray[np.intp]) -> float:
+        return fmean(one(images) for one in second) - fmean(one(images) for one in first)
+
+    _, variance, size = drawn_variance(difference, groups, draws, confidence, seed)
+    every = np.arange(len(groups))
+    means = [np.array([one(every) for one in trainings]) for trainings in (first, second)]
+    return _difference(means, variance, size, confidence)
+
+
+def _difference(
+    means: Sequence[Array], over_groups: float, groups: int, confidence: float
+) -> Resampled:
+    """Returns the difference of two recipes, second less first.
+
+    Args:
+        means: The measure of each training, for both recipes.
+        over_groups: Variance of the difference over groups.
+        groups: Number of groups.
+        confidence: Coverage of the interval.
+    """
+    value = float(means[1].mean() - means[0].mean())
+    trainings = _of_trainings(means)
+    over = Variance(over_groups, groups - 1)
+    low, high, p = student_interval(value, [over, *trainings], confidence)
+    by_seeds = sum(one.value for one in trainings)
     return Resampled(
         value=value,
         low=low,
         high=high,
-        p=max(p, 2.0 ** (1 - size)),
-        groups=size,
-        needed_groups=_needed(value, size, variance, 0.0),
+        p=max(p, 2.0 ** (1 - groups)),
+        groups=groups,
+        seeds=min(len(mean) for mean in means),
+        needed_groups=_needed(value, groups, over_groups, by_seeds),
+        needed_seeds=_needed_seeds(value, trainings, over_groups),
     )
 
 

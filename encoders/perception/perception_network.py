@@ -15,6 +15,7 @@ from stringline.datasets.contract.contract import Array
 from stringline.encoders.perception.image_arrays import ImageArrays, Labelled
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.image_encoder import ImageEncoderFactory
+from stringline.encoders.perception.matched_detections import MatchedDetections
 
 
 class LabelledImages(Protocol):
@@ -71,6 +72,7 @@ class Measurement:
         statistics: Those of the measures that have intervals, as functions of drawn images.
         subsets: Measures of subsets of the objects; `subset` names them.
         of_subsets: Their `mean_iou` as functions of drawn images, by the name of the subset.
+        detections: Of detectors: the predictions that are matched to objects.
         details: Returns `Details`, which take long; None: there are none.
     """
 
@@ -80,6 +82,7 @@ class Measurement:
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
     subsets: Sequence[Row] = ()
     of_subsets: Mapping[str, Statistic] = field(default_factory=dict)
+    detections: MatchedDetections | None = None
     details: Callable[[], Details] | None = None
 
     def detailed(self) -> "Measurement":

@@ -1,13 +1,18 @@
 """The results of a run of `stringline-perceive`: measures, intervals, and values of each image."""
 
+import io
 import json
 import logging
 import math
+import zipfile
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stringline.datasets.files.atomic import write_file
+from stringline.encoders.perception.matched_detections import MatchedDetections
 from stringline.encoders.perception.operation_count import count_operations
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import (
@@ -23,6 +28,7 @@ from stringline.encoders.training.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 RESULTS = "results.json"
+DETECTIONS = "detections.npz"
 _DRAWS = 200
 
 
@@ -103,6 +109,33 @@ def operations(network: PerceptionNetwork, examples: Examples) -> dict[str, int]
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:
     """Writes the results; numbers that are not known become null."""
     write_file(directory / RESULTS, json.dumps(_known(results), indent=1).encode())
+
+
+def write_detections(directory: Path, detections: MatchedDetections) -> None:
+    """Writes the matches of detections, from which average precisions of runs are compared."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **detections.to_arrays())
+    write_file(directory / DETECTIONS, buffer.getvalue())
+
+
+def read_detections(directory: Path) -> MatchedDetections:
+    """Reads the matches of a run, see `write_detections`.
+
+    Raises:
+        ValueError: The file is missing or broken.
+    """
+    file = directory / DETECTIONS
+    if not file.is_file():
+        raise ValueError(
+            f"{directory} lacks {DETECTIONS}, which its command writes: run it again, and it "
+            f"measures the trained network."
+        )
+    try:
+        # NumPy leaves a broken file open that it opened by itself.
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return MatchedDetections.from_arrays(arrays)
+    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file} holds no detections: {error}") from error
 
 
 def earlier_studies(directory: Path, results: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from stringline.encoders.perception.perception_network import (
 from stringline.encoders.perception.perception_results import (
     earlier_studies,
     results_of,
+    write_detections,
     write_results,
 )
 from stringline.encoders.perception.prediction_page import write_page
@@ -154,6 +155,8 @@ def _measure(
     found = network.measure(examples).detailed()
     results = results_of(found, data, network, trainer, examples, settings.minutes) | dict(trained)
     results["studies"] = earlier_studies(directory, results)
+    if found.detections is not None:
+        write_detections(directory, found.detections)
     write_results(directory, results)
     if study is not None:
         results["studies"][type(study).__name__] = study.measure(network, examples)

@@ -6,19 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
+from stringline.encoders.perception.paired_resampling import (
+    Resampled,
+    paired_difference,
+    statistic_difference,
+)
 from stringline.encoders.perception.perception_results import RESULTS
+from stringline.encoders.perception.run_measures import (
+    PRECISIONS,
+    checked_measure,
+    image_values,
+    precision,
+)
 from stringline.encoders.training.run_fingerprint import stored_fingerprint
 
 logger = logging.getLogger(__name__)
-
-Array = NDArray[np.float64]
 
 _OF_TRAININGS = {
     "trainer": ("seed", "steps"),
@@ -26,15 +33,6 @@ _OF_TRAININGS = {
     "initial": ("checkpoint",),
 }
 """Settings that the trainings of a recipe may have different; steps by `minutes=` only."""
-
-MEASURES = {
-    "mean_iou": ("iou_sum", "objects"),
-    "i2t_recall_at_1": ("i2t_rank", None),
-    "t2i_recall_at_1": ("t2i_first", "texts"),
-    "within_pair": ("within_pair", None),
-    "top1": ("correct", None),
-}
-"""Measures that can be compared, with the names of their values and numbers of each image."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def compare_runs(
     Args:
         runs: Two recipes or more; runs of the same name are trainings of one recipe.
         baseline: The recipe that all others are compared with; None: all pairs.
-        measure: See `image_values`.
+        measure: One of `measures_of`; None: the first that the runs have.
 
     Raises:
         ValueError: Test images or tasks differ, runs of one name have different recipes, there are
@@ -157,34 +155,6 @@ def compare_runs(
     return [_difference(recipes[first], recipes[second], measure) for first, second in pairs]
 
 
-def image_values(
-    results: Mapping[str, Any], measure: str | None = None
-) -> tuple[str, Array, Array | None]:
-    """Returns a measure of a run, its values (N,), and the numbers of objects or texts (N,).
-
-    Values of detectors are sums over the objects of an image, those of `t2i_recall_at_1` over its
-    texts; others have no numbers.
-
-    Args:
-        results: See `results_of`.
-        measure: One of `MEASURES`; None: the first that the run has.
-
-    Raises:
-        ValueError: The run does not have the measure.
-    """
-    each = results["each"]
-    found = [name for name, (key, _) in MEASURES.items() if key in each]
-    if measure is None:
-        measure = found[0]
-    if measure not in found:
-        raise unknown_name("measure", measure, found)
-    key, counts = MEASURES[measure]
-    values = np.array(each[key], float)
-    if measure == "i2t_recall_at_1":
-        values = (values == 0).astype(float)
-    return measure, values, None if counts is None else np.array(each[counts], float)
-
-
 def _check_path(path: Path) -> None:
     """Checks that a path is a completed run."""
     if (path / RESULTS).is_file():
@@ -205,16 +175,37 @@ def _check_path(path: Path) -> None:
 def _difference(
     first: Sequence[PerceptionRun], second: Sequence[PerceptionRun], measure: str | None
 ) -> RecipeDifference:
-    measure, _, counts = image_values(first[0].results, measure)
+    measure = checked_measure(first[0].results, measure)
+    compared = _precisions if measure in PRECISIONS else _means
+    values, found = compared(first, second, measure)
+    names = first[0].name, second[0].name
+    return RecipeDifference(*names, measure, values, (len(first), len(second)), found)
+
+
+def _means(
+    first: Sequence[PerceptionRun], second: Sequence[PerceptionRun], measure: str
+) -> tuple[tuple[float, float], Resampled]:
+    """Returns the mean of each recipe over images or objects, and the difference."""
+    _, counts = image_values(first[0].results, measure)
     tables = [
-        np.array([image_values(run.results, measure)[1] for run in one]) for one in (first, second)
+        np.array([image_values(run.results, measure)[0] for run in one]) for one in (first, second)
     ]
     found = paired_difference(tables[1], tables[0], first[0].results["test_groups"], counts=counts)
     total = tables[0].shape[1] if counts is None else counts.sum()
     means = [float(table.sum(axis=1).mean() / total) for table in tables]
-    names = first[0].name, second[0].name
-    counts_of = len(first), len(second)
-    return RecipeDifference(*names, measure, (means[0], means[1]), counts_of, found)
+    return (means[0], means[1]), found
+
+
+def _precisions(
+    first: Sequence[PerceptionRun], second: Sequence[PerceptionRun], measure: str
+) -> tuple[tuple[float, float], Resampled]:
+    """Returns the average precision of each recipe, and the difference."""
+    statistics = [
+        [precision(run.path, run.results, measure) for run in one] for one in (first, second)
+    ]
+    found = statistic_difference(statistics[1], statistics[0], first[0].results["test_groups"])
+    values = [fmean(run.results["measures"][measure] for run in one) for one in (first, second)]
+    return (values[0], values[1]), found
 
 
 def _check_images(runs: Sequence[PerceptionRun]) -> None:

@@ -18,6 +18,7 @@ from stringline.encoders.perception.average_precision import (
     AveragePrecision,
 )
 from stringline.encoders.perception.detections import Detection, Subset, matched_ious, overlaps
+from stringline.encoders.perception.matched_detections import MatchedDetections
 
 NAMES = ("bowl", "chair", "lamp", "mug")
 Truth = list[list[LabelledObject]]
@@ -188,6 +189,17 @@ def test_a_draw_of_images_counts_each_as_often_as_drawn() -> None:
     )
     assert measure.value(images) == again.value()
     assert measure.value(range(len(truth))) == measure.value()
+
+
+def test_stored_matches_give_the_same_values() -> None:
+    truth, detections = drawn()
+    measure = AveragePrecision(truth, detections, space="2d")
+    again = MatchedDetections.from_arrays(measure.to_arrays())
+    for images in (range(len(truth)), [3, 3, 7, 11, 20]):
+        assert again.value(images) == measure.value(images)
+        assert again.at(0.75, images) == measure.at(0.75, images)
+    nothing = AveragePrecision([[]], [[]], space="2d")
+    assert np.isnan(MatchedDetections.from_arrays(nothing.to_arrays()).value())
 
 
 def test_only_the_best_predictions_of_an_image_count() -> None:

@@ -6,8 +6,9 @@ import pytest
 from stringline.encoders.perception.paired_resampling import (
     compare_outcomes,
     paired_difference,
-    resampled,
+    statistic_difference,
 )
+from stringline.encoders.perception.perception_network import mean_over_images
 from stringline.encoders.perception.share_interval import share_interval
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
 
@@ -141,15 +142,19 @@ def test_sums_over_the_objects_of_images_give_the_same_as_the_objects() -> None:
         assert getattr(by_room, name) == pytest.approx(value), name
 
 
-def test_a_mean_has_the_same_interval_by_the_general_bootstrap() -> None:
-    first, second = drawn(np.random.default_rng(3), 0.1)
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_mean_has_the_same_interval_as_a_statistic(seeds: int) -> None:
+    first, second = drawn(np.random.default_rng(3), 0.1, seeds=seeds, spread=0.01)
     special = paired_difference(first, second, GROUPS)
-    difference = (second - first)[0]
-    general = resampled(lambda images: float(difference[images].mean()), GROUPS, draws=2000)
+    statistics = [[mean_over_images(row) for row in table] for table in (first, second)]
+    general = statistic_difference(*statistics, GROUPS, draws=2000)
+    assert (general.seeds, general.groups) == (seeds, ROOMS)
     assert general.value == pytest.approx(special.value)
     assert general.low == pytest.approx(special.low, abs=0.01)
     assert general.high == pytest.approx(special.high, abs=0.01)
     assert general.needed_groups == pytest.approx(special.needed_groups, rel=0.15)
+    if seeds > 1:
+        assert general.needed_seeds == pytest.approx(special.needed_seeds, rel=0.15)
 
 
 def test_the_needed_rooms_decide_most_experiments() -> None:
@@ -202,4 +207,4 @@ def test_errors_are_named() -> None:
     with pytest.raises(ValueError, match="draws is 10; allowed: whole numbers 100 and above"):
         paired_difference(one, one, ["a", "b", "c", "d"], draws=10)
     with pytest.raises(ValueError, match="is nan of all images and not finite in 100 of 100 draws"):
-        resampled(lambda images: float("nan"), ["a", "b"], draws=100)
+        statistic_difference([lambda _: 0.0], [lambda _: float("nan")], ["a", "b"], draws=100)

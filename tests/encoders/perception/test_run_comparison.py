@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 import yaml
 from tests.encoders.perception.conftest import COLOURS, coloured
+from tests.encoders.perception.test_average_precision import drawn
 from tests.encoders.test_perceive import SMALL
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import main
+from stringline.encoders.perception.average_precision import AveragePrecision
+from stringline.encoders.perception.detections import Detection
+from stringline.encoders.perception.perception_results import write_detections
 from stringline.encoders.perception.run_comparison import (
     PerceptionRun,
     compare_runs,
-    image_values,
     is_of_perception,
 )
+from stringline.encoders.perception.run_measures import checked_measure, image_values
 from stringline.sim import compare
 
 RUNS = {
@@ -176,21 +180,85 @@ def test_options_without_an_effect_are_refused(
 
 
 def test_detections_are_compared_by_the_overlap_of_objects() -> None:
-    each = {"iou_sum": [0.5, 1.0], "objects": [1.0, 3.0], "index": [4, 5]}
-    measure, values, counts = image_values({"each": each})
-    assert measure == "mean_iou"
+    results = {"each": {"iou_sum": [0.5, 1.0], "objects": [1.0, 3.0], "index": [4, 5]}}
+    assert checked_measure(results, None) == "mean_iou"
+    values, counts = image_values(results, "mean_iou")
     assert counts is not None
     assert values.sum() / counts.sum() == pytest.approx(0.375)
-    assert image_values({"each": {"i2t_rank": [0, 3]}})[1].tolist() == [1, 0]
+    ranks = {"each": {"i2t_rank": [0, 3]}}
+    assert image_values(ranks, "i2t_recall_at_1")[0].tolist() == [1, 0]
 
 
 def test_texts_are_compared_by_their_images() -> None:
-    each = {"i2t_rank": [0, 3], "t2i_first": [2, 0], "texts": [3, 1]}
-    name, values, counts = image_values({"each": each}, "t2i_recall_at_1")
+    results = {"each": {"i2t_rank": [0, 3], "t2i_first": [2, 0], "texts": [3, 1]}}
+    values, counts = image_values(results, "t2i_recall_at_1")
     assert counts is not None
-    assert (name, values.tolist(), counts.tolist()) == ("t2i_recall_at_1", [2, 0], [3, 1])
+    assert (values.tolist(), counts.tolist()) == ([2, 0], [3, 1])
     with pytest.raises(ValueError, match=r"'top1'.*Allowed: i2t_recall_at_1, t2i_recall_at_1"):
-        image_values({"each": each}, "top1")
+        image_values(results, "top1")
+
+
+def detector_run(folder: Path, name: str, seed: int) -> PerceptionRun:
+    """Returns a run of a detector with the predictions of a seed, on the same objects."""
+    truth, _ = drawn(40)
+    found = [
+        [
+            Detection(name=each.name, score=0.5, box2d=each.box2d + shift)
+            for each, shift in zip(
+                objects, np.tile(random.uniform(-seed, seed, (9, 2)), 2), strict=False
+            )
+            if each.box2d is not None
+        ]
+        for objects, random in zip(truth, np.random.default_rng(seed).spawn(40), strict=True)
+    ]
+    precision = AveragePrecision(truth, found, space="2d")
+    path = folder / f"{name}_{seed}"
+    path.mkdir()
+    write_detections(path, precision)
+    measures = {"ap2d": precision.value(), "ap2d_50": precision.at(0.5), "ap2d_75": None}
+    objects = [float(len(objects)) for objects in truth]
+    each = {"index": list(range(40)), "iou_sum": [0.0] * 40, "objects": objects}
+    return PerceptionRun(
+        name,
+        path,
+        {
+            "task": "Detector2d",
+            "store": "",
+            "steps": 1,
+            "seed": seed,
+            "measures": measures,
+            "each": each,
+            "test_groups": list(range(40)),
+        },
+    )
+
+
+def test_detections_are_compared_by_average_precision(tmp_path: Path) -> None:
+    runs = [detector_run(tmp_path, *each) for each in (("a", 2), ("a", 3), ("b", 7), ("b", 8))]
+    for measure in ("ap2d", "ap2d_50"):
+        (found,) = compare_runs(runs, measure=measure)
+        values = [run.results["measures"][measure] for run in runs]
+        assert found.values == pytest.approx((np.mean(values[:2]), np.mean(values[2:])))
+        assert found.found.value == pytest.approx(found.values[0] - found.values[1])
+        assert found.found.low < found.found.value < found.found.high
+        assert found.trainings == (2, 2)
+    with pytest.raises(ValueError, match=r"'ap2d_75'.*Allowed: ap2d, ap2d_50, mean_iou"):
+        compare_runs(runs, measure="ap2d_75")
+
+
+def test_detections_of_another_measurement_are_named(tmp_path: Path) -> None:
+    runs = [detector_run(tmp_path, "a", 2), detector_run(tmp_path, "b", 7)]
+    file = tmp_path / "b_7" / "detections.npz"
+    shutil.copy(tmp_path / "a_2" / "detections.npz", file)
+    with pytest.raises(ValueError, match=r"detections.npz has ap2d 0.* run the command of the run"):
+        compare_runs(runs, measure="ap2d")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="detections.npz holds no detections: "):
+        compare_runs(runs, measure="ap2d")
+    file.unlink()
+    with pytest.raises(ValueError, match=r"b_7 lacks detections.npz.*run it again"):
+        compare_runs(runs, measure="ap2d")
 
 
 def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
