@@ -66,12 +66,7 @@ def restore_state(
         for name, averaged in zip(average.names, average.parameters, strict=True):
             averaged.copy_(tensors[f"average/{name}"])
             if kept := _below(f"optimizer/{name}/", tensors):
-                device = parameters[name].device
-                # Only a fused optimiser counts its steps on the device.
-                optimizer.state[parameters[name]] = {
-                    key: tensor if key == "step" and not fused else tensor.to(device)
-                    for key, tensor in kept.items()
-                }
+                optimizer.state[parameters[name]] = _state_of(parameters[name], kept, fused)
         average.steps = int(tensors["average_steps"])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(
@@ -79,6 +74,24 @@ def restore_state(
             f"again."
         ) from error
     return int(state.name.removeprefix("step_"))
+
+
+def _state_of(
+    parameter: nn.Parameter, stored: Mapping[str, Tensor], fused: bool
+) -> dict[str, Tensor]:
+    """Returns the state of an optimiser on the device, and with the strides, of its parameter.
+
+    A fused AdamW reads moments in the order of memory, as those of its own are. The stored ones are
+    contiguous, and weights of convolutions are often `channels_last`.
+    """
+    found = {}
+    for key, tensor in stored.items():
+        if tensor.shape == parameter.shape and key != "step":
+            found[key] = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
+        else:
+            # Only a fused optimiser counts its steps on the device.
+            found[key] = tensor if key == "step" and not fused else tensor.to(parameter.device)
+    return found
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -20,16 +20,19 @@ from stringline.encoders.training.trainer import Trainer
 
 
 class Layered(nn.Module):
-    """An encoder of several layers with dropout, and a head."""
+    """A convolution, an encoder of several layers with dropout, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.stem = nn.Conv2d(2, 3, 2)
         self.encoder = nn.ModuleList(
             nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.2), nn.Tanh()) for _ in range(3)
         )
         self.head = nn.Linear(3, 2)
 
     def forward(self, x: Tensor) -> Tensor:
+        products = x[:, :, None] * x[:, None, :]
+        x = x + self.stem(torch.stack([products, products**2], dim=1)).mean(dim=(2, 3))
         for layer in self.encoder:
             x = layer(x)
         y: Tensor = self.head(x)
