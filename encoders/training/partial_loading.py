@@ -35,6 +35,29 @@ class LoadedParts:
         )
 
 
+@dataclass(frozen=True)
+class RowNames:
+    """The meaning of the rows of a tensor, such as the instruction of each token.
+
+    Attributes:
+        stored: Of the rows in the checkpoint; empty: none of them fits the model.
+        own: Of the rows in the model.
+    """
+
+    stored: Sequence[str]
+    own: Sequence[str]
+
+    def arranged(self, stored: Tensor, own: Tensor) -> Tensor:
+        """Returns the rows of the model: those of the checkpoint where it has one of the name."""
+        if stored.shape[1:] != own.shape[1:]:
+            return stored  # It does not fit.
+        found = own.detach().clone()
+        for row, name in enumerate(self.own):
+            if name in self.stored:
+                found[row] = stored[self.stored.index(name)]
+        return found
+
+
 def load_partial_weights(
     directory: Path,
     model: nn.Module,
@@ -42,6 +65,7 @@ def load_partial_weights(
     include: Sequence[str] = (),
     exclude: Sequence[str] | str = (),
     renamed: Mapping[str, str] | None = None,
+    rows: Mapping[str, RowNames] | None = None,
 ) -> LoadedParts:
     """Loads the weights of a checkpoint into parts of a model; the other parts keep theirs.
 
@@ -53,12 +77,17 @@ def load_partial_weights(
             lacks or has in another shape.
         renamed: The names in the model of parts with another name in the checkpoint; `include` and
             `exclude` are names in the model. None: all names are equal.
+        rows: The tensors of the model whose rows have names; rows without a stored one keep their
+            weights. None: no tensor.
 
     Raises:
         ValueError: A part is unknown, no part is left, or a tensor does not fit the model.
     """
     wanted = model.state_dict()
     offered = _in_order(_renamed(read_weights(directory / WEIGHTS), renamed or {}), wanted)
+    for name, names in (rows or {}).items():
+        if name in offered and name in wanted:
+            offered[name] = names.arranged(offered[name], wanted[name])
     named = () if isinstance(exclude, str) else exclude
     _check_names("include", include, offered)
     _check_names("exclude", named, {**offered, **wanted})

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,10 @@ class Instruction(nn.Module, ABC):
 
     Attributes:
         names: The known texts, in the order of their parameters.
+        rows: Name of the tensor with a row for each of them.
     """
+
+    rows: ClassVar[str]
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -75,6 +78,8 @@ class Instruction(nn.Module, ABC):
 class TaskEmbedding(Instruction):
     """One learned token per text of the training data."""
 
+    rows = "table"
+
     def __init__(
         self, *, dim: int, known: Sequence[str], names: Sequence[str] | None = None
     ) -> None:
@@ -109,6 +114,7 @@ class TextEmbedding(Instruction):
     checkpoint needs no transformers for those. A new text is encoded when it is first used.
     """
 
+    rows = "features"
     features: Tensor
     added: Tensor
 

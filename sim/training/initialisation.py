@@ -11,9 +11,14 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.perception.perception_checkpoint import ENCODER, is_perception
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.initial_parts import InitialParts
-from stringline.encoders.training.partial_loading import LoadedParts, load_partial_weights
+from stringline.encoders.training.partial_loading import (
+    LoadedParts,
+    RowNames,
+    load_partial_weights,
+)
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
+from stringline.policies.observation.instruction import TextEmbedding
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +55,7 @@ class Initialisation(InitialParts):
                 f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} differ from "
                 f"those of the data. {' '.join(known.incompatibilities(contract))}"
             )
-        return statistics
+        return Statistics(statistics, instructions=measured.instructions)
 
     def load(self, policy: ChunkPolicy) -> LoadedParts:
         """Loads the chosen parts into a policy and logs them.
@@ -71,8 +76,14 @@ class Initialisation(InitialParts):
             )
         for mismatch in mismatches:
             logger.warning("%s was trained for another contract: %s", where, mismatch)
-        loaded = load_partial_weights(where, policy, include=self.include, exclude=self.exclude)
+        rows = _instruction_rows(description, policy)
+        loaded = load_partial_weights(
+            where, policy, include=self.include, exclude=self.exclude, rows=rows
+        )
         logger.info("From %s, %s.", where, loaded)
+        for names in rows.values():
+            if unknown := [text for text in names.own if text not in names.stored]:
+                logger.info("%s does not know the instructions %s.", where, ", ".join(unknown))
         return loaded
 
     def _load_perception(
@@ -106,3 +117,15 @@ class Initialisation(InitialParts):
             return Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
         except KeyError as error:
             raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
+
+
+def _instruction_rows(description: Mapping[str, Any], policy: ChunkPolicy) -> dict[str, RowNames]:
+    """Returns the texts of the rows of instructions, in a checkpoint and in a policy."""
+    own = policy.observation_encoder.instruction
+    settings = description["model"].get("observation_encoder", {}).get("instruction")
+    if own is None or settings is None:
+        return {}
+    stored = settings.get("names") or Statistics.from_dict(description["statistics"]).instructions
+    if isinstance(own, TextEmbedding) and own.model != settings.get("model"):
+        stored = ()  # Features of another encoder.
+    return {f"observation_encoder.instruction.{own.rows}": RowNames(tuple(stored), own.names)}

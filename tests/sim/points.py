@@ -51,7 +51,7 @@ AUGMENTATION: dict[str, Any] = {
 }
 
 
-def fill(store: EpisodeStore, seeds: range) -> None:
+def fill(store: EpisodeStore, seeds: range, instruction: str = "") -> None:
     """Adds an episode for each seed."""
     steps = 5
     for seed in seeds:
@@ -74,4 +74,7 @@ def fill(store: EpisodeStore, seeds: range) -> None:
             "intrinsics/overhead": np.array([[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32),
             "T_base_camera/overhead": np.eye(4, dtype=np.float32),
         }
-        store.write(arrays, EpisodeAttributes(CONTRACT, "point", seed, success=True))
+        attributes = EpisodeAttributes(
+            CONTRACT, "point", seed, success=True, instruction=instruction
+        )
+        store.write(arrays, attributes)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
-import transformers
 from tests.policies.demonstrations import TEXTS, episode, make_store, observation_at
+from tests.policies.observation.text_encoder_files import save_text_encoder
 from torch import Tensor
 
 from stringline.datasets.contract.instructions import (
@@ -22,7 +21,6 @@ from stringline.datasets.contract.instructions import (
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy, save_policy
 from stringline.policies.execution.with_instruction import WithInstruction
@@ -44,39 +42,8 @@ def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny untrained CLIP text encoder, with a tokenizer for the demonstrations' words."""
-    declare_torchvision_operators()  # Before transformers imports torchvision.
     folder = tmp_path_factory.mktemp("clip")
-    words = sorted({word for text in (*TEXTS, "the pen on the mug") for word in text.split()})
-    # The end token is the last one: with an end token of number 2 transformers returns the token
-    # of the highest number.
-    vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *words, "<end>"])}
-    end = vocabulary["<end>"]
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        "$A <end>", special_tokens=[("<end>", end)]
-    )
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<end>",
-        model_max_length=16,
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    transformers.CLIPTextModel(
-        transformers.CLIPTextConfig(
-            vocab_size=len(vocabulary),
-            hidden_size=WIDTH,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=16,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=end,
-        )
-    ).save_pretrained(folder)
+    save_text_encoder(folder, (*TEXTS, "the pen on the mug"), WIDTH)
     return folder
 
 
