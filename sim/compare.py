@@ -39,6 +39,7 @@ from stringline.sim.evaluation.stored_evaluations import (
     condition_name,
     is_evaluation,
     read_evaluation,
+    requested_results,
 )
 from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
@@ -236,6 +237,8 @@ def _stored(
     logger.info("%s is a checkpoint; its evaluation is in %s.", name, folder)
     if suite is None:
         evaluate_checkpoint(settings)
-        return read_evaluation(name, folder), True
+        return requested_results(name, {folder: settings.task_seeds()}), True
     outcomes = run_suite(suite, CheckpointEvaluation(settings), folder, chosen)
-    return read_evaluation(name, folder), not any(outcome.failure for outcome in outcomes)
+    complete = [outcome.entry for outcome in outcomes if not outcome.failure]
+    stored = requested_results(name, {folder / entry.name: entry.seeds for entry in complete})
+    return stored, len(complete) == len(outcomes)

@@ -1,6 +1,6 @@
 """Stored evaluations, and checks that they can be compared."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,16 +81,27 @@ def is_evaluation(path: Path) -> bool:
 
 def read_evaluation(name: str, path: Path) -> StoredEvaluation:
     """Reads a stored evaluation: the output folder of a task or a suite, or a results file."""
-    tasks = []
-    for file in _files(path):
-        about, results = read_results(file)
-        if results:
-            tasks.append(StoredTask(file, {**BEFORE_VERSIONS, **about}, results))
+    tasks = [stored for _, stored in _tasks(_files(path))]
     if not tasks:
         raise ValueError(
             f"{path} holds no results of an evaluation ({RESULTS} with at least one episode)."
         )
     return StoredEvaluation(name, tuple(tasks))
+
+
+def requested_results(name: str, seeds: Mapping[Path, Iterable[int]]) -> StoredEvaluation:
+    """Reads the results of these seeds in each folder of a task; other results stay unread."""
+    tasks = [stored.only_seeds(seeds[folder]) for folder, stored in _tasks(seeds)]
+    return StoredEvaluation(name, tuple(tasks))
+
+
+def _tasks(folders: Iterable[Path]) -> Iterator[tuple[Path, StoredTask]]:
+    """Yields the results of each folder or file that has some."""
+    for folder in folders:
+        file = folder if folder.is_file() else folder / RESULTS
+        about, results = read_results(file)
+        if results:
+            yield folder, StoredTask(file, {**BEFORE_VERSIONS, **about}, results)
 
 
 def common_tasks(

@@ -610,6 +610,28 @@ def test_a_comparison_stops_when_it_is_decided(
         assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
+def test_results_of_an_earlier_comparison_are_not_compared(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
+    """Those in the same folder, of other tasks, other seeds, or an entry that failed."""
+    shutil.copytree(checkpoint, tmp_path / "other")
+    plain = {"task": "hand_over_banana", "time_limit_s": 0.2, "seeds": [5]}
+    dim = {**plain, "variation": "dim", "options": {"dim_light": 1.0}}
+    quick = ["execute_steps=8", "workers=1", "videos=false", "suite=mine.yaml"]
+    paths = [f"{checkpoint}", "other", "names=[a,b]"]
+    for entries, rows in (
+        ([plain, dim], {"hand_over_banana": 1, "hand_over_banana dim_light=1.0": 1}),
+        ([{**plain, "seeds": [7, 6]}], {"hand_over_banana": 2}),
+    ):
+        (tmp_path / "mine.yaml").write_text(yaml.dump({"entries": entries}))
+        code, _, errors = attempt(compare.main, *paths, *quick)
+        assert code == 0, errors
+        found = json.loads((tmp_path / "runs/compare/compare.json").read_text())["rows"]
+        names = {row["task"].replace(" version=2", ""): row["seeds"] for row in found}
+        names.pop("all tasks", None)
+        assert names == rows
+
+
 def test_names_of_compared_paths() -> None:
     """The different parts of paths; arguments of flags are not paths."""
     assert compare.short_names(["runs/a/checkpoint", "./runs/b/checkpoint/"]) == ["a", "b"]

@@ -13,6 +13,7 @@ from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
     is_evaluation,
     read_evaluation,
+    requested_results,
 )
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.macro import MacroMean
@@ -223,6 +224,15 @@ def test_results_of_earlier_code_are_noted(tmp_path: Path) -> None:
     b = run_of(write(tmp_path / "b.jsonl", B))
     (note,) = (note for note in Comparison.of([a, b]).notes if "version" in note)
     assert note.endswith("b.jsonl does not tell its version of physics, torch.")
+
+
+def test_requested_results_are_those_of_the_seeds(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "results.jsonl", A)
+    write(tmp_path / "b" / "results.jsonl", B, task="push")
+    asked = {tmp_path / "b": [1_000_007, 1_000_003]}
+    (task,) = requested_results("x", asked).tasks
+    assert (task.name, list(task.results)) == ("push", [1_000_007, 1_000_003])
+    assert not requested_results("x", {}).tasks
 
 
 def test_fewer_seeds(tmp_path: Path) -> None:
