@@ -21,6 +21,7 @@ from stringline.sim.evaluation.text_tables import text_table
 from stringline.sim.statistics.macro import points
 from stringline.sim.statistics.paired import Pairs, holm, mcnemar
 from stringline.sim.statistics.sequential import anytime_p
+from stringline.sim.statistics.stratified import stratified_mcnemar
 
 
 @dataclass(frozen=True)
@@ -199,8 +200,8 @@ def _task_row(
 def _total(rows: Sequence[Row]) -> Row:
     """Returns the row of all tasks of two policies."""
     pairs = reduce(add, (row.pairs for row in rows))
-    p = mcnemar(pairs)
     tasks = tuple(row.pairs for row in rows)
+    p = stratified_mcnemar(tasks)
     return Row(ALL_TASKS, rows[0].first, rows[0].second, pairs, p, p, 1, tasks=tasks)
 
 

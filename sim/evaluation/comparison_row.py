@@ -24,7 +24,8 @@ class Row:
     Attributes:
         task: Name and options of the task.
         pairs: Outcomes on the same seeds.
-        p: p value of McNemar's exact test, or of the sequential test.
+        p: p value of McNemar's exact test, of the stratified one for all tasks, or of the
+            sequential test.
         corrected: p value after Holm's correction for the family of rows.
         family: Number of rows of the family.
         sequential: Whether p and the interval hold however often they are examined.
@@ -79,11 +80,16 @@ class Row:
         """Number of seeds for a verdict with 80 % power at the observed rates; None if unknown.
 
         The level is 5 % divided by the number of rows of the family, Holm's hardest case. The
-        sequential test needs no such number.
+        sequential test needs no such number, and tasks with different numbers of seeds have none.
         """
-        if self.sequential:
+        if self.sequential or self._unequal:
             return None
         return seeds_needed(self.pairs, POWER, LEVEL / self.family)
+
+    @property
+    def _unequal(self) -> bool:
+        """Whether tasks have different numbers of seeds."""
+        return len({pairs.count for pairs in self.tasks}) > 1
 
     @property
     def verdict(self) -> str:
@@ -92,10 +98,17 @@ class Row:
             return f"{self.better} is better"
         if self.pairs.only_first + self.pairs.only_second == 0:
             return "they never differ"
-        if self.pairs.difference == 0:
+        if self.difference == 0:
             return "no sign of a difference"
+        return self._undecided
+
+    @property
+    def _undecided(self) -> str:
+        """The words for policies that differ on some seeds, without a verdict."""
         if self.sequential:
             return "undecided; a larger seeds= continues"
+        if self._unequal:
+            return "no evidence"
         if self.needed is None:
             return f"no evidence; over {MOST_SEEDS} seeds would be needed"
         more = max(self.needed - self.pairs.count, 1)
@@ -125,7 +138,7 @@ class Row:
             "seeds_needed": self.needed,
             "better": self.better,
             "verdict": self.verdict,
-            "test": "sequential" if self.sequential else "mcnemar",
+            "test": "sequential" if self.sequential else "mcnemar" + "_stratified" * self._unequal,
         }
 
 

@@ -150,6 +150,28 @@ def test_tasks_count_equally_in_their_total(tmp_path: Path) -> None:
     assert "25 % of 40   75 % of 40" in table
 
 
+def test_all_tasks_have_the_verdict_of_their_mean(tmp_path: Path) -> None:
+    """A task with many seeds, where b is better, does not decide against one with few."""
+    for name, reach, push in (
+        ("a", [True] * 160 + [False] * 40, [True] * 10 + [False] * 10),
+        ("b", [True] * 200, [False] * 20),
+    ):
+        write(tmp_path / name / "reach" / "results.jsonl", reach)
+        write(tmp_path / name / "push" / "results.jsonl", push, task="push")
+    *_, total = Comparison.of([run_of(tmp_path / name) for name in "ab"]).rows
+    assert total.difference == pytest.approx((40 / 200 - 10 / 20) / 2)
+    # 10 signs of 1/20 and 40 of 1/200 have the standard deviation 0.161; their sum is 0.3.
+    assert total.p == pytest.approx(0.07, abs=0.01)
+    assert (total.better, total.verdict) == (None, "no evidence")
+    assert total.to_dict()["test"] == "mcnemar_stratified"
+    for name, push in (("a", [True] * 4 + [False] * 16), ("b", [False] * 20)):
+        write(tmp_path / f"{name}2" / "push" / "results.jsonl", push, task="push")
+        (tmp_path / name / "reach").rename(tmp_path / f"{name}2" / "reach")
+    *_, total = Comparison.of([run_of(tmp_path / f"{name}2") for name in "ab"]).rows
+    assert total.difference == 0
+    assert (total.p, total.better, total.verdict) == (1, None, "no sign of a difference")
+
+
 def test_stages_are_beside_success(tmp_path: Path) -> None:
     """Two policies without any success differ by how far they come."""
     for name, lifted in (("a", 2), ("b", 8)):
