@@ -1,5 +1,6 @@
 """Stored evaluations, and checks that they can be compared."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,16 @@ BEFORE_VERSIONS = {ROBOT_MODEL: PRIMITIVES, TASK_VERSION: HOME_START}
 
 @dataclass(frozen=True)
 class StoredTask:
-    """The results file of one policy on one task: its first line, and its results by seed."""
+    """The results file of one policy on one task: its first line, and its results by seed.
+
+    Attributes:
+        entry: Name of the entry of the suite, if another one has the same task and options.
+    """
 
     path: Path
     about: Mapping[str, Any]
     results: Mapping[int, EpisodeResult]
+    entry: str = ""
 
     @property
     def task(self) -> str:
@@ -32,8 +38,9 @@ class StoredTask:
 
     @property
     def name(self) -> str:
-        """Name and options of the task."""
-        return condition_name(self.task, self.about.get("options") or {})
+        """Name and options of the task, unique in an evaluation."""
+        name = condition_name(self.task, self.about.get("options") or {})
+        return f"{name} ({self.entry})" if self.entry else name
 
     def differences(self, other: "StoredTask") -> list[str]:
         """Returns the conditions that differ, as sentences; keys of only one file do not count."""
@@ -86,13 +93,25 @@ def read_evaluation(name: str, path: Path) -> StoredEvaluation:
         raise ValueError(
             f"{path} holds no results of an evaluation ({RESULTS} with at least one episode)."
         )
-    return StoredEvaluation(name, tuple(tasks))
+    return StoredEvaluation(name, _distinct(tasks))
 
 
 def requested_results(name: str, seeds: Mapping[Path, Iterable[int]]) -> StoredEvaluation:
     """Reads the results of these seeds in each folder of a task; other results stay unread."""
     tasks = [stored.only_seeds(seeds[folder]) for folder, stored in _tasks(seeds)]
-    return StoredEvaluation(name, tuple(tasks))
+    return StoredEvaluation(name, _distinct(tasks))
+
+
+def _distinct(tasks: Sequence[StoredTask]) -> tuple[StoredTask, ...]:
+    """Returns the tasks of an evaluation; those of equal names get the entry of the suite.
+
+    Such entries differ in seeds, time limit or images per second alone.
+    """
+    counts = Counter(task.name for task in tasks)
+    return tuple(
+        replace(task, entry=task.path.parent.name) if counts[task.name] > 1 else task
+        for task in tasks
+    )
 
 
 def _tasks(folders: Iterable[Path]) -> Iterator[tuple[Path, StoredTask]]:

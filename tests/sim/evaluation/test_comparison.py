@@ -15,6 +15,8 @@ from stringline.sim.evaluation.stored_evaluations import (
     read_evaluation,
     requested_results,
 )
+from stringline.sim.experiments.experiment_plan import Cell
+from stringline.sim.experiments.experiment_results import ExperimentResults
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.macro import MacroMean
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
@@ -171,6 +173,22 @@ def test_all_tasks_have_the_verdict_of_their_mean(tmp_path: Path) -> None:
     assert total.difference == 0
     assert total.p == pytest.approx(1)
     assert (total.better, total.verdict) == (None, "no sign of a difference")
+
+
+def test_entries_that_differ_in_their_time_limit_alone_are_told_apart(tmp_path: Path) -> None:
+    """Also by an experiment, which finds the results of recipes by the names of tasks."""
+    cells = [
+        Cell(recipe, seed, tmp_path / f"{recipe}{seed}") for recipe in "ab" for seed in range(2)
+    ]
+    for cell in cells:
+        folder = cell.evaluation
+        write(folder / "reach" / "results.jsonl", [False] * 10)
+        write(folder / "reach.long" / "results.jsonl", [True] * 10, time_limit_s=60.0)
+    found = ExperimentResults.of(cells)
+    rates = {row.task: row.mean for row in found.rows if row.recipe == "a"}
+    assert rates == {"reach (reach)": 0, "reach (reach.long)": 1, "all tasks": 0.5}
+    runs = [read_evaluation(cell.name, cell.evaluation) for cell in cells[:2]]
+    assert [row.task for row in Comparison.of(runs).rows[:2]] == list(rates)[:2]
 
 
 def test_stages_are_beside_success(tmp_path: Path) -> None:
