@@ -266,8 +266,17 @@ def _train(config: DictConfig) -> None:
 
 
 def _suite(settings: Mapping[str, Any]) -> Suite | None:
-    """Returns the suite of the evaluations during training; None for a single task or none."""
-    return chosen_suite({**settings, **settings["evaluation"]}, HydraConfig.get().overrides.task)
+    """Returns the suite of the evaluations during training; None for a single task or none.
+
+    Of entries with a list of seeds, only the command line changes the seeds.
+    """
+    overrides = HydraConfig.get().overrides.task
+    evaluation = settings["evaluation"]
+    given = {override.lstrip("+").partition("=")[0] for override in overrides}
+    of_lists = {
+        name: evaluation[name] for name in ("seeds", "first_seed") if f"evaluation.{name}" in given
+    }
+    return chosen_suite({**settings, **evaluation}, overrides, of_lists=of_lists)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -28,13 +28,20 @@ def _for_hydra(argument: str) -> str:
     return argument
 
 
-def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Suite | None:
+def chosen_suite(
+    plain: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    of_lists: Mapping[str, int] | None = None,
+) -> Suite | None:
     """Returns the suite of the settings on the chosen seeds; None for a single task.
 
     Args:
         plain: The settings: at most one of `suite` (a mapping), `suite_file` and `tasks` (names),
             and `seeds` and `first_seed`; what is null or missing is not chosen.
         overrides: The command line, `key=value`.
+        of_lists: `seeds` and `first_seed` of entries with a list of seeds, where they are not those
+            of `plain`; missing ones change nothing. None: those of `plain`.
 
     Raises:
         ValueError: There are two of them, or settings of a single task beside one; the suite is not
@@ -54,7 +61,12 @@ def chosen_suite(plain: Mapping[str, Any], overrides: Sequence[str] = ()) -> Sui
     suite = _suite(plain, overrides)
     for entry in suite.entries:
         entry.settings()  # An unknown task is found before anything runs.
-    return suite.with_seeds(plain.get("seeds"), plain.get("first_seed"))
+    lists = plain if of_lists is None else of_lists
+    return suite.with_seeds(
+        plain.get("seeds"),
+        plain.get("first_seed"),
+        of_lists=(lists.get("seeds"), lists.get("first_seed")),
+    )
 
 
 def _suite(plain: Mapping[str, Any], overrides: Sequence[str]) -> Suite:

@@ -164,12 +164,23 @@ class Suite:
         )
         return replace(self, entries=entries)
 
-    def with_seeds(self, count: int | None, first: int | None) -> Self:
+    def with_seeds(
+        self,
+        count: int | None,
+        first: int | None,
+        *,
+        of_lists: tuple[int | None, int | None] | None = None,
+    ) -> Self:
         """Returns the suite with `count` seeds from `first` in each entry; None: unchanged.
 
-        Of a list of seeds, the first ones are kept.
+        For entries with a list of seeds, `of_lists` are both, if given; the first ones of the list
+        are kept.
         """
-        entries = tuple(_with_seeds(entry, count, first) for entry in self.entries)
+        counts = (count, first)
+        entries = tuple(
+            _with_seeds(entry, *(counts if entry.counted else of_lists or counts))
+            for entry in self.entries
+        )
         return replace(self, entries=entries)
 
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 from tests.sim.points import fill
 
 from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.train import _suite
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]
@@ -140,3 +144,36 @@ def test_a_preset_for_gpus_ends_in_one_line_before_the_data_are_opened(
     assert message in line
     assert line.endswith("trainer=laptop is the preset for CPUs.")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "seeds"),
+    [
+        ([], (10, [7, 5])),
+        (["evaluation.seeds=1"], (1, [7])),
+        (["evaluation.seeds=1", "evaluation.first_seed=3"], None),
+    ],
+    ids=str,
+)
+def test_a_suite_keeps_its_lists_of_seeds(
+    chosen: list[str], seeds: tuple[int, list[int]] | None, tmp_path: Path
+) -> None:
+    """The numbers of the configuration are for entries that give a number of seeds."""
+    mine = tmp_path / "mine.yaml"
+    entries = [{"task": "fmb_1", "seeds": 4}, {"task": "fmb_2", "seeds": [7, 5]}]
+    mine.write_text(yaml.dump({"entries": entries}))
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        config = compose("train", [f"suite_file={mine}", *chosen], return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    try:
+        plain = {"suite_file": str(mine), "evaluation": OmegaConf.to_container(config.evaluation)}
+        if seeds is None:
+            with pytest.raises(ValueError, match=r"list of 2 seeds; allowed: at most seeds=2"):
+                _suite(plain)
+            return
+        suite = _suite(plain)
+    finally:
+        HydraConfig.instance().cfg = None
+    assert suite is not None
+    counted, listed = suite.entries
+    assert (len(counted.seeds), list(listed.seeds)) == seeds
