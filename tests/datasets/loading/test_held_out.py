@@ -1,5 +1,6 @@
-"""The validation split of imported data is held out; other stores hold out their last episodes."""
+"""The validation split of imported data is held out; otherwise the last episodes of each task."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,35 @@ def test_without_marks_the_last_episodes_are_held_out(
         names[: 6 - count],
         names[6 - count :],
     )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "held_out", "expected"),
+    [
+        ("aaabbb", 16, {"a": 1}),
+        ("aaaaabbbbb", 16, {"a": 1, "b": 1}),
+        ("aaaaaaaaaabbbbb", 16, {"a": 2, "b": 1}),
+        ("aaaaaaaaaabbbbb", 1, {"a": 1}),
+        ("abcde", 16, {}),
+        ("aaaabcde" * 5, 2, {"a": 1, "b": 1}),
+    ],
+)
+def test_each_task_is_trained_and_held_out_in_proportion(
+    six_episodes: EpisodeStore, tasks: str, held_out: int, expected: dict[str, int]
+) -> None:
+    store = EpisodeStore.create(six_episodes.path.with_name("tasks"))
+    first = six_episodes.episodes()[0]
+    for seed, task in enumerate(sorted(tasks)):
+        store.write(first.arrays, replace(first.attributes, task=task, seed=seed))
+    names = store.names()
+    training, held = split_names(store, names, held_out)
+    of = {name: store.episode(name).attributes.task for name in names}
+    assert Counter(of[name] for name in held) == expected
+    assert {of[name] for name in training} == set(tasks)
+    assert sorted([*training, *held]) == names
+    for name in held:
+        later = [other for other in names if of[other] == of[name] and other > name]
+        assert set(later) <= set(held)
 
 
 def test_the_validation_split_is_held_out(six_episodes: EpisodeStore) -> None:
