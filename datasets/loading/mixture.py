@@ -13,7 +13,12 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.loading.windows import Batch, Windows, training_names
 from stringline.datasets.store.store import EpisodeStore
 
-_MATRICES = {"intrinsics": 3, "T_base_camera": 4}
+# Placeholders of unknown geometry. The pose has no rotation, unlike any real one, so that
+# `View.calibrated` finds it after crops and resizing, too.
+_UNKNOWN = {
+    "intrinsics": np.eye(3, dtype=np.float32),
+    "T_base_camera": np.diag([0, 0, 0, 1]).astype(np.float32),
+}
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,9 @@ class MixedWindows:
         for camera in self.contract.cameras:
             batch[f"present/{camera.name}"] = np.full(len(chosen), camera.name in slot_of.values())
             for prefix, times in self._seen_at:
+                matrices = {f"{prefix}{kind}/{camera.name}" for kind in _UNKNOWN}
+                if not matrices <= set(batch):  # One of the two has no meaning alone.
+                    batch = {key: value for key, value in batch.items() if key not in matrices}
                 nothing = _nothing(camera, prefix, (len(chosen), *times), batch[f"{prefix}time"])
                 batch |= {key: value for key, value in nothing.items() if key not in batch}
         return batch
@@ -245,7 +253,7 @@ def _renamed(key: str, slot_of: Mapping[str, str]) -> str:
     """Returns a key of the contract with the slot in place of the name of the camera."""
     prefix = "past/" if key.startswith("past/") else ""
     kind, _, name = key.removeprefix(prefix).partition("/")
-    if kind in ("rgb", "depth", "segmentation", *_MATRICES, "time") and name in slot_of:
+    if kind in ("rgb", "depth", "segmentation", *_UNKNOWN, "time") and name in slot_of:
         return f"{prefix}{kind}/{slot_of[name]}"
     return key
 
@@ -258,7 +266,7 @@ def _nothing(camera: Camera, prefix: str, shape: tuple[int, ...], time: Array) -
         found["depth"] = np.zeros((*shape, *size), np.uint16)
     if camera.has_geometry:
         found |= {
-            kind: np.broadcast_to(np.eye(n, dtype=np.float32), (*shape, n, n))
-            for kind, n in _MATRICES.items()
+            kind: np.broadcast_to(matrix, (*shape, *matrix.shape))
+            for kind, matrix in _UNKNOWN.items()
         }
     return {f"{prefix}{kind}/{camera.name}": value for kind, value in found.items()}

@@ -161,7 +161,7 @@ class MetricPlaces(nn.Module):
         if view.depth is None or view.intrinsics is None or view.T_base_camera is None:
             no_position = torch.zeros(*centres.shape[:2], 3, device=device)
             return no_position, torch.zeros(centres.shape[:2], dtype=torch.bool, device=device)
-        return patch_places(
+        places, known = patch_places(
             view.depth,
             view.depth_unit_m,
             view.intrinsics,
@@ -169,6 +169,7 @@ class MetricPlaces(nn.Module):
             patch,
             centres=centres,
         )
+        return places, known & view.calibrated()[:, None]
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the points themselves."""

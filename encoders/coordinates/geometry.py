@@ -23,7 +23,8 @@ class View:
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, of undistorted images; pixel (0, 0) has its centre at (0.5,
             0.5).
-        T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
+        T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres; see
+            `calibrated`.
         name: Name of the camera; empty: unknown.
     """
 
@@ -56,6 +57,15 @@ class View:
             raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
         if given and not values_are_hidden(next(iter(given.values()))):
             self._check_values()
+
+    def calibrated(self) -> Tensor:
+        """Returns whether `T_base_camera` is known, (B,) bool.
+
+        Mixtures of stores fill in a matrix without rotation for cameras without calibration, which
+        no crop changes. Such a view needs `T_base_camera`.
+        """
+        assert self.T_base_camera is not None
+        return self.T_base_camera[:, :3, :3].flatten(1).any(dim=1)
 
     def _check_values(self) -> None:
         """Checks all values with a single transfer from the device, since each one synchronises."""

@@ -95,8 +95,8 @@ class RayPlaces(nn.Module):
         """Returns coordinates and existence of the positions of a view's patches, and their spread.
 
         The spread (batch, N, 3) is a vector along the ray, metres; None without `spread` and
-        `edges`, for encodings that support none. Only with a focal length of at most one pixel, as
-        mixtures of stores fill in for a camera without calibration, patches have no position.
+        `edges`, for encodings that support none. Only patches of views that are not
+        `View.calibrated` have no position.
 
         Raises:
             ValueError: The view lacks intrinsics or `T_base_camera`.
@@ -118,7 +118,7 @@ class RayPlaces(nn.Module):
             depth = torch.where(known, measured[0].to(kind), depth)
             within = patch_spread(view.depth, view.depth_unit_m, patch) if self.edges else 0.0
             deviation = torch.where(known, within, deviation)
-        calibrated = (view.intrinsics[:, 0, 0].abs() > 1)[:, None].expand(depth.shape)
+        calibrated = view.calibrated()[:, None].expand(depth.shape)
         places = directions * depth.unsqueeze(-1) + origin
         if not self.spread and not self.edges:
             return places, calibrated, None

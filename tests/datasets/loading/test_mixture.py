@@ -7,14 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
+from stringline.datasets.augmentation.augment import Augmentation
+from stringline.datasets.augmentation.crop_augmentation import CropAndResize
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.sampler import BatchSampler
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.ray_places import RayPlaces
 
 Arrays = dict[str, NDArray[Any]]
 MakeEpisode = Callable[..., Arrays]
@@ -61,7 +67,7 @@ def test_each_example_is_that_of_its_store(
     contract: Contract,
     past: tuple[int, ...],
 ) -> None:
-    """In any order; missing values are zeros or identities, and marked."""
+    """In any order; missing values are zeros, identities or a pose without rotation, and marked."""
     mixed = MixedWindows(sources, stores, chunk=5, past=past)
     assert mixed.contract == contract
     alone = [Windows(store, chunk=5, past=past) for store in stores]
@@ -84,7 +90,8 @@ def test_each_example_is_that_of_its_store(
                 assert not batch[f"{prefix}rgb/front"][row].any()
                 assert not batch[f"{prefix}depth/front"][row].any()
                 assert (batch[f"{prefix}intrinsics/front"][row] == np.eye(3)).all()
-                assert (batch[f"{prefix}T_base_camera/front"][row] == np.eye(4)).all()
+                pose = batch[f"{prefix}T_base_camera/front"][row]
+                assert (pose == np.diag([0, 0, 0, 1])).all()
                 np.testing.assert_array_equal(
                     batch[f"{prefix}time/front"][row], window[f"{prefix}time"]
                 )
@@ -223,3 +230,40 @@ def test_mistakes_in_a_source_are_explained(
     empty = EpisodeStore.create(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"no episodes to train from in .*empty"):
         MixedWindows([Source(empty.path)], [empty])
+
+
+@pytest.mark.parametrize("lacking", [("intrinsics", "T_base_camera"), ("T_base_camera",)])
+@pytest.mark.parametrize("coordinates", [MetricPlaces(), RayPlaces()], ids=repr)
+def test_a_camera_without_calibration_has_no_places(
+    tmp_path: Path,
+    contract: Contract,
+    make_episode: MakeEpisode,
+    lacking: tuple[str, ...],
+    coordinates: Coordinates,
+) -> None:
+    """Also after a crop, which changes intrinsics."""
+    front = contract.with_cameras(contract.camera("front"))
+    without = front.with_cameras(replace(front.camera("front"), has_geometry=False))
+    episode = {k: v for k, v in make_episode(steps=9, seed=0).items() if "/wrist" not in k}
+    intrinsics = np.array([[6, 0, 4], [0, 6, 3], [0, 0, 1]], np.float32)
+    episode["intrinsics/front"] = np.broadcast_to(intrinsics, episode["intrinsics/front"].shape)
+    uncalibrated = {k: v for k, v in episode.items() if k.split("/")[0] not in lacking}
+    stores = (
+        made(tmp_path / "known", front, [episode]),
+        made(tmp_path / "unknown", without, [uncalibrated]),
+    )
+    mixed = MixedWindows([Source(store.path) for store in stores], stores, chunk=4)
+    plain = {k: torch.from_numpy(v.copy()) for k, v in mixed.batch([0, len(mixed) - 1]).items()}
+    crop = Augmentation([CropAndResize((0.8, 0.9))])
+    cropped = crop(plain, mixed.contract.cameras, torch.Generator().manual_seed(0))
+    for batch in (plain, cropped):
+        view = View(
+            height=6,
+            width=8,
+            depth=batch["depth/front"],
+            intrinsics=batch["intrinsics/front"],
+            T_base_camera=batch["T_base_camera/front"],
+        )
+        placed = coordinates.patches(view, 2, 2, torch.device("cpu"))[1]
+        assert placed[0].any()
+        assert not placed[1].any()

@@ -128,9 +128,9 @@ def test_edges_of_the_depth_have_a_spread() -> None:
     )
 
 
-def test_a_placeholder_of_the_intrinsics_gives_no_position() -> None:
-    """Mixtures of stores fill in the identity for cameras without calibration."""
-    view = replace(_view(), intrinsics=torch.eye(3)[None])
+def test_a_placeholder_of_the_pose_gives_no_position() -> None:
+    """Mixtures of stores fill in a pose without rotation for cameras without calibration."""
+    view = replace(_view(), T_base_camera=torch.diag(torch.tensor([0.0, 0, 0, 1]))[None])
     places, known, spread = RayPlaces(spread=0.2).patches_with_spread(view, 16, 1, CPU)
     assert not known.any()
     assert spread is not None
