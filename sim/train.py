@@ -232,7 +232,9 @@ def _train(config: DictConfig) -> None:
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     begun = TrainingData(store, 0, Path(str(config.output)))
-    coordinates = choose_coordinates(config, begun.contract, begun.first_episodes, overrides)
+    coordinates = choose_coordinates(
+        config, begun.contract, begun.first_episodes, begun.slots, overrides
+    )
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])

@@ -1,13 +1,15 @@
 """Saving, loading and opening of policies."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from torch import nn
 
-from stringline.datasets.contract.contract import Contract
+from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.datasets.store.episode import StoredEpisode
@@ -21,6 +23,7 @@ from stringline.encoders.training.checkpoint import (
     save_checkpoint,
 )
 from stringline.encoders.training.checkpoint_digest import sha256_of
+from stringline.policies.action_spaces.space import ActionSpace
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.checkpoints.device import CPU, checked_device
@@ -100,25 +103,45 @@ def add_action_statistics(
     model: Mapping[str, Any],
     contract: Contract,
     episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
 ) -> Statistics:
     """Adds the statistics of what a policy generates, measured on its training windows.
 
     These are its actions, and keyposes if it predicts them. Known statistics stay unchanged, such
-    as those of actions of the contract. `model` is the resolved configuration; the episodes are
-    read twice.
+    as those of actions of the contract. The episodes are read twice.
+
+    Args:
+        statistics: The statistics of the episodes.
+        model: The resolved configuration of the policy.
+        contract: Contract of the data.
+        episodes: The training episodes.
+        slots: The camera of each episode in each slot, by the slot; see `Source`. None: the cameras
+            have the names of the contract.
     """
     settings: PolicySettings = build_settings(model, nn.Module)
     space = settings.space(contract)
     names = model["observation_encoder"].get("cameras")
     cameras = read_cameras(contract, names)
+    own = [cameras] * len(episodes) if slots is None else [_own(cameras, each) for each in slots]
     by_key = dict(statistics)
     if (key := space.statistics_key(settings.chunk)) not in by_key:
-        rows = partial(space.window_rows, cameras, settings.chunk)
-        by_key[key] = space.ranges(statistics_of(lambda: map(rows, episodes)))
+        rows = partial(_window_rows, space, settings.chunk)
+        by_key[key] = space.ranges(statistics_of(lambda: map(rows, own, episodes)))
     if settings.predicts_keyposes and (key := space.keypose_key()) not in by_key:
-        poses = partial(space.keypose_rows, cameras)
-        by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, episodes)))
+        poses = space.keypose_rows
+        by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, own, episodes)))
     return Statistics(by_key, instructions=statistics.instructions)
+
+
+def _own(cameras: Sequence[Camera], slots: Mapping[str, str]) -> list[Camera]:
+    """Returns the cameras of an episode that fill the slots of these cameras."""
+    return [replace(slot, name=slots[slot.name]) for slot in cameras if slot.name in slots]
+
+
+def _window_rows(
+    space: ActionSpace, chunk: int, cameras: Sequence[Camera], episode: StoredEpisode
+) -> NDArray[Any]:
+    return space.window_rows(cameras, chunk, episode)
 
 
 def save_policy(

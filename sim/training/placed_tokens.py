@@ -36,6 +36,7 @@ def choose_coordinates(
     config: DictConfig,
     contract: Contract,
     episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]],
     overrides: Sequence[str],
 ) -> str | None:
     """Chooses coordinates that fit the cameras of the data; the log says which.
@@ -49,13 +50,14 @@ def choose_coordinates(
         config: The configuration of `stringline-train`; changed in place.
         contract: Contract of the data.
         episodes: An episode of each store.
+        slots: The camera in each slot of each store.
         overrides: The command line, `key=value`.
 
     Returns:
         The chosen coordinates; None: those of the configuration are kept.
     """
     chosen = _replaced(config, contract, overrides)
-    _choose_prior_depths(config, contract, episodes)
+    _choose_prior_depths(config, contract, episodes, slots)
     return chosen
 
 
@@ -83,7 +85,10 @@ def _replaced(config: DictConfig, contract: Contract, overrides: Sequence[str]) 
 
 
 def _choose_prior_depths(
-    config: DictConfig, contract: Contract, episodes: Sequence[StoredEpisode]
+    config: DictConfig,
+    contract: Contract,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]],
 ) -> None:
     places = config.get(GROUP, {}).get("places", {})
     if places.get("_target_") != RAYS_TARGET or places.get("depth_m") is not None:
@@ -92,7 +97,11 @@ def _choose_prior_depths(
     moving = [
         camera.name
         for camera in read_cameras(contract, names)
-        if any(_moves(episode, camera) for episode in episodes)
+        if any(
+            _moves(episode, own[camera.name])
+            for episode, own in zip(episodes, slots, strict=True)
+            if camera.name in own
+        )
     ]
     with open_dict(config):
         config[GROUP].places.depth_m = dict.fromkeys(moving, MOVING_DEPTH_M)
@@ -145,9 +154,9 @@ def _placed(tokenise: ImageTokens, batch: Mapping[str, Tensor]) -> dict[str, tup
     return found
 
 
-def _moves(episode: StoredEpisode, camera: Camera) -> bool:
+def _moves(episode: StoredEpisode, camera: str) -> bool:
     """Returns whether a calibrated camera moves in an episode."""
-    key = f"T_base_camera/{camera.name}"
+    key = f"T_base_camera/{camera}"
     if key not in episode.arrays:
         return False
     poses = np.asarray(episode.arrays[key])

@@ -94,6 +94,15 @@ class TrainingData:
             for store, names in zip(self._stores, self.training, strict=True)
         ]
 
+    @property
+    def slots(self) -> list[Mapping[str, str]]:
+        """The camera in each slot of each store; without a mixture, a slot is its camera."""
+        contracts = [episode.attributes.contract for episode in self.first_episodes]
+        return [
+            source.slots(contract)
+            for source, contract in zip(self._sources, contracts, strict=True)
+        ]
+
     def statistics(self, model: Mapping[str, Any]) -> Statistics:
         """Returns the statistics of the training episodes; every step counts once, for any weights.
 
@@ -102,7 +111,8 @@ class TrainingData:
         """
         episodes = self._episodes(self.training)
         found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
-        return add_action_statistics(found, model, self.contract, episodes)
+        slots = [each for each, names in zip(self.slots, self.training, strict=True) for _ in names]
+        return add_action_statistics(found, model, self.contract, episodes, slots)
 
     def windows_for(
         self,

@@ -171,10 +171,19 @@ def test_textures_need_segments(
     assert "no textures in the images of overhead: not all episodes have segments" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "actions",
+    [{}, {"action_space": {"_target_": "stringline.RelativeJoints", "_partial_": True}}],
+    ids=["absolute", "relative"],
+)
 def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(
-    store: EpisodeStore, tmp_path: Path
+    store: EpisodeStore, tmp_path: Path, actions: dict[str, Any]
 ) -> None:
-    """The policy has the slots of all stores; weights and cameras are part of the fingerprint."""
+    """The policy has the slots of all stores; weights and cameras are part of the fingerprint.
+
+    Statistics of relative actions are those of windows, which begin with the images of the slots.
+    """
+    model = MODEL | actions
     other = EpisodeStore.create(tmp_path / "other")
     renamed = CONTRACT.with_cameras(replace(CAMERA, name="top"), replace(CAMERA, name="side"))
     for name in store.names():
@@ -192,15 +201,15 @@ def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(
         ]
     )
     trainer = Trainer(steps=3, batch_size=6, save_every=1, probe_every=3, precision="no")
-    history = train_policy(MODEL, sources, trainer, tmp_path / "run")
+    history = train_policy(model, sources, trainer, tmp_path / "run")
     assert "explained" in dict(history.probes())[2]
     assert [
         camera.name for camera in load_policy(tmp_path / "run" / "checkpoint").contract.cameras
     ] == ["overhead", "side"]
-    assert train_policy(MODEL, sources, trainer, tmp_path / "run").losses() == history.losses()
+    assert train_policy(model, sources, trainer, tmp_path / "run").losses() == history.losses()
     with pytest.raises(ValueError, match=r"other settings \(store\)"):
         train_policy(
-            MODEL, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run"
+            model, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run"
         )
     with pytest.raises(ValueError, match="needs at least one store"):
-        train_policy(MODEL, [], trainer, tmp_path / "none")
+        train_policy(model, [], trainer, tmp_path / "none")
