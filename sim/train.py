@@ -42,8 +42,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
 from stringline.policies.probes.grasps import first_grasp
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
-from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
-from stringline.sim.evaluation.suites import Suite
+from stringline.sim.evaluation.suite_choices import suite_of_training, with_suites
 from stringline.sim.training.background_evaluation import ProcessEvaluation
 from stringline.sim.training.initialisation import Initialisation
 from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
@@ -232,9 +231,7 @@ def _train(config: DictConfig) -> None:
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     begun = TrainingData(store, 0, Path(str(config.output)))
-    coordinates = choose_coordinates(
-        config, begun.contract, begun.first_episodes, begun.slots, overrides
-    )
+    coordinates = choose_coordinates(config, begun, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])
@@ -249,7 +246,7 @@ def _train(config: DictConfig) -> None:
             settings["evaluation"],
             robot_model=settings["robot"]["model"],
             execution=execution,
-            suite=_suite(settings),
+            suite=suite_of_training(settings, overrides),
         ),
         execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
         recipe=_recipe(coordinates),
@@ -265,20 +262,6 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     _report_checkpoint(output)
-
-
-def _suite(settings: Mapping[str, Any]) -> Suite | None:
-    """Returns the suite of the evaluations during training; None for a single task or none.
-
-    Of entries with a list of seeds, only the command line changes the seeds.
-    """
-    overrides = HydraConfig.get().overrides.task
-    evaluation = settings["evaluation"]
-    given = {override.lstrip("+").partition("=")[0] for override in overrides}
-    of_lists = {
-        name: evaluation[name] for name in ("seeds", "first_seed") if f"evaluation.{name}" in given
-    }
-    return chosen_suite({**settings, **evaluation}, overrides, of_lists=of_lists)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class Windows:
         lengths = np.array([episode.steps for episode in episodes])
         ends = np.cumsum(lengths)
         self._last = (ends - 1)[self.episode]
+        self._relative = np.array([each.mode == "relative" for each in self.contract.action])
         self._first = (ends - lengths)[self.episode] + self.step
         self._keypose = self._keypose_rows(episodes) if keyposes else None
 
@@ -147,10 +148,10 @@ class Windows:
 
         Returns:
             The observation keys of the contract with a leading axis B, the segments of the cameras
-            `segmented`, `action` (B, chunk, A) float32, where the last action is repeated after the
-            end of the episode, `action_mask` (B, chunk) bool, False more than `hold_steps` after
-            the end, `step` and `episode` (B,), and `instruction_number` (B,) int64, see
-            `instructions.py`. With K past offsets also `past/<key>` (B, K, ...) for each of the
+            `segmented`, `action` (B, chunk, A) float32, where after the end of the episode the last
+            action is repeated, with 0 in relative dimensions, `action_mask` (B, chunk) bool, False
+            more than `hold_steps` after the end, `step` and `episode` (B,), and
+            `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also `past/<key>` (B, K, ...) for each of the
             observation keys, the largest offset first, and `past_mask` (B, K) bool, False before
             the beginning of the episode, where its first step is repeated. Without `past_images`
             the past contains only the keys of the state. With keyposes also `keypose` (B, A)
@@ -170,6 +171,8 @@ class Windows:
         ahead = self._first[chosen, None] + np.arange(self.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
+        if self._relative.any():  # A repeated difference would move the target on.
+            batch["action"][(ahead > last)[..., None] & self._relative] = 0
         batch["action_mask"] = ahead <= last + self._hold_steps
         if self._keypose is not None:
             batch["keypose"] = self._actions[self._keypose[chosen]]

@@ -85,9 +85,7 @@ def load_partial_weights(
     """
     wanted = model.state_dict()
     offered = _in_order(_renamed(read_weights(directory / WEIGHTS), renamed or {}), wanted)
-    for name, names in (rows or {}).items():
-        if name in offered and name in wanted:
-            offered[name] = names.arranged(offered[name], wanted[name])
+    offered |= _arranged(offered, wanted, rows or {})
     named = () if isinstance(exclude, str) else exclude
     _check_names("include", include, offered)
     _check_names("exclude", named, {**offered, **wanted})
@@ -125,6 +123,17 @@ def _renamed(tensors: Mapping[str, Tensor], renamed: Mapping[str, str]) -> dict[
         part = next((part for part in renamed if _within(name, (part,))), "")
         found[renamed.get(part, part) + name.removeprefix(part)] = tensor
     return found
+
+
+def _arranged(
+    offered: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rows: Mapping[str, RowNames]
+) -> dict[str, Tensor]:
+    """Returns the tensors whose rows have names, with the rows of the model."""
+    return {
+        name: names.arranged(offered[name], wanted[name])
+        for name, names in rows.items()
+        if name in offered and name in wanted
+    }
 
 
 def _in_order(tensors: Mapping[str, Tensor], like: Iterable[str]) -> dict[str, Tensor]:

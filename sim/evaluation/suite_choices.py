@@ -69,6 +69,26 @@ def chosen_suite(
     )
 
 
+def suite_of_training(settings: Mapping[str, Any], overrides: Sequence[str]) -> Suite | None:
+    """Returns the suite of the evaluations during training; None for a single task or none.
+
+    Of entries with a list of seeds, only the command line changes the seeds.
+
+    Args:
+        settings: Those of `stringline-train`.
+        overrides: The command line, `key=value`.
+
+    Raises:
+        ValueError: See `chosen_suite`.
+    """
+    evaluation = settings["evaluation"]
+    given = {override.lstrip("+").partition("=")[0] for override in overrides}
+    of_lists = {
+        name: evaluation[name] for name in ("seeds", "first_seed") if f"evaluation.{name}" in given
+    }
+    return chosen_suite({**settings, **evaluation}, overrides, of_lists=of_lists)
+
+
 def _suite(plain: Mapping[str, Any], overrides: Sequence[str]) -> Suite:
     if plain.get("suite_file") is not None:
         return Suite.read(Path(plain["suite_file"]))

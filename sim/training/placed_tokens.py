@@ -20,6 +20,7 @@ from stringline.encoders.vision.rgbd import ImageTokens
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import read_cameras
+from stringline.sim.training.training_data import TrainingData
 from stringline.sim.training.window_batches import tensors
 
 logger = logging.getLogger(__name__)
@@ -33,11 +34,7 @@ _COUNTED = 16
 
 
 def choose_coordinates(
-    config: DictConfig,
-    contract: Contract,
-    episodes: Sequence[StoredEpisode],
-    slots: Sequence[Mapping[str, str]],
-    overrides: Sequence[str],
+    config: DictConfig, data: TrainingData, overrides: Sequence[str]
 ) -> str | None:
     """Chooses coordinates that fit the cameras of the data; the log says which.
 
@@ -48,16 +45,14 @@ def choose_coordinates(
 
     Args:
         config: The configuration of `stringline-train`; changed in place.
-        contract: Contract of the data.
-        episodes: An episode of each store.
-        slots: The camera in each slot of each store.
+        data: The data, of which the first episode of each store is read.
         overrides: The command line, `key=value`.
 
     Returns:
         The chosen coordinates; None: those of the configuration are kept.
     """
-    chosen = _replaced(config, contract, overrides)
-    _choose_prior_depths(config, contract, episodes, slots)
+    chosen = _replaced(config, data.contract, overrides)
+    _choose_prior_depths(config, data)
     return chosen
 
 
@@ -84,22 +79,17 @@ def _replaced(config: DictConfig, contract: Contract, overrides: Sequence[str]) 
     return chosen
 
 
-def _choose_prior_depths(
-    config: DictConfig,
-    contract: Contract,
-    episodes: Sequence[StoredEpisode],
-    slots: Sequence[Mapping[str, str]],
-) -> None:
+def _choose_prior_depths(config: DictConfig, data: TrainingData) -> None:
     places = config.get(GROUP, {}).get("places", {})
     if places.get("_target_") != RAYS_TARGET or places.get("depth_m") is not None:
         return
     names = (config.policy.get("observation_encoder") or {}).get("cameras")
     moving = [
         camera.name
-        for camera in read_cameras(contract, names)
+        for camera in read_cameras(data.contract, names)
         if any(
             _moves(episode, own[camera.name])
-            for episode, own in zip(episodes, slots, strict=True)
+            for episode, own in zip(data.first_episodes, data.slots, strict=True)
             if camera.name in own
         )
     ]

@@ -12,12 +12,11 @@ import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_module
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from tests.sim.points import fill
 
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.train import _suite
+from stringline.sim.evaluation.suite_choices import suite_of_training
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]
@@ -163,17 +162,13 @@ def test_a_suite_keeps_its_lists_of_seeds(
     entries = [{"task": "fmb_1", "seeds": 4}, {"task": "fmb_2", "seeds": [7, 5]}]
     mine.write_text(yaml.dump({"entries": entries}))
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        config = compose("train", [f"suite_file={mine}", *chosen], return_hydra_config=True)
-    HydraConfig.instance().set_config(config)
-    try:
-        plain = {"suite_file": str(mine), "evaluation": OmegaConf.to_container(config.evaluation)}
-        if seeds is None:
-            with pytest.raises(ValueError, match=r"list of 2 seeds; allowed: at most seeds=2"):
-                _suite(plain)
-            return
-        suite = _suite(plain)
-    finally:
-        HydraConfig.instance().cfg = None
+        config = compose("train", [f"suite_file={mine}", *chosen])
+    plain = {"suite_file": str(mine), "evaluation": OmegaConf.to_container(config.evaluation)}
+    if seeds is None:
+        with pytest.raises(ValueError, match=r"list of 2 seeds; allowed: at most seeds=2"):
+            suite_of_training(plain, chosen)
+        return
+    suite = suite_of_training(plain, chosen)
     assert suite is not None
     counted, listed = suite.entries
     assert (len(counted.seeds), list(listed.seeds)) == seeds

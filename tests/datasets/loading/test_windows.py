@@ -73,6 +73,24 @@ def test_the_last_action_is_a_target_for_some_steps_after_the_end(
     np.testing.assert_array_equal(batch["action_mask"], mixed.batch(chosen)["action_mask"])
 
 
+def test_after_the_end_relative_actions_are_0(
+    tmp_path: Path, contract: Contract, episodes: list[Arrays]
+) -> None:
+    """A repeated difference would move the target on."""
+    moved, kept = contract.action
+    relative = replace(contract, action=(replace(moved, mode="relative"), kept))
+    store = EpisodeStore.create(tmp_path / "relative")
+    for seed, arrays in enumerate(episodes):
+        store.write(arrays, EpisodeAttributes(relative, "reach", seed))
+    windows = Windows(store, chunk=9, cameras=(), hold_steps=20)
+    batch = windows.batch(np.arange(len(windows)))
+    for step, episode, action in zip(batch["step"], batch["episode"], batch["action"], strict=True):
+        stored = episodes[int(windows.names[episode].split(".")[1])]["action"]
+        for number, row in enumerate(action, int(step)):
+            last = stored[min(number, len(stored) - 1)]
+            np.testing.assert_array_equal(row, last if number < len(stored) else [0, last[1]])
+
+
 def test_a_negative_time_of_holding_is_refused(store: EpisodeStore) -> None:
     with pytest.raises(ValueError, match="hold_steps is -1; allowed: whole numbers 0 and above"):
         Windows(store, hold_steps=-1)
