@@ -152,10 +152,10 @@ class Windows:
             action is repeated, with 0 in relative dimensions, `action_mask` (B, chunk) bool, False
             more than `hold_steps` after the end, `step` and `episode` (B,), and
             `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
-            `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and `past_mask` (B, K) bool, False before
-            the beginning of the episode, where its first step is repeated. Without `past_images`
-            the past contains only the keys of the state. With keyposes also `keypose` (B, A)
-            float32.
+            `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
+            `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
+            is repeated. Without `past_images` the past contains only the keys of the state. With
+            keyposes also `keypose` (B, A) float32.
 
         Raises:
             IndexError: A window does not exist.
