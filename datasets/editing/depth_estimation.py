@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.editing.completion import check_completes
 from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
@@ -113,7 +114,11 @@ def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation)
     """Creates or completes a copy of a store with estimated depth.
 
     On the same disk the other arrays are shared.
+
+    Raises:
+        ValueError: The copy holds episodes that the store lacks, or depth of another model.
     """
+    check_completes(path, store.names())
     # Checks the cameras before anything is written.
     size = sum(estimation.size(episode) for episode in store.episodes())
     copy = EpisodeStore.create(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stringline.datasets.editing.completion import check_completes
 from stringline.datasets.editing.edit import duration_s, take_over
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.sampler import order
@@ -52,10 +53,15 @@ class Conditions:
 
 
 def filter_store(store: EpisodeStore, output: Path, wanted: Conditions) -> EpisodeStore:
-    """Creates or completes a store of the episodes that meet the conditions."""
+    """Creates or completes a store of the episodes that meet the conditions.
+
+    Raises:
+        ValueError: No episode meets them, or the output holds others.
+    """
     kept = [episode for episode in store.episodes() if wanted.fits(episode)]
     if not kept:
         raise ValueError(f"None of the {len(store)} episodes in {store.path} meets {wanted}.")
+    check_completes(output, [episode.name for episode in kept])
     return _collect(kept, output)
 
 
@@ -80,6 +86,10 @@ def split_store(
     """Splits the episodes of a store randomly into new stores.
 
     `outputs` are the shares of the new stores, with the sum 1; `seed` determines the order.
+    Interrupted commands are continued.
+
+    Raises:
+        ValueError: Shares are wrong, or an output holds episodes that belong into another one.
     """
     shares = np.array(list(outputs.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
@@ -95,6 +105,7 @@ def split_store(
             raise ValueError(
                 f"A share of {outputs[path]} of {len(episodes)} episodes leaves none for {path}."
             )
+        check_completes(path, [episodes[place].name for place in chosen])
     return [
         _collect([episodes[place] for place in chosen], path)
         for path, chosen in zip(outputs, dealt, strict=True)

@@ -18,6 +18,7 @@ from stringline.datasets.cameras.resampling import (
 )
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
+from stringline.datasets.editing.completion import check_completes
 from stringline.datasets.files.atomic import check_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
@@ -120,12 +121,17 @@ class Resolution:
 def cache(
     store: EpisodeStore, path: Path, resolution: Resolution, *, workers: int = 2
 ) -> EpisodeStore:
-    """Creates or completes a training copy of a store in the folder `path`."""
+    """Creates or completes a training copy of a store in the folder `path`.
+
+    Raises:
+        ValueError: The folder holds episodes that the store lacks, or of another resolution.
+    """
+    check_completes(path, store.names())
     copy = EpisodeStore.create(path)
     with exclusive(copy.path):
         copy.remove_leftovers()
         there = copy.names()
-        for name in there[:1]:
+        for name in there:
             _check_same(store, copy, name, resolution)
         missing = [name for name in store.names() if name not in set(there)]
         check_space(copy.path, sum(resolution.size(store.episode(name)) for name in missing))
@@ -139,11 +145,6 @@ def cache(
 
 
 def _check_same(store: EpisodeStore, copy: EpisodeStore, name: str, resolution: Resolution) -> None:
-    if name not in store.names():
-        raise ValueError(
-            f"{copy.path} is not a training copy of {store.path}, which has no episode {name}. "
-            "Choose another folder."
-        )
     wanted = resolution.contract(store.episode(name).attributes.contract)
     got = copy.episode(name).attributes.contract
     if wanted != got:

@@ -67,6 +67,31 @@ def test_splitting_and_merging_again_gives_the_store(store: EpisodeStore, tmp_pa
     } == {3}
 
 
+@pytest.mark.parametrize("change", ["added", "deleted"])
+def test_no_episode_is_in_training_and_validation(
+    contract: Contract, make_episode: MakeEpisode, tmp_path: Path, change: str
+) -> None:
+    """Also after an edit of the store, which changes the order in which episodes are dealt."""
+    store = EpisodeStore.create(tmp_path / "store")
+    for seed in range(10, 20):
+        store.write(make_episode(steps=4, seed=seed), EpisodeAttributes(contract, "reach", seed))
+    outputs = {tmp_path / "train": 0.8, tmp_path / "validation": 0.2}
+    before = [part.names() for part in split_store(store, outputs)]
+    if change == "deleted":
+        delete(store, store.names()[2:4])
+    else:
+        for seed in range(3):
+            arrays = make_episode(steps=4, seed=seed)
+            store.write(arrays, EpisodeAttributes(contract, "reach", seed))
+    with pytest.raises(ValueError, match=r"(train|validation) holds \d of \d episodes that this"):
+        split_store(store, outputs)
+    assert [EpisodeStore.open(path).names() for path in outputs] == before
+    filter_store(store, tmp_path / "kept", Conditions())
+    delete(store, store.names()[:1])
+    with pytest.raises(ValueError, match=r"kept holds 1 of \d+ episodes that this command would"):
+        filter_store(store, tmp_path / "kept", Conditions())
+
+
 def test_across_disks_arrays_are_copied(
     store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

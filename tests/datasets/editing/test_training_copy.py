@@ -18,6 +18,7 @@ from stringline.datasets.cameras.resampling import (
     resample_intrinsics,
 )
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.editing.edit import delete, trim
 from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
@@ -175,6 +176,18 @@ def test_a_copy_is_completed_not_repeated(store: EpisodeStore, tmp_path: Path) -
     assert {name: (copy.path / name / "zarr.json").stat().st_mtime_ns for name in others} == times
 
 
+def test_a_copy_of_a_store_that_was_edited_since_is_refused(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
+    """It would keep a deleted episode, and both forms of a trimmed one."""
+    cache(store, tmp_path / "copy", Resolution(3, 4))
+    gone, short, *_ = store.names()
+    delete(store, [gone])
+    trim(store, [short], to_s=0.3)
+    with pytest.raises(ValueError, match=rf"holds 2 of 3 episodes .* \({gone}, {short}\)"):
+        cache(store, tmp_path / "copy", Resolution(3, 4))
+
+
 def test_mistakes(
     store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
@@ -199,7 +212,7 @@ def test_mistakes(
         Resolution(3, 4, None, "nearst")  # type: ignore[arg-type]
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "reach", 9))
-    with pytest.raises(ValueError, match="is not a training copy of"):
+    with pytest.raises(ValueError, match=r"copy holds 3 of 3 episodes that this command would not"):
         cache(other, tmp_path / "copy", Resolution(3, 4))
 
 
