@@ -14,7 +14,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.contract.instructions import INSTRUCTIONS
+from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name
@@ -158,10 +158,31 @@ def _replace_by_parts(
     with transaction(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
             attributes = replace(episode.attributes, extra=edited(episode, {"steps": list(steps)}))
-            arrays = part_of(episode, *steps)
+            attributes, arrays = _with_own_instruction(attributes, part_of(episode, *steps))
             size = sum(array.nbytes for array in arrays.values())
             write_episode(store.path, name, attributes, arrays.items(), size)
     return new_names
+
+
+def _with_own_instruction(
+    attributes: EpisodeAttributes, arrays: dict[str, Array]
+) -> tuple[EpisodeAttributes, dict[str, Array]]:
+    """Returns a part with the instruction of most of its steps, as imports choose it.
+
+    If all its steps have one, the list of instructions and their series are left out.
+    """
+    texts = attributes.extra.get(INSTRUCTIONS)
+    if not texts or PER_STEP not in arrays:
+        return attributes, arrays
+    places, counts = np.unique(arrays[PER_STEP].astype(np.int64), return_counts=True)
+    if places[0] < 0 or places[-1] >= len(texts):
+        return attributes, arrays  # The series counts other texts.
+    text = texts[int(places[np.argmax(counts)])]
+    if len(places) > 1:
+        return replace(attributes, instruction=text), arrays
+    extra = {key: value for key, value in attributes.extra.items() if key != INSTRUCTIONS}
+    kept = {key: array for key, array in arrays.items() if key != PER_STEP}
+    return replace(attributes, instruction=text, extra=extra), kept
 
 
 def edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from stringline.datasets.store.transactions import hidden_by_edits, removed_copi
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 _STARTING_S = 600.0
+_MOST_LISTINGS = 100  # An edit that ends during a listing makes another one necessary.
 
 
 def episode_name(task: str, seed: int) -> str:
@@ -87,9 +88,11 @@ class EpisodeStore:
         """
         path = Path(path)
         if not (path / "zarr.json").exists():
-            if path.exists() and not (
+            empty = not path.exists() or (
                 path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
-            ):
+            )
+            # Another process may have created the store before the look at the files.
+            if not empty and not (path / "zarr.json").exists():
                 raise ValueError(
                     f"{path} exists and is not an episode store; choose a new or empty folder."
                 )
@@ -99,13 +102,24 @@ class EpisodeStore:
 
     def names(self) -> list[str]:
         """Returns the names of the complete episodes, ordered by task, seed and id."""
-        entries = os.listdir(self.path)
-        hidden = hidden_by_edits(self.path, entries)
+        entries, hidden = self._listed()
         found = [
             match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))
         ]
         found.sort(key=lambda match: (match["task"], int(match["seed"]), match["id"]))
         return [match[0] for match in found]
+
+    def _listed(self) -> tuple[list[str], set[str]]:
+        """Returns the names of all files, and those of episodes that unfinished edits hide."""
+        for _ in range(_MOST_LISTINGS):
+            entries = os.listdir(self.path)
+            try:
+                return entries, hidden_by_edits(self.path, entries)
+            except FileNotFoundError:
+                continue
+        raise OSError(
+            f"During each of {_MOST_LISTINGS} listings of {self.path} an edit ended; try again."
+        )
 
     def __len__(self) -> int:
         return len(self.names())

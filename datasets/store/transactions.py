@@ -78,12 +78,15 @@ def removed_copies(episode: Path) -> Iterator[Path]:
 
 
 def hidden_by_edits(path: Path, entries: Collection[str]) -> set[str]:
-    """Returns the episodes that unfinished edits hide, given the names of all files in a store."""
+    """Returns the episodes that unfinished edits hide, given the names of all files in a store.
+
+    Raises:
+        FileNotFoundError: An edit has ended since the files were listed; list them again.
+    """
     hidden: set[str] = set()
     for entry in entries:
         if entry.startswith(_PREFIX):
-            with contextlib.suppress(FileNotFoundError):  # The edit has just ended.
-                hidden |= _read(path / entry).hidden(set(entries))
+            hidden |= _read(path / entry).hidden(set(entries))
     return hidden
 
 

@@ -13,12 +13,22 @@ import pytest
 from numpy.typing import NDArray
 from tests.datasets.editing.waiting import delete_locked, waiting
 
-from stringline.datasets.editing.edit import delete, part_of, relabel, select, split_episode, trim
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.editing.edit import (
+    delete,
+    part_of,
+    relabel,
+    select,
+    split_episode,
+    take_over,
+    trim,
+)
 from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
 from stringline.datasets.files.lock import exclusive
-from stringline.datasets.store.episode import read_episode
+from stringline.datasets.store.episode import EpisodeAttributes, read_episode
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.transactions import recover, trash_of
+from stringline.datasets.store.transactions import recover, transaction, trash_of
 from stringline.datasets.store.verification import verify_store
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
@@ -315,3 +325,59 @@ def test_a_command_does_not_report_the_deletion_of_another(store: EpisodeStore) 
     printed, error = late.communicate(timeout=60)
     assert (late.returncode, printed) == (2, "")
     assert f"Another command has replaced or removed {name} of {store.path}" in error
+
+
+def test_a_listing_while_an_edit_ends_has_each_episode_once(
+    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of the edit disappears after the listing that contains old and new episodes."""
+    (old,) = store.names()[:1]
+    new = old.rpartition(".")[0] + ".0123456789ab"
+    episode = store.episode(old)
+    edit = transaction(store.path, [new], [old])
+    edit.__enter__()
+    take_over(episode, store.path, new, episode.attributes)
+    listdir = os.listdir
+
+    def end_after_listing(path: Path) -> list[str]:
+        entries = listdir(path)
+        monkeypatch.undo()
+        edit.__exit__(None, None, None)
+        return entries
+
+    monkeypatch.setattr(os, "listdir", end_after_listing)
+    names = store.names()
+    assert len(names) == 6
+    assert new in names
+    assert old not in names
+
+
+@pytest.mark.parametrize(
+    ("range_s", "text", "several"),
+    [
+        ((0.0, 0.2), "open the drawer", False),
+        ((0.3, 0.7), "put the cup in", False),
+        ((0.1, 0.7), "put the cup in", True),
+    ],
+)
+def test_a_part_has_the_instruction_of_its_steps(
+    tmp_path: Path,
+    contract: Contract,
+    make_episode: MakeEpisode,
+    range_s: tuple[float, float],
+    text: str,
+    several: bool,
+) -> None:
+    """That of most steps, as in imports; with a single one the series is gone."""
+    store = EpisodeStore.create(tmp_path / "said")
+    texts = ["open the drawer", "put the cup in"]
+    said = {PER_STEP: np.repeat(np.float32([0, 1]), [12, 28])}
+    attributes = EpisodeAttributes(
+        contract, "reach", 0, instruction=texts[1], extra={INSTRUCTIONS: texts}
+    )
+    name = store.write(make_episode(steps=STEPS) | said, attributes)
+    (part,) = trim(store, [name], from_s=range_s[0], to_s=range_s[1])
+    episode = store.episode(part)
+    assert episode.attributes.instruction == text
+    assert (INSTRUCTIONS in episode.attributes.extra) == several
+    assert (PER_STEP in episode.arrays) == several

@@ -343,3 +343,20 @@ def test_episodes_of_ten_thousand_folders_share_one_contract_and_read_each_file_
     assert len({id(episode.attributes.contract) for episode in episodes}) == 1
     metadata = [count for path, count in opened.items() if Path(path).parent != store.path]
     assert metadata == [1] * 10_000
+
+
+def test_a_store_that_another_process_creates_meanwhile_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It appears after the look that did not find it."""
+    path = tmp_path / "store"
+    path.mkdir()
+    listed = Path.iterdir
+
+    def create_before_listing(self: Path) -> Iterator[Path]:
+        monkeypatch.undo()
+        EpisodeStore.create(path)
+        return listed(self)
+
+    monkeypatch.setattr(Path, "iterdir", create_before_listing)
+    assert EpisodeStore.create(path).names() == []
