@@ -5,71 +5,23 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import Session
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
+from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.device.braking import brake, braked_after
-from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, report_fault
-from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys
+from stringline.real_robot.operator.operator_keys import Key
 from stringline.real_robot.safety.reasons import Reason
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
 _ASK_AGAIN_S = 1.0
 _POLL_S = 0.02
-
-
-@dataclass(frozen=True)
-class Supervision:
-    """The operator's side of a run.
-
-    Attributes:
-        home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
-        held_key: Whether the arms move only while `Key.RUN` is held.
-        watchers: Receive the device's recent states, oldest first, several times a second and at
-            the end of each segment.
-        leaders: Leader arms with which a person may take over.
-        record_by_hand: Receives the state and the target (J,) of each period in which a person
-            leads.
-        reconnect_s: Longest time for which a policy that cannot be reached is asked again.
-    """
-
-    device: DeviceProcess
-    embodiment: Embodiment
-    keys: Keys
-    home_s: float = 4.0
-    held_key: bool = False
-    watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
-    leaders: Teleoperation | None = None
-    record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
-    reconnect_s: float = 60.0
-
-    def active_keys(self) -> tuple[Key, ...]:
-        """Returns the keys that end a segment."""
-        home = [Key.HOME] if self.home_s else []
-        take_over = [Key.TAKE_OVER] if self.leaders else []
-        return (Key.HOLD, Key.END, *home, *take_over)
-
-    def describe_keys(self) -> str:
-        """Returns a description of all keys."""
-        keep = [Key.KEEP] if self.device.incidents is not None else []
-        run = [Key.RUN] if self.held_key else []
-        keys = (*run, *self.active_keys(), Key.RESET, *keep)
-        return "; ".join(MESSAGES[key] for key in keys)
-
-    def report_keys(self, *, available: bool) -> None:
-        """Prints a description of all keys, or that they need a terminal."""
-        print_line(
-            f"{self.describe_keys()}."
-            if available
-            else "Operator keys need a terminal; Ctrl-C makes the arms hold."
-        )
 
 
 @dataclass
@@ -201,7 +153,7 @@ class SupervisedRun:
         self._pressed = None
         if key is Key.HOLD:
             print_line("The arms hold.")
-            key = self.supervision.keys.wait(*self.supervision.active_keys())
+            key = self.supervision.keys.wait_anew(*self.supervision.active_keys())
             if not self._check_fault():
                 return False
             if key is Key.HOLD:
@@ -244,9 +196,9 @@ class SupervisedRun:
         raise error
 
     def _reset(self, fault: list[str]) -> bool:
-        """Reports a fault and returns whether the operator resets it."""
+        """Reports a fault and returns whether the operator resets it after that."""
         report_fault(fault)
-        return self.supervision.keys.wait(Key.RESET, Key.END) is Key.RESET
+        return self.supervision.keys.wait_anew(Key.RESET, Key.END) is Key.RESET
 
     def _check_fault(self) -> bool:
         """Returns whether the arms have no fault, or the operator has reset it."""
@@ -277,7 +229,8 @@ class SupervisedRun:
         pressed: list[Key] = []
 
         def stop() -> bool:
-            if (key := keys.pressed()) in (Key.TAKE_OVER, Key.END) and key is not None:
+            key = keys.pressed(Key.TAKE_OVER)
+            if key in (Key.TAKE_OVER, Key.END) and key is not None:
                 pressed.append(key)
             return bool(pressed)
 
