@@ -16,7 +16,7 @@ from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, report_fault
-from stringline.real_robot.operator.operator_keys import Key
+from stringline.real_robot.operator.operator_keys import STOPS, Key
 from stringline.real_robot.safety.reasons import Reason
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
@@ -105,11 +105,14 @@ class SupervisedRun:
             report=show,
         )
 
-    def _key(self) -> bool:
-        """Returns whether the operator has pressed a key that ends the segment."""
+    def _key(self, *anew: Key) -> bool:
+        """Returns whether the operator has pressed a key that ends the segment.
+
+        The keys `anew` count only if they were up before.
+        """
         if self._pressed is not None:
             return True  # While the policy planned.
-        key = self.supervision.keys.pressed()
+        key = self.supervision.keys.pressed(*anew)
         incidents = self.supervision.device.incidents
         if key is Key.KEEP and incidents is not None:
             incidents.keep("the operator's key")
@@ -151,20 +154,32 @@ class SupervisedRun:
             return self._reset(episode.fault)
         key = self._pressed
         self._pressed = None
-        if key is Key.HOLD:
-            print_line("The arms hold.")
-            key = self.supervision.keys.wait_anew(*self.supervision.active_keys())
-            if not self._check_fault():
-                return False
+        return key is not None and self._carry_out(key)
+
+    def _carry_out(self, key: Key) -> bool:
+        """Carries out keys until one continues or ends the run; returns whether it continues."""
+        leaders = self.supervision.leaders
+        while True:
+            before = key
             if key is Key.HOLD:
+                key = self._hold()
+            elif key is Key.TAKE_OVER and leaders is not None:
+                key = self._take_over(leaders)
+            else:
+                break
+            if key is before:
                 return True
-        if key is Key.TAKE_OVER and self.supervision.leaders is not None:
-            return self._take_over(self.supervision.leaders)
         if key is Key.HOME and self.supervision.home_s:
             self._go_home()
         elif key is Key.END:
             print_line("The arms hold.")
         return False
+
+    def _hold(self) -> Key:
+        """Waits for the next key and returns it; `Key.END` if a fault is not reset."""
+        print_line("The arms hold.")
+        key = self.supervision.keys.wait_anew(*self.supervision.active_keys())
+        return key if self._check_fault() else Key.END
 
     def _ask_again(self, error: RemoteUnavailableError) -> bool:
         """Asks an unavailable policy for a new session, once per second, while the arms hold.
@@ -219,25 +234,32 @@ class SupervisedRun:
             home,
             self.supervision.home_s,
             "their home pose",
-            lambda: keys.pressed() in self.supervision.active_keys(),
+            lambda: keys.pressed() in STOPS,
         ):
             print_line("The arms hold.")
 
-    def _take_over(self, leaders: Teleoperation) -> bool:
-        """Lets a person lead until a key ends that; returns whether the policy continues."""
-        keys = self.supervision.keys
-        pressed: list[Key] = []
+    def _take_over(self, leaders: Teleoperation) -> Key:
+        """Lets a person lead until a key ends that, and returns it.
+
+        `Key.TAKE_OVER`: the policy continues; also after a fault that was reset. `Key.END`: a fault
+        was not reset.
+        """
 
         def stop() -> bool:
-            key = keys.pressed(Key.TAKE_OVER)
-            if key in (Key.TAKE_OVER, Key.END) and key is not None:
-                pressed.append(key)
-            return bool(pressed)
+            return self._key(Key.TAKE_OVER)
 
-        if not leaders.wait(float("inf"), stop=stop, report=print_line):
-            return pressed[-1] is Key.TAKE_OVER and self._check_fault()
-        if not self._check_fault():
-            return False
+        if leaders.wait(float("inf"), stop=stop, report=print_line):
+            if not self._check_fault():
+                return Key.END
+            if fault := self._follow(leaders, stop):
+                self.total.fault = fault
+                return Key.TAKE_OVER if self._reset(fault) else Key.END
+        key = self._pressed or Key.END
+        self._pressed = None
+        return key if self._check_fault() else Key.END
+
+    def _follow(self, leaders: Teleoperation, stop: Callable[[], bool]) -> list[str]:
+        """Lets the arms follow the leaders; returns the reasons of a fault that ended this."""
         print_line("You lead.")
         with braked_after(self.supervision.device):
             led = leaders.run(
@@ -247,7 +269,4 @@ class SupervisedRun:
                 report=lambda state, _: self._watch(state),
             )
         print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
-        if led.fault:
-            self.total.fault = led.fault
-            return self._reset(led.fault)
-        return self._check_fault() and pressed[-1] is Key.TAKE_OVER
+        return led.fault

@@ -43,6 +43,10 @@ MESSAGES = {
     Key.RUN: "g, held down: the arms may move",
 }
 
+# Keys that stop a motion to a pose: all but the key that has started it, which may still be held
+# down, and the key of hold-to-run.
+STOPS = (Key.HOLD, Key.END, Key.HOME, Key.RESET, Key.TAKE_OVER, Key.KEEP)
+
 
 class Keys(Protocol):
     """A source of keys."""
