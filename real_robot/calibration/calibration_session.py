@@ -29,7 +29,8 @@ from stringline.real_robot.cameras.camera_checks import CameraReport
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.emulated_camera import emulated_serial
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
-from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.deployment.supervised_run import SupervisedRun
+from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.environment_reset import reset_environment
 from stringline.real_robot.execution.lock_step import LockStepRobot

@@ -1,8 +1,8 @@
 """Teleoperation with leader arms: the followers copy hinge angles and gripper openings.
 
 Targets pass the mailbox and the safety filter like those of any policy. Nothing moves before
-leaders and followers agree. Whenever the leaders fall silent, or the filter holds the followers for
-any reason, the followers hold until both agree again.
+leaders and followers agree. Whenever the leaders fall silent, the filter holds the followers for
+any reason, or this loop stood still, the followers hold until both agree again.
 """
 
 import time
@@ -40,7 +40,8 @@ class TeleopEpisode:
     """Counts of an episode of teleoperation.
 
     Attributes:
-        pauses: Number of holds because the leaders fell silent or the filter had a reason.
+        pauses: Number of holds because the leaders fell silent, the filter had a reason, or the
+            loop stood still.
         late: Cycles that the device process skipped.
         counts: Cycles in which each reason of the safety filter acted.
         following: Distance of commands to faster targets.
@@ -83,6 +84,8 @@ class Teleoperation:
         self._agree = agree
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         self._target: Vector | None = None
+        self._sent_s = 0.0  # Time of the last target.
+        self._coupled_tick = 0  # Cycle in which the device process may have got the first target.
 
     def target_of(self, leader: ArmState) -> Vector:
         """Returns the target (J,): the leaders' joints, clipped to the followers' range."""
@@ -171,26 +174,51 @@ class Teleoperation:
     def _lead(self, state: DeviceState, episode: TeleopEpisode) -> Vector | None:
         """Sends the target of this period and returns it; None if the followers must hold.
 
-        After a hold, leaders and followers must agree again.
+        After a hold, and after a target whose life has ended, leaders and followers must agree
+        again.
         """
         leader = self._leaders.read(time.monotonic)
-        # The filter also holds without a target of this class; that is not a pause.
-        held = state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
-        if held or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
-            episode.pauses += self._target is not None
-            self._target = None
+        if self._held(state) or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
+            self._pause(episode)
             return None
         target = self.target_of(leader)
         before = self._target
-        if before is None:
+        if before is None or time.monotonic() > self._sent_s + _TARGET_PERIODS * self._period_s:
             if self._distance(target)[0] > self._agree:
+                self._pause(episode)
                 return None
-            before = state.command
+            before = self._recoupled()
         # A ramp from the target before to this one within a period: no steps, but 20 ms later.
         due = leader.time + self._period_s * np.arange(_TARGET_PERIODS + 1, dtype=np.float64)
         self._device.send(
             ActionChunk(due, np.stack([before, *[target] * _TARGET_PERIODS]).astype(np.float32))
         )
-        self._target = target
+        self._note_sent(target)
         episode.targets += 1
         return target
+
+    def _recoupled(self) -> Vector:
+        """Forgets the target before; returns the command (J,) from which the next one departs."""
+        self._target = None
+        return self._device.latest().command
+
+    def _note_sent(self, target: Vector) -> None:
+        self._sent_s = time.monotonic()
+        if self._target is None:
+            # The cycle that runs now may have looked for targets before this one was sent.
+            self._coupled_tick = self._device.latest().tick + 1
+        self._target = target
+
+    def _held(self, state: DeviceState) -> bool:
+        """Returns whether the filter holds the followers.
+
+        It also holds until it has got the first target after a pause; that is not another pause.
+        """
+        if state.mode is not Mode.HOLD:
+            return False
+        received = self._target is not None and state.tick > self._coupled_tick
+        return received or not state.reasons & Reason.STARVED
+
+    def _pause(self, episode: TeleopEpisode) -> None:
+        episode.pauses += self._target is not None
+        self._target = None

@@ -11,7 +11,8 @@ from stringline.real_robot.deployment.deployment_settings import (
     DeploymentMode,
     DeploymentSettings,
 )
-from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.deployment.supervised_run import SupervisedRun
+from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.deployment.teleop_deployment import connect_leaders
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog

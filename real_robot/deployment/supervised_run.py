@@ -5,71 +5,23 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import Session
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
+from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.device.braking import brake, braked_after
-from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, report_fault
-from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys
+from stringline.real_robot.operator.operator_keys import STOPS, Key
 from stringline.real_robot.safety.reasons import Reason
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
 _ASK_AGAIN_S = 1.0
 _POLL_S = 0.02
-
-
-@dataclass(frozen=True)
-class Supervision:
-    """The operator's side of a run.
-
-    Attributes:
-        home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
-        held_key: Whether the arms move only while `Key.RUN` is held.
-        watchers: Receive the device's recent states, oldest first, several times a second and at
-            the end of each segment.
-        leaders: Leader arms with which a person may take over.
-        record_by_hand: Receives the state and the target (J,) of each period in which a person
-            leads.
-        reconnect_s: Longest time for which a policy that cannot be reached is asked again.
-    """
-
-    device: DeviceProcess
-    embodiment: Embodiment
-    keys: Keys
-    home_s: float = 4.0
-    held_key: bool = False
-    watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
-    leaders: Teleoperation | None = None
-    record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
-    reconnect_s: float = 60.0
-
-    def active_keys(self) -> tuple[Key, ...]:
-        """Returns the keys that end a segment."""
-        home = [Key.HOME] if self.home_s else []
-        take_over = [Key.TAKE_OVER] if self.leaders else []
-        return (Key.HOLD, Key.END, *home, *take_over)
-
-    def describe_keys(self) -> str:
-        """Returns a description of all keys."""
-        keep = [Key.KEEP] if self.device.incidents is not None else []
-        run = [Key.RUN] if self.held_key else []
-        keys = (*run, *self.active_keys(), Key.RESET, *keep)
-        return "; ".join(MESSAGES[key] for key in keys)
-
-    def report_keys(self, *, available: bool) -> None:
-        """Prints a description of all keys, or that they need a terminal."""
-        print_line(
-            f"{self.describe_keys()}."
-            if available
-            else "Operator keys need a terminal; Ctrl-C makes the arms hold."
-        )
 
 
 @dataclass
@@ -153,11 +105,14 @@ class SupervisedRun:
             report=show,
         )
 
-    def _key(self) -> bool:
-        """Returns whether the operator has pressed a key that ends the segment."""
+    def _key(self, *anew: Key) -> bool:
+        """Returns whether the operator has pressed a key that ends the segment.
+
+        The keys `anew` count only if they were up before.
+        """
         if self._pressed is not None:
             return True  # While the policy planned.
-        key = self.supervision.keys.pressed()
+        key = self.supervision.keys.pressed(*anew)
         incidents = self.supervision.device.incidents
         if key is Key.KEEP and incidents is not None:
             incidents.keep("the operator's key")
@@ -199,20 +154,32 @@ class SupervisedRun:
             return self._reset(episode.fault)
         key = self._pressed
         self._pressed = None
-        if key is Key.HOLD:
-            print_line("The arms hold.")
-            key = self.supervision.keys.wait(*self.supervision.active_keys())
-            if not self._check_fault():
-                return False
+        return key is not None and self._carry_out(key)
+
+    def _carry_out(self, key: Key) -> bool:
+        """Carries out keys until one continues or ends the run; returns whether it continues."""
+        leaders = self.supervision.leaders
+        while True:
+            before = key
             if key is Key.HOLD:
+                key = self._hold()
+            elif key is Key.TAKE_OVER and leaders is not None:
+                key = self._take_over(leaders)
+            else:
+                break
+            if key is before:
                 return True
-        if key is Key.TAKE_OVER and self.supervision.leaders is not None:
-            return self._take_over(self.supervision.leaders)
         if key is Key.HOME and self.supervision.home_s:
             self._go_home()
         elif key is Key.END:
             print_line("The arms hold.")
         return False
+
+    def _hold(self) -> Key:
+        """Waits for the next key and returns it; `Key.END` if a fault is not reset."""
+        print_line("The arms hold.")
+        key = self.supervision.keys.wait_anew(*self.supervision.active_keys())
+        return key if self._check_fault() else Key.END
 
     def _ask_again(self, error: RemoteUnavailableError) -> bool:
         """Asks an unavailable policy for a new session, once per second, while the arms hold.
@@ -244,9 +211,9 @@ class SupervisedRun:
         raise error
 
     def _reset(self, fault: list[str]) -> bool:
-        """Reports a fault and returns whether the operator resets it."""
+        """Reports a fault and returns whether the operator resets it after that."""
         report_fault(fault)
-        return self.supervision.keys.wait(Key.RESET, Key.END) is Key.RESET
+        return self.supervision.keys.wait_anew(Key.RESET, Key.END) is Key.RESET
 
     def _check_fault(self) -> bool:
         """Returns whether the arms have no fault, or the operator has reset it."""
@@ -267,24 +234,32 @@ class SupervisedRun:
             home,
             self.supervision.home_s,
             "their home pose",
-            lambda: keys.pressed() in self.supervision.active_keys(),
+            lambda: keys.pressed() in STOPS,
         ):
             print_line("The arms hold.")
 
-    def _take_over(self, leaders: Teleoperation) -> bool:
-        """Lets a person lead until a key ends that; returns whether the policy continues."""
-        keys = self.supervision.keys
-        pressed: list[Key] = []
+    def _take_over(self, leaders: Teleoperation) -> Key:
+        """Lets a person lead until a key ends that, and returns it.
+
+        `Key.TAKE_OVER`: the policy continues; also after a fault that was reset. `Key.END`: a fault
+        was not reset.
+        """
 
         def stop() -> bool:
-            if (key := keys.pressed()) in (Key.TAKE_OVER, Key.END) and key is not None:
-                pressed.append(key)
-            return bool(pressed)
+            return self._key(Key.TAKE_OVER)
 
-        if not leaders.wait(float("inf"), stop=stop, report=print_line):
-            return pressed[-1] is Key.TAKE_OVER and self._check_fault()
-        if not self._check_fault():
-            return False
+        if leaders.wait(float("inf"), stop=stop, report=print_line):
+            if not self._check_fault():
+                return Key.END
+            if fault := self._follow(leaders, stop):
+                self.total.fault = fault
+                return Key.TAKE_OVER if self._reset(fault) else Key.END
+        key = self._pressed or Key.END
+        self._pressed = None
+        return key if self._check_fault() else Key.END
+
+    def _follow(self, leaders: Teleoperation, stop: Callable[[], bool]) -> list[str]:
+        """Lets the arms follow the leaders; returns the reasons of a fault that ended this."""
         print_line("You lead.")
         with braked_after(self.supervision.device):
             led = leaders.run(
@@ -294,7 +269,4 @@ class SupervisedRun:
                 report=lambda state, _: self._watch(state),
             )
         print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
-        if led.fault:
-            self.total.fault = led.fault
-            return self._reset(led.fault)
-        return self._check_fault() and pressed[-1] is Key.TAKE_OVER
+        return led.fault

@@ -22,7 +22,7 @@ from stringline.real_robot.operator.live_status import (
     report_fault,
     report_outcome,
 )
-from stringline.real_robot.operator.operator_keys import MESSAGES, Key, Keys, TerminalKeys
+from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession
@@ -188,15 +188,16 @@ class TeleopDeployment:
     def _couple(self, leaders: Teleoperation, keys: Keys) -> bool:
         """Waits until leaders and followers agree; returns whether they do."""
         teleoperation = self._settings.robot.teleoperation
-
-        def stop() -> bool:
-            return keys.pressed() is Key.END
-
         if teleoperation.approach_s:
-            print_line("The followers move to the leaders.")
-            if not leaders.approach(float(teleoperation.approach_s), stop):
+            print_line("The followers move to the leaders; any operator key stops them.")
+            seconds = float(teleoperation.approach_s)
+            if not leaders.approach(seconds, lambda: keys.pressed() in STOPS):
                 return False
-        return leaders.wait(float(teleoperation.patience_s), stop=stop, report=print_line)
+        return leaders.wait(
+            float(teleoperation.patience_s),
+            stop=lambda: keys.pressed() is Key.END,
+            report=print_line,
+        )
 
     def _finish(
         self, episode: TeleopEpisode, recorder: DeploymentRecorder, emulator: Emulator | None

@@ -5,12 +5,18 @@ import os
 import select
 import subprocess
 import sys
+import time
 from enum import Enum
 from typing import Protocol, Self, TextIO
 
 from stringline.real_robot.operator.held_key import HeldKey
 
 log = logging.getLogger(__name__)
+
+# A key is up if it was silent for longer than a terminal waits before it repeats a key that is held
+# down: 0.66 s by default in X11, less in other desktops; a remote terminal may add some jitter.
+_RELEASED_S = 0.8
+_LOOK_S = 0.05  # Time between two looks at the terminal while a key is awaited.
 
 
 class Key(Enum):
@@ -37,16 +43,31 @@ MESSAGES = {
     Key.RUN: "g, held down: the arms may move",
 }
 
+# Keys that stop a motion to a pose: all but the key that has started it, which may still be held
+# down, and the key of hold-to-run.
+STOPS = (Key.HOLD, Key.END, Key.HOME, Key.RESET, Key.TAKE_OVER, Key.KEEP)
+
 
 class Keys(Protocol):
     """A source of keys."""
 
-    def pressed(self) -> Key | None:
-        """Returns the next operator key that was pressed, or None."""
+    def pressed(self, *anew: Key) -> Key | None:
+        """Returns the next operator key that was pressed, or None.
+
+        A key of `anew` counts only if it was up before: not while it is held down, nor if it is
+        pressed twice in a row.
+        """
         ...
 
     def wait(self, *keys: Key) -> Key:
         """Waits for one of these keys; returns `Key.END` at once without a source of keys."""
+        ...
+
+    def wait_anew(self, *keys: Key) -> Key:
+        """As `wait`, for a key that is pressed from now on and was up before.
+
+        `Key.END` also counts while it is held down.
+        """
         ...
 
 
@@ -69,6 +90,9 @@ class TerminalKeys:
             self._terminal = -1
         self._before = ""
         self._watched = self.available
+        self._empty_s = float("-inf")  # Time of the last look that found no key.
+        self._read_s: dict[Key, float] = {}  # Time of the last reading of each key.
+        self._was_up = False  # Whether the key read last was up before.
 
     @property
     def available(self) -> bool:
@@ -86,11 +110,12 @@ class TerminalKeys:
             self._stty(self._before)
             self._before = ""
 
-    def pressed(self) -> Key | None:
+    def pressed(self, *anew: Key) -> Key | None:
         """Returns the next operator key or None; `Key.END` when the terminal hangs up."""
         if self._held is not None:
             self._held.look()
-        key = self._next(0.0)
+        while (key := self._next(0.0)) in anew and not self._was_up:
+            pass
         if self._watched and not self.available:
             self._watched = False
             return Key.END
@@ -100,6 +125,15 @@ class TerminalKeys:
         """Waits for one of these keys; returns `Key.END` at once without a terminal."""
         while self.available:
             if (key := self._next(None)) in keys and key is not None:
+                return key
+        return Key.END
+
+    def wait_anew(self, *keys: Key) -> Key:
+        """Waits for one of these keys, pressed from now on; `Key.END` without a terminal."""
+        self.forget()
+        while self.available:
+            key = self._next(_LOOK_S)
+            if key is not None and key in keys and (self._was_up or key is Key.END):
                 return key
         return Key.END
 
@@ -122,8 +156,16 @@ class TerminalKeys:
                 if self._held is not None:
                     self._held.press()
             elif key is not None:
+                self._note(key)
                 return key
+        self._empty_s = time.monotonic()
         return None
+
+    def _note(self, key: Key) -> None:
+        """Notes that a key was read. It was pressed after the last look that found no key."""
+        before_s = self._read_s.get(key, float("-inf"))
+        self._was_up = self._empty_s - before_s > _RELEASED_S
+        self._read_s[key] = time.monotonic()
 
     def _stty(self, *arguments: str) -> str:
         # By a program, since within this package only the servo bus may set terminals (a test

@@ -21,7 +21,7 @@ from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
 from stringline.real_robot.operator.held_key import HeldKey
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
 from stringline.real_robot.operator.live_status import print_line
-from stringline.real_robot.operator.operator_keys import MESSAGES, Key, TerminalKeys
+from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, TerminalKeys
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 from stringline.real_robot.robots.robot_settings import KEY
@@ -251,12 +251,12 @@ def approach_home(robot: ArmedRobot, factory: RobotFactory) -> None:
     """Moves real arms to their home pose, if the settings give a time for that."""
     if seconds := factory.settings.approach_s:
         held = "" if robot.held is None else f" {MESSAGES[Key.RUN]}."
-        print_line(f"The arms move to their home pose.{held}")
+        print_line(f"The arms move to their home pose; any operator key stops them.{held}")
         embodiment = factory.embodiment
         with TerminalKeys(held=robot.held) as keys:
             approach = Approach(robot.device, embodiment)
             if not approach.to(
-                embodiment.home, seconds, "their home pose", lambda: keys.pressed() is Key.END
+                embodiment.home, seconds, "their home pose", lambda: keys.pressed() in STOPS
             ):
                 raise ValueError("The operator has stopped the arms on the way home.")
 

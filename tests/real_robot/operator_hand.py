@@ -36,7 +36,7 @@ class Hand:
         self.awaited: list[tuple[Key, ...]] = []
         self.before_answer: Callable[[], None] = lambda: None
 
-    def pressed(self) -> Key | None:
+    def pressed(self, *anew: Key) -> Key | None:
         assert time.monotonic() - self.start < 60.0, "The time of a key never came."
         return self.script.pop(0)[1] if self.script and self.script[0][0]() else None
 
@@ -47,12 +47,18 @@ class Hand:
         assert answer in keys
         return answer
 
+    def wait_anew(self, *keys: Key) -> Key:
+        return self.wait(*keys)
+
 
 class NoKeys:
     """The keys of a run without an operator."""
 
-    def pressed(self) -> Key | None:
+    def pressed(self, *anew: Key) -> Key | None:
         return None
 
     def wait(self, *keys: Key) -> Key:
+        return Key.END
+
+    def wait_anew(self, *keys: Key) -> Key:
         return Key.END

@@ -38,7 +38,7 @@ FAST_RAD = 0.025  # In a tenth of a second.
 
 def own(robot: str, ports: Any, folder: Path, reports: Connection) -> None:
     """Owns a device process: sends plans of eight seconds twice a second, and nothing else."""
-    os.setsid()
+    os.setpgid(0, 0)  # In a new session its group would be orphaned, and Ctrl-Z would not stop it.
     end_as_by_ctrl_c()
     backend = backend_of(robot)
     driver = backend.driver(
@@ -67,7 +67,9 @@ class OwnedArms:
     logs: Path
 
     def freeze(self, who: str, gap_s: float) -> tuple[float, float]:
-        """Stops the owner, or all processes, for a time; returns when all of them stood still.
+        """Stops processes for a time; returns when all of them stood still.
+
+        `who` is the owner, all processes, or "Ctrl-Z": the group of the owner, by a terminal.
 
         Both times lie inside the standstill, since the machine may be busy between a signal and
         the reading of the clock.
@@ -78,15 +80,16 @@ class OwnedArms:
         stopped = [pid for pid in pids if pid is not None]
         # The speed of `swing` is high, and a busy machine has not just stopped the arms.
         wait(lambda: abs(np.cos(2.0 * time.monotonic() - 0.4)) > 0.9 and self._way() > FAST_RAD)
+        send, number = (os.killpg, signal.SIGTSTP) if who == "Ctrl-Z" else (os.kill, signal.SIGSTOP)
         for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+            send(pid, number)
             if pid == self.device_pid:
                 time.sleep(ON_THE_WAY_S)
         begin = time.monotonic()
         time.sleep(gap_s)
         end = time.monotonic()
         for pid in reversed(stopped):
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
         time.sleep(1.2)
         return begin, end
 

@@ -143,13 +143,16 @@ class Pressed:
     def __init__(self, *keys: Key) -> None:
         self._keys = list(keys)
 
-    def pressed(self) -> Key | None:
+    def pressed(self, *anew: Key) -> Key | None:
         return None
 
     def wait(self, *keys: Key) -> Key:
         key = self._keys.pop(0)
         assert key in keys
         return key
+
+    def wait_anew(self, *keys: Key) -> Key:
+        return self.wait(*keys)
 
 
 @pytest.fixture

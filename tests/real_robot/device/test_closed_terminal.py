@@ -1,10 +1,11 @@
-"""A closed terminal: its processes end after the arms are at rest, and keep the log."""
+"""A closed terminal, and SIGQUIT: processes end after the arms are at rest, and keep the log."""
 
 import os
 import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from tests.real_robot.moving_arms import wait
 from tests.real_robot.owned_arms import owned_arms
@@ -17,8 +18,9 @@ Vector = NDArray[np.float64]
 TICK = table.TICK_RAD
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT], ids=lambda n: n.name)
 def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(
-    tmp_path: Path,
+    tmp_path: Path, number: signal.Signals
 ) -> None:
     """All processes of the group get the signal and end only after the arms are at rest."""
 
@@ -28,7 +30,7 @@ def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_lo
     with owned_arms("aloha", tmp_path) as arms:
         wait(lambda: abs(float(waist()[-1] - waist()[-3])) > TICK)
         assert arms.owner.pid is not None
-        os.killpg(arms.owner.pid, signal.SIGHUP)
+        os.killpg(arms.owner.pid, number)
         moving = waist()
         arms.owner.join(20)
         assert arms.owner.exitcode is not None

@@ -26,8 +26,17 @@ GAPS = pytest.mark.parametrize(
 def test_a_frozen_owner_is_a_hold_until_it_continues(
     robot: str, gap_s: float, tmp_path: Path
 ) -> None:
+    check_hold(robot, "owner", gap_s, tmp_path)
+
+
+def test_ctrl_z_freezes_the_owner_alone(tmp_path: Path) -> None:
+    """The terminal sends SIGTSTP to all processes of the group."""
+    check_hold("aloha", "Ctrl-Z", 0.3, tmp_path)
+
+
+def check_hold(robot: str, who: str, gap_s: float, tmp_path: Path) -> None:
     with owned_arms(robot, tmp_path) as arms:
-        begin, end = arms.freeze("owner", gap_s)
+        begin, end = arms.freeze(who, gap_s)
         states = arms.end()
         arms.check()
     assert moved_by(states, begin) > 0.02
