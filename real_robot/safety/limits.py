@@ -84,7 +84,7 @@ class SafetyLimits:
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
             None: no walls.
         soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
-            their limits.
+            their limits; it stops while hold-to-run is released.
         hold_after_misses: Missed answers of a servo in a row before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Rejected chunks in a row before a fault.

@@ -57,7 +57,7 @@ class Cycle:
     Attributes:
         target: Requested target, None if no action is due. Stages move it inside the limits.
         now: Time of this cycle, seconds.
-        elapsed_s: Time since the arms were armed.
+        elapsed_s: Time since the arms were armed in which hold-to-run permitted motion.
         rejected: Rejected chunks in a row.
         limiter: Holds the last command and its speed; only the filter advances it.
         braking: Speed of the coming period if the arms brake.
