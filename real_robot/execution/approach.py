@@ -12,6 +12,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.braking import brake, braked_on_error
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.device.hold_watch import hold_reasons
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import MESSAGES, REASONS, Mode, Reason
 
@@ -168,7 +169,7 @@ class Approach:
 
         A person may take any time; other reasons must end before the deadline.
         """
-        while _is_held(state := self._look(goal)):
+        while hold_reasons(state := self._look(goal)):
             if state.reasons & Reason.RELEASED:
                 deadline = goal.deadline()
             elif time.monotonic() > deadline:
@@ -180,7 +181,7 @@ class Approach:
     def _wait(self, until: float, goal: _Goal) -> None:
         while True:
             state = self._look(goal)
-            if _is_held(state):
+            if hold_reasons(state):
                 raise _HeldError
             if time.monotonic() >= until:
                 return
@@ -197,8 +198,3 @@ class Approach:
         if goal.stop():
             raise _StoppedError
         return state
-
-
-def _is_held(state: DeviceState) -> bool:
-    """Returns whether the arms hold although a target may be due."""
-    return state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
