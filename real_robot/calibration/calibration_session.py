@@ -1,5 +1,6 @@
 """`mode=calibrate`: measures where cameras are mounted, and writes the calibration file."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ from stringline.real_robot.cameras.emulated_camera import emulated_serial
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.supervised_run import SupervisedRun
 from stringline.real_robot.deployment.supervision import Supervision
+from stringline.real_robot.device.hold_watch import HoldWatch
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.environment_reset import reset_environment
 from stringline.real_robot.execution.lock_step import LockStepRobot
@@ -160,7 +162,14 @@ class CalibrationSession:
             ).run(captures.take)
             return ()
         control_hz = self._settings.robot.control_hz
-        visit = PoseVisit(embodiment, control_hz, self._plan, take=captures.take, report=print_line)
+        visit = PoseVisit(
+            embodiment,
+            control_hz,
+            self._plan,
+            take=captures.take,
+            report=print_line,
+            holds=HoldWatch(robot.device).reasons,
+        )
         steps = max(round(REPLAN_S * control_hz), 1)
         if self._settings.robot.lock_step and robot.emulator is not None:
             fault = self._visit_in_lock_step(visit, steps, contract, robot, robot.emulator)
@@ -237,7 +246,9 @@ class CalibrationSession:
         real_time = RealTimeRobot(device, robot.frames, contract, embodiment)
         supervised = SupervisedRun(real_time, visit.again, steps, supervision)
         with LiveStatus(visit.longest_s) as status:
-            episode = supervised.run(visit.longest_s, done=lambda: visit.done, report=status.show)
+            episode = supervised.run(
+                math.inf, done=lambda: visit.is_over(status.shown_s), report=status.show
+            )
         return episode.fault
 
     def _conclude(

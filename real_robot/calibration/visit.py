@@ -16,6 +16,7 @@ from stringline.real_robot.calibration.calibration_settings import CalibrationSe
 from stringline.real_robot.execution.approach import least_jerk
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Reason
 
 REPLAN_S = 0.2
 _PLAN_S = 2.0
@@ -48,11 +49,18 @@ class _Motion:
 class PoseVisit:
     """Visits poses one after the other.
 
-    Grippers keep their openings, instead of those in the poses.
+    Grippers keep their openings, instead of those in the poses. While the arms hold, each plan
+    begins at the measured joints, at rest, so the arms do not hurry after the hold; and a pose has
+    its full time after it.
 
     Args:
         settings: Settings with poses.
         take: Receives the number of the pose, from 1, and the observation of each image.
+        holds: Returns the reasons of the holds since its last call, see `HoldWatch`.
+
+    Attributes:
+        reached: Number of poses whose images were taken.
+        released_s: Time in which hold-to-run was released.
     """
 
     def __init__(
@@ -63,6 +71,7 @@ class PoseVisit:
         *,
         take: Callable[[int, Observation], None],
         report: Callable[[str], None],
+        holds: Callable[[], Reason],
     ) -> None:
         if settings.poses is None:
             raise ValueError("A visit needs a list of poses.")
@@ -72,12 +81,15 @@ class PoseVisit:
         self._poses = settings.poses
         self._take = take
         self._report = report
+        self._holds = holds
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         self._grippers = [embodiment.grippers[arm] for arm in embodiment.arms]
         self._openings: Vector | None = None
         self._next = 0
         self._looks = 0
         self.reached = 0
+        self.released_s = 0.0
+        self._asked_s: float | None = None
         self._motion: _Motion | None = None
         self._seen_until = -np.inf
         self._still_at = np.full(len(embodiment.joints), np.inf)
@@ -98,6 +110,13 @@ class PoseVisit:
         waits = len(self._poses) * (self._settings.settle_s + self._settings.patience_s)
         return float(motions + first + waits)
 
+    def is_over(self, seconds: float) -> bool:
+        """Returns whether all poses were visited, or the longest duration is over.
+
+        A person may release hold-to-run for any time.
+        """
+        return self.done or seconds > self.longest_s + self.released_s
+
     def again(self) -> "PoseVisit":
         """Continues after a hold from where the arms are, with the unfinished pose."""
         self._motion = None
@@ -112,6 +131,7 @@ class PoseVisit:
             self._still_since = now
         if self._openings is None:
             self._openings = q[self._grippers]
+        self._note_holds(now)
         motion = self._motion
         if motion is None:
             self._looks = 0
@@ -123,6 +143,14 @@ class PoseVisit:
             round(_PLAN_S / self._period_s) + 1, dtype=np.float64
         )
         return ActionChunk(times, motion.at(times).astype(np.float32))
+
+    def _note_holds(self, now: float) -> None:
+        """Begins the motion again from the measured joints if the arms have held."""
+        if reasons := self._holds():
+            self._motion = None
+        if reasons & Reason.RELEASED and self._asked_s is not None:
+            self.released_s += now - self._asked_s
+        self._asked_s = now
 
     def _look(self, observation: Observation, motion: _Motion, now: float, q: Vector) -> _Motion:
         """Takes an image if arms and cameras are ready; returns the motion from now on."""

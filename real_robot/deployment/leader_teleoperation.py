@@ -5,6 +5,7 @@ leaders and followers agree. Whenever the leaders fall silent, the filter holds 
 any reason, or this loop stood still, the followers hold until both agree again.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
@@ -25,10 +26,21 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 _SILENT_READS = 3
 _TARGET_PERIODS = 5  # Without a newer target the last one is due for so long; then the arms hold.
 _POLL_S = 0.05
+_ANSWER_S = 1.0  # Longest wait for the answers of all leaders before a motion to their pose.
 
 
 class Leaders(Protocol):
     """Arms that are only read."""
+
+    @property
+    def servos(self) -> tuple[str, ...]:
+        """Names of all servos, in the order of the state."""
+        ...
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        ...
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Measures; never raises for a state of the arms."""
@@ -92,8 +104,23 @@ class Teleoperation:
         return np.clip(leader.position, self._embodiment.lower, self._embodiment.upper)
 
     def disagreement(self) -> tuple[float, str]:
-        """Returns the largest distance (rad) between leader and follower, and its joint."""
-        return self._distance(self.target_of(self._leaders.read(time.monotonic)))
+        """Returns the largest distance (rad) between leader and follower, and its joint.
+
+        It is infinite if a servo or a port of the leaders does not answer, with its name: the last
+        known pose may be old.
+        """
+        for _ in range(_SILENT_READS):
+            leader = self._leaders.read(time.monotonic)
+            if not (silent := self._silent(leader)):
+                return self._distance(self.target_of(leader))
+        return math.inf, silent[0]
+
+    def _silent(self, leader: ArmState) -> list[str]:
+        """Returns the names of lost ports and of servos that missed the last read."""
+        ports = zip(self._leaders.arms, leader.lost, strict=True)
+        servos = zip(self._leaders.servos, leader.servo_misses, strict=True)
+        found = [f"port of the arm {arm}" for arm, lost in ports if lost]
+        return found + [servo for servo, misses in servos if misses]
 
     def _distance(self, target: Vector) -> tuple[float, str]:
         off = np.abs(target - self._device.latest().arms.position)[self._hinges]
@@ -113,9 +140,11 @@ class Teleoperation:
             if off <= self._agree:
                 return True
             if joint != reported:
+                away = f"{joint} is {off:.2f} rad away; allowed: {self._agree} rad."
                 report(
-                    f"Bring the leaders to the followers: {joint} is {off:.2f} rad away; "
-                    f"allowed: {self._agree} rad."
+                    f"Bring the leaders to the followers: {away}"
+                    if math.isfinite(off)
+                    else _no_answer(joint)
                 )
                 reported = joint
             time.sleep(_POLL_S)
@@ -125,10 +154,28 @@ class Teleoperation:
         """Moves the followers, grippers included, slowly to the leaders.
 
         Returns whether they have arrived; False after `stop`.
+
+        Raises:
+            RobotNotReadyError: A servo or a port of the leaders does not answer.
+            RuntimeError: The safety filter reports a fault, or the followers do not arrive.
         """
-        pose = self.target_of(self._leaders.read(time.monotonic))
+        leader = self._answered(stop)
+        if leader is None:
+            return False
         approach = Approach(self._device, self._embodiment)
-        return approach.to(pose, seconds, "the pose of the leaders", stop)
+        return approach.to(self.target_of(leader), seconds, "the pose of the leaders", stop)
+
+    def _answered(self, stop: Callable[[], bool]) -> ArmState | None:
+        """Reads until all leaders answer; returns None after `stop`."""
+        deadline = time.monotonic() + _ANSWER_S
+        while not stop():
+            leader = self._leaders.read(time.monotonic)
+            if not (silent := self._silent(leader)):
+                return leader
+            if time.monotonic() > deadline:
+                raise RobotNotReadyError([_no_answer(name) for name in silent])
+            time.sleep(_POLL_S)
+        return None
 
     def run(
         self,
@@ -141,10 +188,13 @@ class Teleoperation:
         """Lets the leaders lead until the time is over, `stop`, or a fault.
 
         Raises:
-            ValueError: Leaders and followers do not agree at the beginning.
+            ValueError: Leaders and followers do not agree at the beginning, or a leader does not
+                answer.
         """
         self._device.begin()
         off, joint = self.disagreement()
+        if math.isinf(off):
+            raise ValueError(_no_answer(joint))
         if off > self._agree:
             raise ValueError(
                 f"Leader and follower do not agree: {joint} is {off:.2f} rad away; allowed: "
@@ -222,3 +272,7 @@ class Teleoperation:
     def _pause(self, episode: TeleopEpisode) -> None:
         episode.pauses += self._target is not None
         self._target = None
+
+
+def _no_answer(name: str) -> str:
+    return f"{name} of the leaders does not answer. Check its cable and its power."

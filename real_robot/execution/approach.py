@@ -1,7 +1,9 @@
 """Slow motions to a given pose, before an episode and at its end, through the safety filter."""
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,8 +12,9 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.braking import brake, braked_on_error
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.device.hold_watch import hold_reasons
 from stringline.real_robot.execution.lock_step import explain_fault
-from stringline.real_robot.safety.reasons import Mode
+from stringline.real_robot.safety.reasons import MESSAGES, REASONS, Mode, Reason
 
 _POLL_S = 0.02
 _WAYPOINT_S = 0.02
@@ -24,6 +27,28 @@ class _StoppedError(Exception):
     """The caller stopped the motion."""
 
 
+class _HeldError(Exception):
+    """The arms hold, so the timetable of the motion no longer fits."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Goal:
+    """The pose (J,) of a motion, its name in messages, and what may stop the motion."""
+
+    pose: Vector
+    name: str
+    seconds: float
+    stop: Callable[[], bool]
+
+    def distance(self, state: DeviceState) -> float:
+        """Returns the largest distance of a joint, rad or opening."""
+        return float(np.abs(state.arms.position - self.pose).max())
+
+    def deadline(self) -> float:
+        """Returns the latest arrival of a motion that begins now."""
+        return time.monotonic() + 2 * self.seconds + _SETTLE_S
+
+
 def least_jerk(share: Vector) -> Vector:
     """Returns the share of the way (T, 1) at shares (T,) of the time, between two rests.
 
@@ -34,6 +59,9 @@ def least_jerk(share: Vector) -> Vector:
 
 class Approach:
     """Moves arms to poses.
+
+    While the arms hold for another reason than a missing target, the timetable stops. Then the
+    motion begins again from the measured pose, at rest, and is not faster than before.
 
     Args:
         device: Connected and armed device process, in real time.
@@ -67,31 +95,49 @@ class Approach:
             Whether the arms have arrived; False if they were stopped.
 
         Raises:
-            RuntimeError: The safety filter reports a fault, or the arms do not arrive.
+            RuntimeError: The safety filter reports a fault, or the arms do not arrive. The time in
+                which a person does not hold hold-to-run is not limited.
         """
         with braked_on_error(self._device):
             try:
-                self._move(pose, seconds, name, stop)
+                self._move(_Goal(pose, name, seconds, stop))
             except _StoppedError:
                 brake(self._device)
                 return False
         return True
 
-    def _move(self, pose: Vector, seconds: float, name: str, stop: Callable[[], bool]) -> None:
+    def _move(self, goal: _Goal) -> None:
         self._device.begin()
-        state = self._device.latest()
+        farthest = max(goal.distance(self._device.latest()), _ARRIVED)
+        deadline = goal.deadline()
+        seconds = goal.seconds
+        while True:
+            deadline = self._await_permission(goal, deadline)
+            try:
+                self._follow(goal, seconds)
+                self._settle(goal, deadline)
+                return
+            except _HeldError:
+                self._drop_plan()
+                # Neither speed nor acceleration exceed those of the whole way.
+                share = goal.distance(self._device.latest()) / farthest
+                seconds = goal.seconds * max(share, math.sqrt(share))
+
+    def _follow(self, goal: _Goal, seconds: float) -> None:
+        """Moves from the measured pose, at rest."""
+        arms = self._device.latest().arms
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
-        way = state.arms.position + least_jerk(share) * (pose - state.arms.position)
-        due: Vector = state.arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
+        way = arms.position + least_jerk(share) * (goal.pose - arms.position)
+        due: Vector = arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
         for first in range(0, len(way), _STEPS):
             # Twice as long as the wait below, so that a target is always due.
             part = slice(first, first + 2 * _STEPS)
             self._device.send(ActionChunk(due[part], way[part].astype(np.float32)))
-            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), name, stop)
-        self._settle(pose, time.monotonic() + seconds + _SETTLE_S, name, stop)
+            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), goal)
 
-    def _settle(self, pose: Vector, deadline: float, name: str, stop: Callable[[], bool]) -> None:
+    def _settle(self, goal: _Goal, deadline: float) -> None:
         """Keeps the pose due until the arms have come near it."""
+        pose = goal.pose
         while True:
             state = self._device.latest()
             off = np.abs(state.arms.position - pose)
@@ -100,23 +146,55 @@ class Approach:
             if time.monotonic() > deadline:
                 joint = self._embodiment.joints[int(off.argmax())].name
                 raise RuntimeError(
-                    f"The arms did not reach {name}: {joint} is {off.max():.2f} away. Is "
+                    f"The arms did not reach {goal.name}: {joint} is {off.max():.2f} away. Is "
                     "something in the way?"
                 )
             due = state.arms.time + _WAYPOINT_S * np.arange(2 * _STEPS, dtype=np.float64)
             self._device.send(ActionChunk(due, np.tile(pose, (len(due), 1)).astype(np.float32)))
-            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, name, stop)
+            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, goal)
 
-    def _wait(self, until: float, name: str, stop: Callable[[], bool]) -> None:
+    def _drop_plan(self) -> None:
+        """Replaces the plan in force by a target of the past, which has expired.
+
+        Otherwise its targets, by then far ahead, would be followed when the hold ends. A new
+        episode would drop the plan as well, but also forget earlier overloads of the arms.
+        """
+        arms = self._device.latest().arms
+        self._device.send(
+            ActionChunk(np.array([arms.time]), arms.position[None].astype(np.float32))
+        )
+
+    def _await_permission(self, goal: _Goal, deadline: float) -> float:
+        """Waits until no reason holds the arms, and returns the deadline of the rest of the way.
+
+        A person may take any time; other reasons must end before the deadline.
+        """
+        while hold_reasons(state := self._look(goal)):
+            if state.reasons & Reason.RELEASED:
+                deadline = goal.deadline()
+            elif time.monotonic() > deadline:
+                why = "; ".join(MESSAGES[reason] for reason in REASONS if reason & state.reasons)
+                raise RuntimeError(f"The arms did not reach {goal.name}: {why}.")
+            time.sleep(_POLL_S)
+        return deadline
+
+    def _wait(self, until: float, goal: _Goal) -> None:
         while True:
-            state = self._device.latest()
-            self._watch(state)
-            if state.mode is Mode.FAULT:
-                raise RuntimeError(
-                    f"On the way to {name}: " + " ".join(explain_fault(state, self._device))
-                )
-            if stop():
-                raise _StoppedError
+            state = self._look(goal)
+            if hold_reasons(state):
+                raise _HeldError
             if time.monotonic() >= until:
                 return
             time.sleep(_POLL_S)
+
+    def _look(self, goal: _Goal) -> DeviceState:
+        """Returns the newest state, after the checks for a fault and for `stop`."""
+        state = self._device.latest()
+        self._watch(state)
+        if state.mode is Mode.FAULT:
+            raise RuntimeError(
+                f"On the way to {goal.name}: " + " ".join(explain_fault(state, self._device))
+            )
+        if goal.stop():
+            raise _StoppedError
+        return state

@@ -30,6 +30,9 @@ class LiveStatus:
 
     Args:
         also: Receives every state that is shown.
+
+    Attributes:
+        shown_s: Time of the newest state, seconds.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class LiveStatus:
     ) -> None:
         self._seconds = seconds
         self._also = also
+        self.shown_s = 0.0
         self._mode: Mode | None = None
         self._bar = tqdm(
             total=seconds,
@@ -54,6 +58,7 @@ class LiveStatus:
     def show(self, state: DeviceState, seconds: float) -> None:
         """Shows the newest state."""
         mode = Mode(state.mode)
+        self.shown_s = seconds
         if self._bar.fp.isatty():
             self._bar.colour = _COLOURS[mode]
         acting = [reason.name or "" for reason in Reason if reason & state.reasons]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -24,7 +25,7 @@ from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.latency_timer import check_latency_timer
 from stringline.real_robot.robots.robot_settings import RobotSettings
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.limits_file import merged_limits
+from stringline.real_robot.safety.limits_file import describe_speeds, merged_limits
 
 _IMAGE_PX = 128
 
@@ -99,9 +100,16 @@ class RobotFactory:
 
     def limits(self) -> SafetyLimits:
         """Returns the limits of the safety filter."""
+        return self.backend.limits(**self._merged_limits())
+
+    def _merged_limits(self) -> dict[str, Any]:
         settings = self.settings
-        merged = merged_limits(settings.limits, settings.limits_file, emulated=settings.emulated)
-        return self.backend.limits(**merged)
+        return merged_limits(
+            settings.limits,
+            settings.limits_file,
+            emulated=settings.emulated,
+            defaults=settings.default_speeds,
+        )
 
     def device(
         self,
@@ -198,9 +206,10 @@ class RobotFactory:
                 f"robot.limits_file=limits.yaml. See docs/{page}.md."
             )
         limits = self.limits()
+        speeds = describe_speeds(self._merged_limits())
         if file is None:
-            return "none"
-        return f"{file}: table at {1e3 * limits.table_height:.0f} mm, {limits.cell}"
+            return f"none, {speeds}"
+        return f"{file}: table at {1e3 * limits.table_height:.0f} mm, {speeds}, {limits.cell}"
 
     def _read_calibration(self, file: Path | None) -> str:
         """Reads the measured camera poses and describes them."""

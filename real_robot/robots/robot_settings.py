@@ -8,9 +8,13 @@ from typing import Any, Self
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.operator.input_line import LineSettings
+from stringline.real_robot.safety.limits_file import DEFAULT_SPEEDS, SHARE, SPEED
 
 KEY, IMMEDIATELY = STARTS = ("key", "immediately")
 FRI = "fri"
+# Of `configs/robot`, by transport.
+_ALOHA_SPEEDS: Mapping[str, float] = {SPEED: 0.25, SHARE: 0.5}
+_KUKA_SPEEDS: Mapping[str, float] = {SPEED: 0.24, SHARE: 0.25}
 
 Arguments = Mapping[str, Any]
 """Keyword arguments of a driver or emulator, which checks them itself."""
@@ -65,7 +69,7 @@ class RobotSettings:
         cameras_file: YAML file with settings of cameras, which overrides `cameras`.
         calibration_file: YAML file with measured camera poses.
         limits: Arguments of `SafetyLimits.of`.
-        limits_file: YAML file that overrides `limits`.
+        limits_file: YAML file that overrides `limits`, except speeds that the user chose lower.
         start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
             only. None: `key` for real arms.
         hold_to_run: `key`, the line of a pedal, or an input of a KUKA controller over FRI: the arms
@@ -150,6 +154,13 @@ class RobotSettings:
     def starts_by_key(self) -> bool:
         """Whether the operator starts the motion."""
         return self.start == KEY or (self.start is None and not self.emulated)
+
+    @property
+    def default_speeds(self) -> Mapping[str, float]:
+        """Speeds of the shipped configuration of real arms; see `merged_limits`."""
+        if self.backend is not None:
+            return DEFAULT_SPEEDS
+        return _ALOHA_SPEEDS if self.transport is None else _KUKA_SPEEDS
 
     @property
     def emulated(self) -> bool:

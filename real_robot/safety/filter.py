@@ -280,5 +280,6 @@ class SafetyFilter:
         self.fault_reasons = cycle.faults
         self.reasons = functools.reduce(operator.or_, cycle.amounts, Reason(0))
         self.counts.update(cycle.amounts.keys())
-        self._elapsed_s += self._period_s
+        if not self.reasons & Reason.RELEASED:  # The soft start needs motion.
+            self._elapsed_s += self._period_s
         self._sequence += 1

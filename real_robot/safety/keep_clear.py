@@ -243,8 +243,9 @@ class KeepClear(StatelessStage):
         hinges = self._embodiment.hinges[self._embodiment.arms[place]]
         target = cycle.wanted
         if target is None:
-            assert cycle.retreat is not None
-            target = np.where(cycle.retreat.joints, cycle.retreat.pose, braked)
+            retreat = cycle.retreat
+            assert retreat is not None
+            target = np.where(retreat.joints, retreat.pose, braked)
         rest = np.where(self._own[place], limiter.rest(cycle.speed, cycle.scale), limiter.position)
         rest[hinges] = limiter.rest_towards(target, hinges, cycle.scale)
         return rest

@@ -84,12 +84,12 @@ class SafetyLimits:
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
             None: no walls.
         soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
-            their limits.
+            their limits; it stops while hold-to-run is released.
         hold_after_misses: Missed answers of a servo in a row before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Rejected chunks in a row before a fault.
-        hold_after_effort_s: Duration of an overload before the arms hold and retreat; a fault
-            follows after five times that, in one hold or in several.
+        hold_after_effort_s: Duration of an overload before the arms hold and, where motion is
+            permitted, retreat; a fault follows after five times that, in one hold or in several.
         oldest_plan_s: Largest age of the observation of a chunk that is followed.
         oldest_action_s: Time after the last action of the plan at which the arms hold.
         oldest_image_s: Largest age of the images of a chunk, and of the newest image of each

@@ -5,13 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract.argument_checks import Range, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE, Range, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
 from stringline.real_robot.safety.limits import REDUCED_SPEED, CommonLimits, SafetyLimits
 
 # It must be measured, so it has no default in a file.
 MEASURED = "table_height"
 SPEED = "cartesian_speed"
+SHARE = "speed_share"
+# Configuration and file each limit these: a user who chose a lower one gets the lower one.
+LOWERED = (SPEED, SHARE)
+# Of real arms without a configuration of their own.
+DEFAULT_SPEEDS: Mapping[str, float] = {SPEED: REDUCED_SPEED, SHARE: 1.0}
 
 
 def read_limits(path: Path) -> dict[str, Any]:
@@ -53,26 +58,70 @@ def _with_paths(found: Any, folder: Path) -> Any:
 
 
 def merged_limits(
-    settings: Mapping[str, Any], file: Path | None, *, emulated: bool = False
+    settings: Mapping[str, Any],
+    file: Path | None,
+    *,
+    emulated: bool = False,
+    defaults: Mapping[str, float] = DEFAULT_SPEEDS,
 ) -> dict[str, Any]:
     """Returns the limits of a configuration, overridden by those of the file.
 
+    A `cartesian_speed` (m/s) or `speed_share` of the configuration that is lower than that of the
+    file is in force if the user chose it. One of `defaults` may come from the shipped configuration
+    instead, so only a lower one counts as chosen. Emulated arms have no default speed.
+
     Raises:
-        ValueError: The file is invalid; or real arms have no limit of Cartesian speed, or one that
-            the configuration raises, which only the file may.
+        ValueError: The file is invalid; a speed of the configuration is out of range; or real arms
+            have no limit of Cartesian speed, or one that the configuration raises, which only the
+            file may.
     """
-    merged = {**settings, **(read_limits(file) if file else {})}
-    if emulated:
-        return merged
+    found = read_limits(file) if file else {}
+    chosen = _chosen_speeds(settings, {} if emulated else defaults)
+    lowered = {name: speed for name, speed in chosen.items() if _is_lower(speed, name, found)}
+    merged = {**settings, **found, **lowered}
+    if not emulated:
+        _check_real(settings, found, file)
+    return merged
+
+
+def describe_speeds(limits: Mapping[str, Any]) -> str:
+    """Returns the speeds in force of merged limits in words."""
+    speed = limits.get(SPEED, REDUCED_SPEED)
+    what = "not limited" if speed is None else f"{speed:g} m/s"
+    return f"{SPEED} {what}, {SHARE} {limits.get(SHARE, 1.0):g}"
+
+
+def _chosen_speeds(settings: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, float]:
+    """Returns the speeds of a configuration that are lower than their defaults."""
+    chosen: dict[str, float] = {}
+    for name, allowed in ((SPEED, POSITIVE), (SHARE, Range(above=0, most=1))):
+        if (speed := settings.get(name)) is None:
+            continue
+        allowed.check(**{f"robot.limits.{name}": speed})
+        if name not in defaults or speed < defaults[name]:
+            chosen[name] = speed
+    return chosen
+
+
+def _is_lower(speed: float, name: str, found: Mapping[str, Any]) -> bool:
+    """Returns whether a speed is lower than that of the file; values that are invalid stay."""
+    if name not in found:
+        return True
+    given = found[name]
+    unlimited = name == SPEED and given is None
+    return unlimited or (given in POSITIVE and speed < given)
+
+
+def _check_real(settings: Mapping[str, Any], found: Mapping[str, Any], file: Path | None) -> None:
+    """Checks that real arms have a limit of Cartesian speed which only the file raises."""
     asked = settings.get(SPEED, REDUCED_SPEED)
     if asked is None or asked not in Range(most=REDUCED_SPEED):
         raise ValueError(
             f"robot.limits.{SPEED} is {_in_yaml(asked)}; allowed for real arms: up to "
             f"{REDUCED_SPEED:g} (m/s). Only the limits file raises it."
         )
-    if SPEED in merged and merged[SPEED] is None:
+    if SPEED in found and found[SPEED] is None:
         raise ValueError(f"{SPEED} is null in {file}; real arms need a limit (m/s).")
-    return merged
 
 
 def _in_yaml(value: object) -> str:

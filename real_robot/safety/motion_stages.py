@@ -94,6 +94,6 @@ class MotionLimits(StatelessStage):
             cycle.speed = cycle.limiter.propose(cycle.wanted, cycle.scale)
             return
         cycle.limiter.forget_target()
-        if cycle.retreat is not None:
-            back = cycle.limiter.settle(cycle.retreat.pose, cycle.scale)
-            cycle.speed = np.where(cycle.retreat.joints, back, cycle.braking)
+        if (retreat := cycle.retreat) is not None:
+            back = cycle.limiter.settle(retreat.pose, cycle.scale)
+            cycle.speed = np.where(retreat.joints, back, cycle.braking)

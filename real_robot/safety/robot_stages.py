@@ -92,7 +92,8 @@ class EffortInBounds(StatelessStage):
     A goal beyond an obstacle presses on for as long as it is held. So the revolute joints of an
     overloaded arm return to their measured positions. These are read once in a hold: gravity keeps
     arms below their goals, and goals that followed the measurement would sink with the arm.
-    Grippers keep their goals, and their loads.
+    Grippers keep their goals, and their loads. While hold-to-run is released, after an external
+    stop and without a supervisor the arm brakes instead: see `Cycle.retreat`.
 
     The hold ends when no joint was overloaded for as long as one may be. Durations of holds add up
     until no joint was overloaded for five times that, so repeated pressing is a fault as well.
@@ -117,7 +118,7 @@ class EffortInBounds(StatelessStage):
         too_long = self._strained_s > patience
         if too_long.any() or (self._retreat is not None and self._calm_s <= patience):
             self._held_s += self.period_s
-            cycle.retreat = self._retreat = self._extended_retreat(too_long, cycle.state)
+            cycle.planned_retreat = self._retreat = self._extended_retreat(too_long, cycle.state)
             lasts = patience + self._held_s > _FAULT_EFFORT_FACTOR * patience
             react = cycle.fault if lasts else cycle.hold
             react(Reason.EFFORT, patience + self._held_s)

@@ -1,5 +1,7 @@
 """The state of one cycle of the safety filter, which its stages read and change in turn."""
 
+import functools
+import operator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +14,9 @@ from stringline.real_robot.safety.reasons import Reason
 
 Vector = NDArray[np.float64]
 NONE = Reason(0)
+# Reasons for which the arms brake in place of a retreat: a person does not permit motion, or the
+# process that could stop it is silent.
+NO_MOTION = Reason.RELEASED | Reason.EXTERNAL_STOP | Reason.SUPERVISOR
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Cycle:
     Attributes:
         target: Requested target, None if no action is due. Stages move it inside the limits.
         now: Time of this cycle, seconds.
-        elapsed_s: Time since the arms were armed.
+        elapsed_s: Time since the arms were armed in which hold-to-run permitted motion.
         rejected: Rejected chunks in a row.
         limiter: Holds the last command and its speed; only the filter advances it.
         braking: Speed of the coming period if the arms brake.
@@ -66,7 +71,7 @@ class Cycle:
         amounts: Reasons that acted, and by how much, in the unit of each reason.
         faults: Reasons that only an operator may reset.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
-        retreat: Pose to which holding arms return; None: they brake.
+        planned_retreat: Pose to which holding arms return if motion is permitted; None: they brake.
     """
 
     target: Vector | None
@@ -83,7 +88,13 @@ class Cycle:
     faults: Reason = NONE
     held: bool = False
     waits: NDArray[np.bool_] | bool = False
-    retreat: Retreat | None = None
+    planned_retreat: Retreat | None = None
+
+    @property
+    def retreat(self) -> Retreat | None:
+        """The retreat; None while the arms must not move at all, so that they brake."""
+        acting = functools.reduce(operator.or_, self.amounts, self.faults)
+        return None if acting & NO_MOTION else self.planned_retreat
 
     @property
     def wanted(self) -> Vector | None:

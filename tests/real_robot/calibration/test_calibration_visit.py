@@ -24,6 +24,7 @@ from stringline.real_robot.operator.operator_keys import Key
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras
 from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Reason
 
 HZ, ASK_S = 50.0, 0.1
 AWAY = np.array([0.3, -0.2, 0.1, 0.25, 0.0, -0.28, 0.2, -0.5])
@@ -44,7 +45,15 @@ class Arms:
         self.settings = CalibrationSettings.of(plain | changes, IIWA14)
         self.said: list[str] = []
         self.taken: list[tuple[int, float, NDArray[np.float64]]] = []
-        self.visit = PoseVisit(IIWA14, HZ, self.settings, take=self.take, report=self.said.append)
+        self.held = Reason(0)
+        self.visit = PoseVisit(
+            IIWA14,
+            HZ,
+            self.settings,
+            take=self.take,
+            report=self.said.append,
+            holds=lambda: self.held,
+        )
         self.now, self.q, self.stuck = 5.0, IIWA14.home.copy(), False
         self.ways: list[NDArray[np.float64]] = []
 
@@ -69,7 +78,7 @@ class Arms:
         steps = round(ASK_S * HZ)
         self.ways.append(chunk.action[: steps + 1].astype(np.float64))
         self.now += ASK_S
-        if not self.stuck:
+        if not self.stuck and not self.held:
             self.q = chunk.action[steps].astype(np.float64)
 
     def until_done(self) -> None:
@@ -135,6 +144,44 @@ def test_after_a_hold_it_continues_from_the_measured_joints() -> None:
     np.testing.assert_allclose(arms.ways[0][0], arms.q, atol=0.02)
     arms.until_done()
     assert [number for number, _, _ in arms.taken] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("reason", [Reason.RELEASED, Reason.BARRED])
+@pytest.mark.parametrize("asked", [3, 9, 14], ids="after {} plans".format)
+def test_during_a_hold_the_motion_waits_and_then_begins_again_slowly(
+    asked: int, reason: Reason
+) -> None:
+    arms = Arms(looks=1, patience_s=1.0)
+    for _ in range(asked):
+        arms.ask()
+    arms.held = reason
+    arms.q = arms.q - 0.05  # An arm that a person pushes, or that sags.
+    for _ in range(300):
+        arms.ask()
+        assert np.abs(arms.ways[-1] - arms.q)[:, :7].max() < 0.03
+    arms.held = Reason(0)
+    arms.ways.clear()
+    arms.until_done()
+    assert [number for number, _, _ in arms.taken] == [1, 2, 3]
+    assert arms.said == []
+    hinges = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
+    assert np.abs(hinges).max() <= arms.settings.speed * 1.01
+    assert max(np.abs(b[0] - a[-1])[:7].max() for a, b in pairwise(arms.ways)) < 1e-6
+
+
+def test_the_time_of_a_visit_does_not_pass_while_hold_to_run_is_released() -> None:
+    arms = Arms()
+    longest_s = arms.visit.longest_s
+    assert not arms.visit.is_over(longest_s)
+    assert arms.visit.is_over(longest_s + 0.1)
+    for reason in (Reason.RELEASED, Reason.BARRED, Reason(0)):
+        arms.held = reason
+        for _ in range(10):
+            arms.ask()
+    assert not arms.visit.is_over(longest_s + 0.8)
+    assert arms.visit.is_over(longest_s + 1.1)
+    arms.until_done()
+    assert arms.visit.is_over(0.0)
 
 
 class Pressed:

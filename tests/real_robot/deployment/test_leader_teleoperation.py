@@ -1,9 +1,11 @@
 """Leaders lead followers over pseudo-terminals on both sides, and the episode is recorded."""
 
 import math
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.deployment.leader_teleoperation import TeleopEpisode, Teleoperation
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.plants.hand_plant import save_hand
@@ -205,3 +208,95 @@ def test_an_incomplete_approach_is_reported(emulator: Emulator, device: DevicePr
 def test_rates_and_thresholds_are_checked(leaders: AlohaLeaders, device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match="control_hz is 0 and agree 0.3; both must be above 0"):
         Teleoperation(leaders, device, ALOHA, control_hz=0)
+
+
+class LastKnown:
+    """Leaders that report an old pose: a servo, or the port of an arm, does not answer.
+
+    Args:
+        leaders: Leaders that answer.
+        reads: Number of reads until the servo answers.
+        lost: Whether the port of the right arm is lost for ever.
+    """
+
+    ELBOW = 13
+
+    def __init__(self, leaders: AlohaLeaders, *, reads: float = 0, lost: bool = False) -> None:
+        self.servos = leaders.servos
+        self.arms = leaders.arms
+        self._leaders = leaders
+        self._left = reads
+        self._lost = lost
+
+    def read(self, clock: Callable[[], float]) -> ArmState:
+        state = self._leaders.read(clock)
+        misses = np.zeros_like(state.servo_misses)
+        misses[self.ELBOW] = self._left > 0
+        self._left -= 1
+        old = state.position.copy()
+        if misses.any() or self._lost:
+            old[WAIST] = 0.2  # Near enough to agree.
+        return replace(state, position=old, servo_misses=misses, lost=np.array([False, self._lost]))
+
+
+@pytest.fixture(params=["servo", "port"])
+def silent(request: pytest.FixtureRequest, leaders: AlohaLeaders) -> tuple[LastKnown, str]:
+    """Leaders that do not answer, and the name of the servo or port as a pattern."""
+    if request.param == "servo":
+        return LastKnown(leaders, reads=math.inf), r"right/elbow shadow \(id 5\)"
+    return LastKnown(leaders, lost=True), "port of the arm right"
+
+
+def test_followers_do_not_move_to_an_old_pose_of_silent_leaders(
+    silent: tuple[LastKnown, str], device: DeviceProcess
+) -> None:
+    leaders, name = silent
+    before = device.latest().command
+    teleoperation = Teleoperation(leaders, device, ALOHA)
+    begun = time.monotonic()
+    with pytest.raises(RobotNotReadyError, match=rf"{name} of the leaders does not answer"):
+        teleoperation.approach(0.5)
+    assert time.monotonic() - begun < 5.0
+    assert np.array_equal(device.latest().command, before)
+
+
+def test_silent_leaders_agree_with_no_follower(
+    silent: tuple[LastKnown, str], device: DeviceProcess
+) -> None:
+    leaders, name = silent
+    teleoperation = Teleoperation(leaders, device, ALOHA)
+    off, found = teleoperation.disagreement()
+    assert off == math.inf
+    assert re.fullmatch(name, found)
+    said: list[str] = []
+    assert not teleoperation.wait(0.3, stop=lambda: False, report=said.append)
+    assert len(said) == 1
+    assert re.search(rf"{name} of the leaders does not answer", said[0])
+    with pytest.raises(ValueError, match=rf"{name} of the leaders does not answer"):
+        teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
+
+
+def test_a_missed_answer_delays_the_motion_to_the_leaders(
+    leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
+    late = Teleoperation(LastKnown(leaders, reads=4), device, ALOHA)
+    assert late.approach(0.5)
+    assert abs(device.latest().arms.position[WAIST]) < 0.1
+    assert Teleoperation(LastKnown(leaders, reads=1), device, ALOHA).disagreement()[0] < 0.1
+
+
+def test_the_wait_for_silent_leaders_can_be_stopped(
+    leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
+    silent = Teleoperation(LastKnown(leaders, reads=math.inf), device, ALOHA)
+    assert not silent.approach(0.5, lambda: True)
+
+
+def test_on_the_wire_leaders_without_an_answer_are_named(
+    hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
+    hand.fault("left", "hang")
+    before = device.latest().command
+    with pytest.raises(RobotNotReadyError, match=r"left/waist \(id 1\) of the leaders does not"):
+        Teleoperation(leaders, device, ALOHA).approach(0.5)
+    assert np.array_equal(device.latest().command, before)

@@ -148,3 +148,61 @@ def test_only_the_limits_file_of_real_arms_raises_the_speed(tmp_path: Path) -> N
     assert RobotFactory(settings(REAL, limits_file=str(file))).limits().cartesian_speed == 0.6
     fast = settings(EMULATED, limits={"cartesian_speed": None})
     assert RobotFactory(fast).limits().cartesian_speed is None
+
+
+ALOHA_SPEEDS = {"cartesian_speed": 0.25, "speed_share": 0.5}
+KUKA = {"name": "kuka", "control_hz": 50, "device_hz": 100, "lock_step": False, "transport": "fri"}
+KUKA_SPEEDS = {"cartesian_speed": 0.24, "speed_share": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("plain", "limits", "file_speeds", "in_force"),
+    [
+        (REAL, {"cartesian_speed": 0.05, "speed_share": 0.05}, (0.25, 0.25), (0.05, 0.05)),
+        (REAL, {"cartesian_speed": 0.2, "speed_share": 0.4}, (0.1, 0.3), (0.1, 0.3)),
+        (REAL, ALOHA_SPEEDS, (0.6, 0.9), (0.6, 0.9)),
+        (REAL, ALOHA_SPEEDS, (0.1, 0.1), (0.1, 0.1)),
+        (REAL, {}, (0.6, 0.9), (0.6, 0.9)),
+        (KUKA, KUKA_SPEEDS, (0.6, 0.9), (0.6, 0.9)),
+        (KUKA, {"cartesian_speed": 0.23, "speed_share": 0.2}, (0.6, 0.9), (0.23, 0.2)),
+        (EMULATED, {"cartesian_speed": 0.5, "speed_share": 0.9}, (0.6, 1.0), (0.5, 0.9)),
+        (EMULATED, {"cartesian_speed": None}, (0.6, 1.0), (0.6, 1.0)),
+        (EMULATED, {"cartesian_speed": 0.5}, ("null", 1.0), (0.5, 1.0)),
+    ],
+)
+def test_a_speed_below_the_default_is_in_force_if_that_of_the_file_is_higher(
+    tmp_path: Path,
+    plain: dict[str, Any],
+    limits: dict[str, object],
+    file_speeds: tuple[object, float],
+    in_force: tuple[float, float],
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text(
+        f"table_height: 0.012\ncartesian_speed: {file_speeds[0]}\nspeed_share: {file_speeds[1]}\n"
+    )
+    factory = RobotFactory(settings(plain, limits=limits, limits_file=str(file)))
+    found = factory.limits()
+    assert found.cartesian_speed == in_force[0]
+    share = found.velocity / factory.backend.embodiment.velocity_limits
+    assert share == pytest.approx(in_force[1])
+    report = io.StringIO()
+    factory.check(Checklist(report), moving=True)
+    speeds = f"cartesian_speed {in_force[0]:g} m/s, speed_share {in_force[1]:g}"
+    assert f"{file}: table at 12 mm, {speeds}, " in report.getvalue()
+
+
+@pytest.mark.parametrize("share", ["fast", -0.1, float("nan"), True])
+def test_a_wrong_share_is_refused_although_the_file_has_one(tmp_path: Path, share: object) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("table_height: 0.012\nspeed_share: 0.25\n")
+    factory = RobotFactory(settings(REAL, limits={"speed_share": share}, limits_file=str(file)))
+    with pytest.raises(ValueError, match=r"robot\.limits\.speed_share is .*; allowed: above 0, up"):
+        factory.limits()
+
+
+def test_without_a_speed_limit_the_check_says_so() -> None:
+    report = io.StringIO()
+    unlimited = settings(EMULATED, limits={"cartesian_speed": None})
+    RobotFactory(unlimited).check(Checklist(report), moving=True)
+    assert "none, cartesian_speed not limited, speed_share 1" in report.getvalue()

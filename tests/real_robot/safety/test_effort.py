@@ -21,6 +21,7 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.stage_cycle import Freshness
 
 if TYPE_CHECKING:
     from tests.real_robot.conftest import Rig
@@ -178,6 +179,52 @@ def test_an_arm_whose_controller_accepts_no_commands_does_not_retreat_later() ->
         run.step(BEYOND, position=elsewhere, interlock=interlock, commanded=elsewhere)
         assert run.filter.mode is Mode.HOLD
         assert np.array_equal(run.path[-1][:7], elsewhere[:7])
+
+
+@pytest.mark.parametrize(
+    ("forbids", "reason"),
+    [
+        (Freshness(permission_age_s=9.0), Reason.RELEASED),
+        (Freshness(stop_line_age_s=9.0), Reason.EXTERNAL_STOP),
+        (Freshness(supervisor_age_s=9.0), Reason.SUPERVISOR),
+    ],
+    ids=lambda value: value.name if isinstance(value, Reason) else "",
+)
+def test_an_arm_retreats_only_while_motion_is_permitted(forbids: Freshness, reason: Reason) -> None:
+    """A person pushes a holding arm, or leans against it."""
+    pushed = {"position": moved(left__shoulder=0.15), "effort": 20.0 * np.eye(14)[SHOULDER]}
+    run = Run(LIMITS)
+    for _ in range(200):
+        run.step(None, freshness=forbids, **pushed)
+        assert np.array_equal(run.path[-1], ALOHA.home)
+    assert run.filter.reasons & reason
+    assert run.filter.reasons & Reason.EFFORT
+
+
+def test_a_release_of_hold_to_run_stops_a_retreat_until_it_is_held_again() -> None:
+    run = Walled()
+    run.until(Mode.HOLD, BEYOND)
+    run.push(BEYOND, 5)
+    pushed = {"position": run.measured, "effort": 20.0 * np.eye(14)[WAIST]}
+    begun = run.speed()
+    assert begun > 1.0
+    for _ in range(20):
+        run.step(BEYOND, freshness=Freshness(permission_age_s=9.0), **pushed)
+    assert run.speed() == 0.0
+    stands = run.path[-1]
+    assert stands[WAIST] > run.measured[WAIST] + 0.1
+    for _ in range(40):
+        run.step(BEYOND, **pushed)
+    assert run.path[-1][WAIST] == pytest.approx(run.measured[WAIST])
+
+
+def test_after_an_external_stop_the_arm_does_not_retreat_before_a_reset() -> None:
+    pushed = {"position": moved(left__shoulder=0.15), "effort": 20.0 * np.eye(14)[SHOULDER]}
+    run = Run(LIMITS)
+    run.step(ALOHA.home, freshness=Freshness(stop_line_age_s=9.0))
+    for _ in range(200):
+        run.step(ALOHA.home, **pushed)
+    assert np.array_equal(run.path[-1], ALOHA.home)
 
 
 def test_on_the_wire_an_arm_retreats_from_an_obstacle_and_a_second_contact_is_a_fault(

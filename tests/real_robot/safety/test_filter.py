@@ -109,6 +109,16 @@ def test_a_soft_start_grows_from_a_tenth() -> None:
     assert max(speeds[:20]) > 0.2
 
 
+def test_the_soft_start_does_not_pass_while_hold_to_run_is_released() -> None:
+    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=1.0)
+    run = Run(limits)
+    for _ in range(200):
+        run.step(FAR, freshness=Freshness(permission_age_s=9.0))
+    for _ in range(10):
+        run.step(FAR)
+    assert 0 < run.speed() <= 0.2 * limits.velocity.max()
+
+
 def test_bad_chunks_are_rejected_and_many_of_them_are_a_fault() -> None:
     run = Run()
     bad = [
