@@ -121,6 +121,8 @@ class CameraGeometry:
         """Returns the intrinsics (3, 3) in pixels of the images of a camera.
 
         Images of the same aspect ratio are taken for scaled ones, and the intrinsics are scaled.
+        If an import fitted the images to another size, `camera` has the size before
+        (`fitted_images.py`).
 
         Raises:
             ValueError: The images have another aspect ratio, so that they were cropped or

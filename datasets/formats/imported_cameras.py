@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
+from stringline.datasets.cameras.fitted_images import fit_record
 from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.formats.foreign import ForeignEpisode, Frames
@@ -60,7 +61,8 @@ def _resized(episode: ForeignEpisode, size: ImageSize) -> ForeignEpisode:
             if (key := f"{kind}/{camera.name}") in images:
                 images[key] = partial(_frames, images[key], size, depth=kind == "depth")
     contract = old.with_cameras(*(size.camera(camera) for camera in old.cameras))
-    return replace(episode, contract=contract, arrays=arrays, images=images)
+    extra = {**episode.extra, **fit_record(old, size)}
+    return replace(episode, contract=contract, arrays=arrays, images=images, extra=extra)
 
 
 def _frames(frames: Frames, size: ImageSize, *, depth: bool) -> Iterator[Array]:

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.command.command_line import report_next
-from stringline.datasets.editing.calibration import calibrate
+from stringline.datasets.editing.calibration import calibrate, scaled_intrinsics
 from stringline.datasets.editing.edit import select
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
@@ -22,9 +22,9 @@ def calibrate_episodes(config: DictConfig) -> None:
     chosen = [config.episodes] if isinstance(config.episodes, str) else list(config.episodes)
     names = select(store, chosen)
     calibration = CameraCalibration.read(Path(config.cameras), tuple(config.uncalibrated))
-    first = store.episode(names[0]).attributes.contract
+    first = store.episode(names[0])
     new = calibrate(store, names, calibration)
-    for sentence in calibration.scaled(first):
+    for sentence in scaled_intrinsics(first, calibration):
         _log.info("%s", sentence)
     sys.stdout.write(
         f"{len(new)} episodes of {store.path} have the calibrations of "

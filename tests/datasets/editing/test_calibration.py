@@ -24,16 +24,16 @@ GEOMETRY = ("intrinsics", "T_base_camera")
 SIDE = 400  # The intrinsics belong to images twice as large as those of the episode.
 
 
-def write_cameras(path: Path, *names: str) -> Path:
-    """Writes the calibration of ALOHA's cameras, by default of all."""
+def write_cameras(path: Path, *names: str, side: int = SIDE) -> Path:
+    """Writes the calibration of ALOHA's cameras for square images, by default of all cameras."""
     entries = {
         mount.name: {
             "parent": mount.parent,
             "T_parent_camera": mount.T_parent_camera.tolist(),
-            "size": [SIDE, SIDE],
+            "size": [side, side],
             "intrinsics": [
-                *2 * [float(SIDE / 2 / np.tan(np.radians(mount.fovy_deg) / 2))],
-                *2 * [SIDE / 2],
+                *2 * [float(side / 2 / np.tan(np.radians(mount.fovy_deg) / 2))],
+                *2 * [side / 2],
             ],
         }
         for mount in ALOHA.cameras
@@ -144,3 +144,67 @@ def test_one_of_two_calibrations_at_once_is_refused(bare: EpisodeStore, tmp_path
         edits.results()
     assert edits.succeeded == 1
     assert len(bare) == 2
+
+
+def test_a_calibration_of_smaller_images_is_refused_without_a_record(
+    bare: EpisodeStore, tmp_path: Path
+) -> None:
+    """Without a record, an import may have surrounded smaller images by black pixels."""
+    before = bare.names()
+    file = write_cameras(tmp_path / "cameras.yaml", side=100)
+    with pytest.raises(
+        ValueError,
+        match=r"camera 'overhead' is for images of 100x100.*smaller than the stored ones of 200x200"
+        r".*may be padded.*Allowed: the size and the intrinsics of the stored images, or of larger",
+    ):
+        calibrate(bare, before, CameraCalibration.read(file))
+    assert bare.names() == before
+    assert not trash_of(bare.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([], r"fitted_images is \[\]; allowed: an entry per camera"),
+        ({"overhead": {"from": [100, 100], "to": [200, 200]}}, "'overhead' is {'from'"),
+        ({"overhead": {"from": [100, 0], "to": [200, 200], "fit": "pad"}}, "is {'from': .100, 0"),
+        ({"overhead": {"from": [100, 9], "to": [2, 0.5], "fit": "pad"}}, "'to': .2, 0.5"),
+        ({"overhead": {"from": [100, 100], "to": [200, 200], "fit": "zoom"}}, "'fit': 'zoom'"),
+    ],
+)
+def test_a_damaged_record_of_the_fit_is_refused(
+    bare: EpisodeStore, tmp_path: Path, record: object, message: str
+) -> None:
+    old = bare.episodes()[0]
+    arrays = dict(old.arrays)
+    name = bare.write(arrays, replace(old.attributes, extra={"fitted_images": record}))
+    before = bare.names()
+    calibration = CameraCalibration.read(write_cameras(tmp_path / "cameras.yaml"))
+    with pytest.raises(ValueError, match=f"Episode {name}: .*{message}"):
+        calibrate(bare, [name], calibration)
+    assert bare.names() == before
+
+
+def test_a_recorded_fit_accepts_smaller_images(bare: EpisodeStore, tmp_path: Path) -> None:
+    """Images of 100x100 were padded to 200x200: the focal length stays."""
+    old = bare.episodes()[0]
+    record = {"overhead": {"from": [100, 100], "to": [200, 200], "fit": "pad"}}
+    name = bare.write(dict(old.arrays), replace(old.attributes, extra={"fitted_images": record}))
+    others = ("table", "wrist_left", "wrist_right")
+    file = write_cameras(tmp_path / "cameras.yaml", "overhead", side=100)
+    calibration = CameraCalibration.read(file, others)
+    (new,) = calibrate(bare, [name], calibration)
+    focal = calibration.cameras["overhead"].intrinsics[0, 0]
+    np.testing.assert_allclose(
+        bare.episode(new).arrays["intrinsics/overhead"],
+        [[focal, 0, 100], [0, focal, 100], [0, 0, 1]],
+        rtol=1e-6,
+    )
+    contract = bare.episode(new).attributes.contract
+    assert contract == old.attributes.contract.with_cameras(
+        *(
+            replace(camera, has_geometry=camera.name == "overhead")
+            for camera in old.attributes.contract.cameras
+        )
+    )
+    assert bare.episode(new).attributes.extra["fitted_images"] == record

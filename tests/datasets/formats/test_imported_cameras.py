@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.data import main
+from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.store.store import EpisodeStore
@@ -23,6 +24,7 @@ CAMERAS = {
     "top": ("world", looking_at((0.0, -0.5, 0.6), (0.0, 0.0, 0.0))),
     "hand": ("left", MOUNT.T_parent_camera),
 }
+INTRINSICS = [f"intrinsics/{name}" for name in CAMERAS]
 Run = Callable[..., tuple[int, str]]
 
 
@@ -96,6 +98,32 @@ def test_images_of_another_size_keep_their_geometry(data: Path, run: Run, sample
     np.testing.assert_allclose(
         found["intrinsics/top"], [[20, 0, 16], [0, 20, 16], [0, 0, 1]], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "fit"), [((32, 48), "pad"), ((32, 32), "pad"), ((12, 12), "crop"), ((8, 24), "resize")]
+)
+def test_a_calibration_after_an_import_is_that_of_the_import(
+    data: Path, run: Run, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], fit: str
+) -> None:
+    """The file belongs to the images of the camera, not to the fitted ones of the store."""
+    status, _ = run(f"image_size=[{size[0]},{size[1]}]", f"image_fit={fit}")
+    assert status == 0
+    store = EpisodeStore.open(data / "store")
+    copy = cache(store, data / "copy", Resolution(4, 6))
+    (first, _), (small, _) = store.episodes(), copy.episodes()
+    assert first.attributes.extra["fitted_images"] == {
+        name: {"from": [16, 24], "to": list(size), "fit": fit} for name in CAMERAS
+    }
+    wanted = {key: np.array(first.arrays[key]) for key in first.arrays if key in INTRINSICS}
+    smaller = {key: np.array(small.arrays[key]) for key in small.arrays if key in INTRINSICS}
+    for path, expected in ((store.path, wanted), (copy.path, smaller)):
+        words = [f"store={path}", f"cameras={data / 'cameras.yaml'}"]
+        monkeypatch.setattr(sys, "argv", ["stringline-data", "calibrate", *words])
+        main()
+        for episode in EpisodeStore.open(path).episodes():
+            for key, intrinsics in expected.items():
+                np.testing.assert_allclose(episode.arrays[key], intrinsics, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
