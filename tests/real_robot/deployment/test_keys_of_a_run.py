@@ -48,6 +48,8 @@ class Led:
 
     def __init__(self, device: DeviceProcess) -> None:
         self._device = device
+        self.servos = device.servos
+        self.arms = device.arms
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         return replace(self._device.latest().arms, time=clock(), position=ALOHA.home.copy())

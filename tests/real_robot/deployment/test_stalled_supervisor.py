@@ -37,6 +37,8 @@ class Placed:
 
     def __init__(self, device: DeviceProcess) -> None:
         self._device = device
+        self.servos = device.servos
+        self.arms = device.arms
         self.waist = 0.0
         self.old_s = 0.0
 

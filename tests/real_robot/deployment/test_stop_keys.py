@@ -48,6 +48,8 @@ class Swung:
 
     def __init__(self, device: DeviceProcess, about: float = 0.0) -> None:
         self._device = device
+        self.servos = device.servos
+        self.arms = device.arms
         self._about = about
 
     def read(self, clock: Callable[[], float]) -> ArmState:
