@@ -109,6 +109,7 @@ class Teleoperation:
         It is infinite if a servo or a port of the leaders does not answer, with its name: the last
         known pose may be old.
         """
+        silent: list[str] = []
         for _ in range(_SILENT_READS):
             leader = self._leaders.read(time.monotonic)
             if not (silent := self._silent(leader)):

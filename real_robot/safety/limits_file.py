@@ -108,8 +108,9 @@ def _is_lower(speed: float, name: str, found: Mapping[str, Any]) -> bool:
     if name not in found:
         return True
     given = found[name]
-    unlimited = name == SPEED and given is None
-    return unlimited or (given in POSITIVE and speed < given)
+    if given is None:
+        return name == SPEED  # The file sets no limit.
+    return given in POSITIVE and bool(speed < given)
 
 
 def _check_real(settings: Mapping[str, Any], found: Mapping[str, Any], file: Path | None) -> None:

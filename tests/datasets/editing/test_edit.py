@@ -371,7 +371,7 @@ def test_a_part_has_the_instruction_of_its_steps(
     """That of most steps, as in imports; with a single one the series is gone."""
     store = EpisodeStore.create(tmp_path / "said")
     texts = ["open the drawer", "put the cup in"]
-    said = {PER_STEP: np.repeat(np.float32([0, 1]), [12, 28])}
+    said = {PER_STEP: np.repeat(np.array([0, 1], np.float32), [12, 28])}
     attributes = EpisodeAttributes(
         contract, "reach", 0, instruction=texts[1], extra={INSTRUCTIONS: texts}
     )

@@ -146,8 +146,8 @@ def test_sums_over_the_objects_of_images_give_the_same_as_the_objects() -> None:
 def test_a_mean_has_the_same_interval_as_a_statistic(seeds: int) -> None:
     first, second = drawn(np.random.default_rng(3), 0.1, seeds=seeds, spread=0.01)
     special = paired_difference(first, second, GROUPS)
-    statistics = [[mean_over_images(row) for row in table] for table in (first, second)]
-    general = statistic_difference(*statistics, GROUPS, draws=2000)
+    one, other = ([mean_over_images(row) for row in table] for table in (first, second))
+    general = statistic_difference(one, other, GROUPS, draws=2000)
     assert (general.seeds, general.groups) == (seeds, ROOMS)
     assert general.value == pytest.approx(special.value)
     assert general.low == pytest.approx(special.low, abs=0.01)
