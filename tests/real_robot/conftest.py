@@ -1,5 +1,6 @@
 """Emulated arms without MuJoCo, each in its own process, for tests over the wire."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD, DeviceRig
+from tests.real_robot.operator_hand import Terminal
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.operator.operator_keys import TerminalKeys
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 Vector = NDArray[np.float64]
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    far, near = os.openpty()
+    with os.fdopen(near) as stream, TerminalKeys(stream) as keys:
+        yield far, keys
+    os.close(far)
 
 
 @pytest.fixture

@@ -3,7 +3,10 @@
 import time
 from collections.abc import Callable
 
-from stringline.real_robot.operator.operator_keys import Key
+from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
+
+Terminal = tuple[int, TerminalKeys]
+"""The far end of a terminal, and the keys that are read from it."""
 
 
 def until(true: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -3,12 +3,13 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
+from tests.real_robot.deployment.posed_leaders import PosedLeaders
 from tests.real_robot.deployment.test_supervised_run import BLIND, Circling, Confused, NoCameras
-from tests.real_robot.operator.test_operator_keys import Terminal, hold_down
+from tests.real_robot.operator.test_operator_keys import hold_down
+from tests.real_robot.operator_hand import Terminal
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
@@ -16,43 +17,13 @@ from stringline.real_robot.deployment.supervised_run import SupervisedRun
 from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
-from stringline.real_robot.operator.operator_keys import TerminalKeys
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 
 @pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    far, near = os.openpty()
-    with os.fdopen(near) as stream, TerminalKeys(stream) as keys:
-        yield far, keys
-    os.close(far)
-
-
-@pytest.fixture
-def device(emulator: Emulator) -> Iterator[DeviceProcess]:
-    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
-    with DeviceProcess(driver, ALOHA, limits) as running:
-        running.connect()
-        running.arm()
-        yield running
-
-
-class Led:
-    """Leaders that a person keeps near the home pose of the followers."""
-
-    def __init__(self, device: DeviceProcess) -> None:
-        self._device = device
-        self.servos = device.servos
-        self.arms = device.arms
-
-    def read(self, clock: Callable[[], float]) -> ArmState:
-        return replace(self._device.latest().arms, time=clock(), position=ALOHA.home.copy())
+def device(armed_device: DeviceProcess) -> DeviceProcess:
+    return armed_device
 
 
 def run(
@@ -125,7 +96,7 @@ def test_a_person_leads_also_if_the_key_is_held_down(
         time.sleep(0.3)
         os.write(far, b"q")
 
-    leaders = Teleoperation(Led(device), device, ALOHA, agree=0.5)
+    leaders = Teleoperation(PosedLeaders(device), device, ALOHA, agree=0.5)
     run(Supervision(device, ALOHA, keys, leaders=leaders), Circling, operator)
     assert Circling.sessions == 1
     assert capsys.readouterr().out.count("You lead.") == 1
@@ -141,6 +112,6 @@ def test_after_the_release_t_returns_to_the_policy(
             os.write(far, key)
             time.sleep(1.2)
 
-    leaders = Teleoperation(Led(device), device, ALOHA, agree=0.5)
+    leaders = Teleoperation(PosedLeaders(device), device, ALOHA, agree=0.5)
     run(Supervision(device, ALOHA, keys, leaders=leaders), Circling, operator)
     assert Circling.sessions == 2

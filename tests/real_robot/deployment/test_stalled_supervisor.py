@@ -1,21 +1,16 @@
 """A loop of teleoperation that stands still while its heartbeat goes on, as after Ctrl-S."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.deployment.posed_leaders import PosedLeaders
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 WAIST = 0
@@ -23,30 +18,19 @@ AWAY_RAD = 1.2  # Four times the largest distance at which followers couple.
 
 
 @pytest.fixture
-def device(emulator: Emulator) -> Iterator[DeviceProcess]:
-    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
-    with DeviceProcess(driver, ALOHA, limits) as running:
-        running.connect()
-        running.arm()
-        yield running
+def device(armed_device: DeviceProcess) -> DeviceProcess:
+    return armed_device
 
 
-class Placed:
-    """Leaders whose left waist a person places; they answer `old_s` late."""
+class Placed(PosedLeaders):
+    """Leaders whose left waist a person places."""
 
-    def __init__(self, device: DeviceProcess) -> None:
-        self._device = device
-        self.servos = device.servos
-        self.arms = device.arms
-        self.waist = 0.0
-        self.old_s = 0.0
+    waist = 0.0
 
-    def read(self, clock: Callable[[], float]) -> ArmState:
-        position = ALOHA.home.copy()
+    def pose(self, now: float) -> NDArray[np.float64]:
+        position = super().pose(now)
         position[WAIST] = self.waist
-        arms = self._device.latest().arms
-        return replace(arms, time=clock() - self.old_s, position=position)
+        return position
 
 
 def farthest(states: list[DeviceState]) -> float:

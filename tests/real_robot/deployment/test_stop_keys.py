@@ -3,14 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tests.real_robot.deployment.posed_leaders import PosedLeaders
 from tests.real_robot.deployment.test_supervised_run import Circling, run
 from tests.real_robot.deployment.test_teleop_deployment import settings
 from tests.real_robot.operator_hand import Hand, after
@@ -20,42 +20,31 @@ from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.deployment.supervision import Supervision
 from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
 from stringline.real_robot.robots import robot_session
 from stringline.real_robot.robots.robot_session import approach_home
-from stringline.real_robot.safety.limits import SafetyLimits
 
 STOPS = (Key.HOLD, Key.HOME, Key.TAKE_OVER, Key.END)
 
 
 @pytest.fixture
-def device(emulator: Emulator) -> Iterator[DeviceProcess]:
-    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
-    with DeviceProcess(driver, ALOHA, limits) as running:
-        running.connect()
-        running.arm()
-        Circling.sessions = 0
-        yield running
+def device(armed_device: DeviceProcess) -> DeviceProcess:
+    Circling.sessions = 0
+    return armed_device
 
 
-class Swung:
+class Swung(PosedLeaders):
     """Leaders whose left waist a person swings about an angle."""
 
     def __init__(self, device: DeviceProcess, about: float = 0.0) -> None:
-        self._device = device
-        self.servos = device.servos
-        self.arms = device.arms
+        super().__init__(device)
         self._about = about
 
-    def read(self, clock: Callable[[], float]) -> ArmState:
-        position = ALOHA.home.copy()
-        position[0] = self._about + 0.2 * np.sin(3.0 * clock())
-        return replace(self._device.latest().arms, time=clock(), position=position)
+    def pose(self, now: float) -> NDArray[np.float64]:
+        position = super().pose(now)
+        position[0] = self._about + 0.2 * np.sin(3.0 * now)
+        return position
 
 
 def led_by(device: DeviceProcess, about: float = 0.0) -> Teleoperation:

@@ -3,24 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
+from tests.real_robot.operator_hand import Terminal
 
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
 
 REPEAT_DELAY_S = 0.5  # A usual one.
 REPEAT_S = 1 / 30
-
-Terminal = tuple[int, TerminalKeys]
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    far, near = os.openpty()
-    with os.fdopen(near) as stream, TerminalKeys(stream) as keys:
-        yield far, keys
-    os.close(far)
 
 
 def hold_down(far: int, key: bytes, seconds: float) -> None:
