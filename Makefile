@@ -1,9 +1,10 @@
 # One command from a fresh clone to a result: each target makes .venv and installs what it needs, once.
 #   make demo     demonstrations, training, evaluation and a report in runs/demo
-#   make test     the test suite, some eight minutes on two cores
+#   make test     the tests of at most two seconds each, in eight minutes on two cores
+#   make test-slow  the other tests; continuous integration runs both
 #   make check    formatting, types, direction of imports, and the package itself
 #   make docs     the documentation with the API reference, in site/index.html
-#   make stress   the long tests
+#   make stress   the tests that take minutes each
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
 #   make interop  whether lerobot (0.4.4, and with Python 3.12 the newest), diffusion_policy's ReplayBuffer and robomimic's
 #                 scripts read what we write and we read what they write, whether old numcodecs runs code of data sets,
@@ -22,7 +23,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 
-.PHONY: help install demo test docs stress mutate interop interop-newest check lint types imports package
+.PHONY: help install demo test test-slow docs stress mutate interop interop-newest check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -33,7 +34,10 @@ demo: $(RUNTIME)
 
 # Three, also on two cores: the one that has the arms mostly waits for their clocks.
 test: $(DEV)
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not slow and not stress" --durations=10 --durations-min=4
+
+test-slow: $(DEV)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "slow and not stress"
 
 docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.benchmarks.scripts import results
 
 NAMES = {
@@ -11,6 +12,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow
 def test_data_benchmark(tmp_path: Path) -> None:
     """Each name occurs once, with the common keys."""
     sizes = {"episodes": 2, "batch": 16, "seconds": 0, "steps": 2}

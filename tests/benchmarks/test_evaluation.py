@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from tests.benchmarks.scripts import results
 
 
+@pytest.mark.slow
 def test_evaluation_benchmark(tmp_path: Path) -> None:
     """Each name occurs once, with the common keys; Ray is omitted, since its start is slow."""
     small = ["--episodes=1", "--seconds=0.5", "--workers=1", "--ray"]

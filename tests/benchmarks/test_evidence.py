@@ -110,6 +110,7 @@ def test_cells_are_found_by_prefix(evidence: ModuleType) -> None:
         evidence.below("kuka_push")
 
 
+@pytest.mark.slow
 def test_cells_with_the_same_demonstrations_collect_them_by_the_same_command(
     evidence: ModuleType,
 ) -> None:
@@ -129,6 +130,7 @@ def collections(cell: Any) -> Iterator[list[str]]:
                 yield arguments
 
 
+@pytest.mark.slow
 def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleType]) -> None:
     """The files have each option: Hydra refuses those that are not there."""
     everything = [
@@ -198,6 +200,7 @@ def observed(looks: ModuleType, look: str, version: int) -> Any:
     return policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_look_is_a_command_that_can_be_given(looks: ModuleType, version: int) -> None:
     found = {}
@@ -221,6 +224,7 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType, version: i
     } | {look: lifting for look in looks.LOOKS[version] if look.startswith("grippers")}
 
 
+@pytest.mark.slow
 def test_looks_of_places_differ_in_their_names(looks: ModuleType) -> None:
     found = {}
     for look in looks.PLACES:
@@ -435,6 +439,7 @@ def test_versions_of_the_task_have_tables_of_their_own(looks_page: ModuleType) -
     assert "| raised table | 2d | 6/10" in latter
 
 
+@pytest.mark.slow
 def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
     modules: dict[str, ModuleType],
 ) -> None:
@@ -546,6 +551,7 @@ def test_lines_without_a_policy_are_of_diffusion(
     assert cell.name == old["name"]
 
 
+@pytest.mark.slow
 def test_the_page_shows_all_that_was_measured(
     evidence: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def page() -> ModuleType:
     return import_module("evidence_choices_page")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["hand_over_banana", "kuka_pick"])
 def test_every_recipe_is_a_command_that_can_be_given(
     cells: ModuleType, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,6 +97,7 @@ def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
             assert settings.videos == (not world)
 
 
+@pytest.mark.slow
 def test_demonstrations_and_trials_start_alike(cells: ModuleType) -> None:
     stores = set()
     with initialize_config_module("stringline.configs", version_base="1.3"):
@@ -109,6 +111,7 @@ def test_demonstrations_and_trials_start_alike(cells: ModuleType) -> None:
     assert stores == {"plain_100", "randomised_100", "plain_home_100", "mixed_home_100"}
 
 
+@pytest.mark.slow
 def test_every_choice_of_places_is_a_command_that_can_be_given() -> None:
     places = import_module("evidence_places")
     found = {}

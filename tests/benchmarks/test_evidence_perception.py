@@ -27,6 +27,7 @@ def page() -> ModuleType:
     return import_module("evidence_perception_page")
 
 
+@pytest.mark.slow
 def test_every_choice_is_a_command_that_can_be_given(cells: ModuleType) -> None:
     everything = cells.perception_cells()
     assert len({cell.name for cell in everything}) == len(everything)

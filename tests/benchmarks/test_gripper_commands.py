@@ -32,6 +32,7 @@ def test_commands_are_those_of_the_episode_at_the_speed_of_the_robot(
     assert slow[40:66, 7] == pytest.approx(np.maximum(1 - 0.04 * np.arange(26), 0))
 
 
+@pytest.mark.slow
 def test_a_grasp_by_commands_succeeds(tmp_path: Path) -> None:
     rows = results("gripper_commands", tmp_path, "--only", "kuka_pick", "--seeds", "1")
     assert {row["name"].rpartition("/")[2] for row in rows} == {

@@ -15,6 +15,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 def test_many_episodes_benchmark(tmp_path: Path) -> None:
     """Each name occurs once, with the common keys; 9 episodes are more than its 8 templates."""
     sizes = {"episodes": 9, "size": 16, "seconds": 0, "steps": 2}

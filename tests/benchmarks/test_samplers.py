@@ -10,6 +10,7 @@ import pytest
 samplers = import_module("samplers")
 
 
+@pytest.mark.slow
 def test_results_have_unique_names_and_the_common_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

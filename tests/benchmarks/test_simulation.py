@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 TASKS = ["hand_over_banana", "bowl_on_rack"]
 
 
+@pytest.mark.slow
 def test_it_writes_a_line_for_each_task_and_the_worst(tmp_path: Path) -> None:
     found = tmp_path / "simulation.json"
     command = [sys.executable, "benchmarks/simulation.py", "--only", "step", "--tasks", *TASKS]

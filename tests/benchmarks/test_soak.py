@@ -54,6 +54,7 @@ KUKA = ("robot=kuka_emulated", "robot.arms=two", "task=kuka_hand_over")
 KUKA_OVER_LCM = ("robot=kuka_lcm_emulated", *KUKA[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("robot", "patience"),
     [

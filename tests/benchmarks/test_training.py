@@ -8,6 +8,7 @@ from tests.benchmarks.scripts import results
 PHASES = ("data", "encoder", "denoiser", "backward", "optimiser")
 
 
+@pytest.mark.slow
 def test_training_benchmark(tmp_path: Path) -> None:
     """Each name occurs once, with the common keys; the shares of a step add up to 1."""
     sizes = {"batch": 2, "image-size": 32, "rounds": 1, "steps": 1, "threads": 1}

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "training_intervals.py"
 
 
+@pytest.mark.slow
 def test_it_writes_a_line_for_each_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def lines(command: str) -> Iterator[list[str]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_choice_composes_and_names_what_exists(command: str) -> None:
     configuration, made = Configuration(CONFIGS, command, command), set[str]()

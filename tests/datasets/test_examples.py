@@ -180,6 +180,7 @@ def test_every_verb_has_an_example() -> None:
     assert [verb for verb in TASKS if not examples(verb)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [pytest.param(verb, marks=SLOW.get(verb, ())) for verb in TASKS])
 def test_the_examples_of_a_verb_run(
     verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -22,6 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     main()
 
 
+@pytest.mark.slow
 def test_a_recording_a_cloud_and_a_check(
     store: EpisodeStore,
     tmp_path: Path,
@@ -93,6 +94,7 @@ def test_a_mistake_is_answered_in_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_named(
     store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from tests.policies.demonstrations import make_store
 PAGE = ROOT / "docs" / "tutorials" / "own-policy.md"
 
 
+@pytest.mark.slow
 def test_the_policy_is_trained_and_evaluated_once_it_is_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

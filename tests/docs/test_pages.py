@@ -92,6 +92,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_options_of_commands_exist(written: Path) -> None:
     composed = cache(lambda name, choices: OmegaConf.to_container(compose(name, list(choices))))
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
@@ -114,6 +115,7 @@ def test_options_of_commands_exist(written: Path) -> None:
                 assert [key for key in unknown if key not in chosen] == [], where
 
 
+@pytest.mark.slow
 def test_mappings_in_commands_can_be_given(written: Path) -> None:
     """An option whose default is an empty mapping takes no keys from a command line."""
     found = []

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.docs.pages import ROOT, blocks
 
 SMALLER = {
@@ -14,6 +15,7 @@ SMALLER = {
 }
 
 
+@pytest.mark.slow
 def test_the_page_is_a_program(folder: Path) -> None:
     page = ROOT / "docs" / "python.md"
     code = "\n".join(block.text for block in blocks(page) if block.language == "python")

@@ -65,6 +65,7 @@ def perceive_in_new_process(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     options = ("task=classify", f"images={store}", f"output={output}", *SMALL, "trainer.steps=30")
@@ -114,6 +115,7 @@ def test_what_is_not_a_store_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "measure", "options"),
     [
@@ -164,6 +166,7 @@ def retrieval(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return scenes, captions
 
 
+@pytest.mark.slow
 def test_a_detector_begins_with_the_towers_of_retrieval(
     retrieval: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_detector_begins_with_the_towers_of_retrieval(
         assert largest < 1e-6, "the frequencies of the checkpoint are not taken"
 
 
+@pytest.mark.slow
 def test_measures_while_training_see_both_labels_of_each_pair(
     tmp_path: Path,
 ) -> None:
@@ -221,6 +225,7 @@ def test_measures_while_training_see_both_labels_of_each_pair(
     assert all("within_pair" in row for row in results["curve"])
 
 
+@pytest.mark.slow
 def test_initial_weights_that_do_not_fit_are_named(
     retrieval: tuple[Path, Path], tmp_path: Path
 ) -> None:

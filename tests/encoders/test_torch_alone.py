@@ -79,6 +79,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_snippet_and_the_tutorial_run_with_torch_alone() -> None:
     (snippet,) = [code for code in blocks(ENCODINGS) if "encoding.rotate_inverse" in code]
     tutorial = "\n".join(blocks(TUTORIAL))

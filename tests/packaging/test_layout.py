@@ -74,6 +74,7 @@ def test_each_folder_below_is_a_package_without_re_exports(folder: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
     code = (
         "import datasets, stringline.datasets.contract.contract; "
@@ -114,6 +115,7 @@ for packages in ([sys.argv[1]], []):
 """
 
 
+@pytest.mark.slow
 def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(
     tmp_path: Path,
 ) -> None:
@@ -159,6 +161,7 @@ def test_the_lack_of_a_screen_is_no_news() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_stringline_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -193,6 +196,7 @@ def test_no_file_names_a_registry_or_somebodys_home() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = project["dependencies"] + [

@@ -44,6 +44,7 @@ def test_lines_have_at_most_100_columns() -> None:
     assert wide == []
 
 
+@pytest.mark.slow
 def test_functions_have_at_most_40_lines_without_their_docstring() -> None:
     long = []
     for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
@@ -59,6 +60,7 @@ def test_functions_have_at_most_40_lines_without_their_docstring() -> None:
     assert long == []
 
 
+@pytest.mark.slow
 def test_independent_assignments_have_a_line_each() -> None:
     """A tuple on both sides is for swaps; packed statements cannot have a comment each."""
     packed = [

@@ -30,6 +30,7 @@ LIGHT = [
 OPENERS = {"termios", "serial", "dynamixel_sdk", "lcm", "pyrealsense2"}
 
 
+@pytest.mark.slow
 def test_only_the_bus_opens_ports() -> None:
     users = set()
     for path in ROOM.rglob("*.py"):
@@ -91,11 +92,13 @@ def calls(node: ast.AST, *names: str) -> bool:
     return isinstance(node, ast.Attribute) and ast.unparse(node) in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["datasets", "encoders", "policies", "sim"])
 def test_no_other_folder_opens_devices(folder: str) -> None:
     assert uses(ROOM.parent / folder, lambda node: imports(node, *OPENERS, "pty", "tty")) == set()
 
 
+@pytest.mark.slow
 def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> None:
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.dynamixel.bus"))
     assert {name for name in users if not name.startswith("drivers/dynamixel/")} <= {
@@ -107,6 +110,7 @@ def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> No
     )
 
 
+@pytest.mark.slow
 def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     writers = (
         "os.write",
@@ -143,6 +147,7 @@ def writes_a_file(node: ast.AST) -> bool:
     return any(set(word) <= set("rwabx+t") and set(word) & set("wax+") for word in words)
 
 
+@pytest.mark.slow
 def test_files_are_written_where_their_names_are_no_ports() -> None:
     """Captures, logs, tables, trajectories, poses of a calibration, and recordings (.rrd)."""
     assert uses(ROOM, writes_a_file) == {
@@ -155,6 +160,7 @@ def test_files_are_written_where_their_names_are_no_ports() -> None:
     }
 
 
+@pytest.mark.slow
 def test_only_links_and_their_emulators_use_udp() -> None:
     wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
     assert uses(ROOM, lambda node: calls(node, *wanted)) == {
@@ -175,6 +181,7 @@ def test_only_links_and_their_emulators_use_udp() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_device_process_uses_only_the_monotonic_clock() -> None:
     wall = ("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "time.localtime")
     users = uses(

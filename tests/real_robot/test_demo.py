@@ -32,6 +32,7 @@ def start(output: Path, *changes: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "demo"
     first = start(output)
@@ -116,6 +117,7 @@ def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.slow
 def test_a_policy_that_does_not_suit_the_task_ends_the_chain_at_once(tmp_path: Path) -> None:
     """The recipe of KUKA's pick has learned places, which need coordinates in metres."""
     unsuitable = chain(tmp_path / "demo", "task=kuka_pick", "coordinates=grid", "episodes=50")

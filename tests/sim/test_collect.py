@@ -46,6 +46,7 @@ class LoadedModules:
         return sorted(name for name in sys.modules if "." not in name)
 
 
+@pytest.mark.slow
 def test_workers_import_no_torch() -> None:
     with Workers(partial(open_recipe_world, SMALL), 1) as workers:
         for worker, message in workers.messages():
@@ -58,6 +59,7 @@ def test_workers_import_no_torch() -> None:
                 return
 
 
+@pytest.mark.slow
 def test_a_store_holds_what_a_single_process_records_however_it_was_collected(
     tmp_path: Path,
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_store_of_other_versions_is_not_continued(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_segments_are_stored_on_demand(tmp_path: Path) -> None:
     """They are those of the world, numbered as named; all else is stored as without them."""
     with closing(InProcess()) as here:
@@ -143,6 +146,7 @@ def test_segments_are_stored_on_demand(tmp_path: Path) -> None:
         open_recipe_world(Recipe("gym_aloha_transfer_cube", segments=True))
 
 
+@pytest.mark.slow
 def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
     with closing(InProcess()) as here:
         kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, cluster=here)
@@ -151,6 +155,7 @@ def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
     assert [episode.attributes.success for episode in episodes] == [False] * 3
 
 
+@pytest.mark.slow
 def test_an_expert_that_fails_again_and_again_ends_the_collection(tmp_path: Path) -> None:
     """The message has the counts and the last reason; a store without an episode is removed."""
     said = (
@@ -185,6 +190,7 @@ def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_recording_is_an_episode_with_the_undisturbed_targets() -> None:
     world, expert = open_recipe_world(SMALL), make_any_expert(SMALL.task, varied=False)
     plain = record_episode(world, expert, 2)
@@ -224,6 +230,7 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() 
         next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
 
 
+@pytest.mark.slow
 def test_a_store_into_which_another_process_collects_is_refused(tmp_path: Path) -> None:
     """Otherwise both would record the same seeds, and overwrite each other's list of attempts."""
     with closing(InProcess()) as here:

@@ -129,6 +129,7 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     )
 
 
+@pytest.mark.slow
 def test_a_command_takes_task_rates_and_execution_from_the_checkpoint(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +188,7 @@ def test_the_instruction_of_the_training_is_sent_to_the_policy(
     assert texts == ["hand over the banana and put it into the bowl", "give the banana away"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -207,6 +209,7 @@ def test_a_failed_evaluation_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_from_the_command_line(
     checkpoint: Path,
     tmp_path: Path,
@@ -386,6 +389,7 @@ def test_a_misspelt_task_in_a_suite_is_found_before_anything_runs(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_suite(
     checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,6 +453,7 @@ def test_a_suite(
     assert "execute_steps: 8 there, 4 here" in errors
 
 
+@pytest.mark.slow
 def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
     """The command of an episode in a report repeats it to the last digit."""
     (checkpoint.parent / "history.jsonl").write_text(
@@ -491,6 +496,7 @@ def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_a_list_of_tasks_is_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
     """Each task has its folder, and the report names the same command."""
     chosen = ["task=[hand_over_banana,mug_on_plate]", f"checkpoint={checkpoint}", "output=out"]
@@ -505,6 +511,7 @@ def test_a_list_of_tasks_is_a_suite(checkpoint: Path, tmp_path: Path, attempt: A
     assert "<pre>stringline-eval 'task=[hand_over_banana,mug_on_plate]' seeds=1" in report
 
 
+@pytest.mark.slow
 def test_errors_of_a_suite_appear_at_once(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
@@ -542,6 +549,7 @@ def test_errors_of_a_suite_appear_at_once(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
+@pytest.mark.slow
 def test_compares_an_evaluation_and_a_checkpoint(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
@@ -578,6 +586,7 @@ def test_compares_an_evaluation_and_a_checkpoint(
         assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
+@pytest.mark.slow
 def test_a_comparison_stops_when_it_is_decided(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
@@ -610,6 +619,7 @@ def test_a_comparison_stops_when_it_is_decided(
         assert (code, answer in errors) == (USER_ERROR, True), errors
 
 
+@pytest.mark.slow
 def test_results_of_an_earlier_comparison_are_not_compared(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:
@@ -651,6 +661,7 @@ def test_names_of_compared_paths() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_policy_on_a_server_acts_as_its_checkpoint(
     checkpoint: Path, tmp_path: Path, attempt: Attempt
 ) -> None:

@@ -88,6 +88,7 @@ def end_cells(plan: ExperimentPlan, successes: dict[str, list[int]]) -> None:
         (cell.folder / FINISHED).write_text(json.dumps(plan.job(cell).commands))
 
 
+@pytest.mark.slow
 def test_ended_cells_are_not_run_again(attempt: Attempt, tmp_path: Path) -> None:
     """Table, summary and page follow from their results, with the intervals over trainings."""
     arguments = (RECIPES, "task=hand_over_banana", "trainings=2", "output=out")
@@ -128,6 +129,7 @@ def test_one_training_has_no_interval(attempt: Attempt, tmp_path: Path) -> None:
     assert "a single training shows nothing" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_changes_of_an_experiment(attempt: Attempt) -> None:
     """A changed recipe, other data and another evaluation are refused; recipes can be added."""
     arguments = (RECIPES, "task=hand_over_banana", "trainings=1", "output=out")
@@ -191,6 +193,7 @@ def test_bad_settings_are_found_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_failed_training_is_named_and_the_others_count(attempt: Attempt, tmp_path: Path) -> None:
     """Its reason is the message of the command; the exit code is that of an incomplete run."""
     store = EpisodeStore.create(tmp_path / "store")
@@ -209,6 +212,7 @@ def test_a_failed_training_is_named_and_the_others_count(attempt: Attempt, tmp_p
     assert "overheat" in page
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are accepted, but for the typo; the last one continues the one before."""
     monkeypatch.chdir(tmp_path)
@@ -232,6 +236,7 @@ def test_the_commands_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.Monkey
     assert plans[1].eval_command(cell) != plans[3].eval_command(cell)
 
 
+@pytest.mark.slow
 def test_a_continued_experiment_has_the_steps_of_its_budget(
     attempt: Attempt, tmp_path: Path
 ) -> None:

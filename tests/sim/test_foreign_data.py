@@ -79,6 +79,7 @@ def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_act_data(tmp_path_factory.mktemp("act"), (60, 75), CAMERAS, (128, 128))
 
 
+@pytest.mark.slow
 def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
     act_data: Path, tmp_path: Path, stringline: Callable[..., str]
 ) -> None:
@@ -126,6 +127,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
         assert (tmp_path / f"{name}_evaluation/report.html").is_file()
 
 
+@pytest.mark.slow
 def test_images_of_84x84_are_trained_on_at_a_multiple_of_the_patch(
     tmp_path: Path, stringline: Callable[..., str]
 ) -> None:
@@ -147,6 +149,7 @@ def test_images_of_84x84_are_trained_on_at_a_multiple_of_the_patch(
         assert (tmp_path / f"{name}_run" / "checkpoint").is_dir()
 
 
+@pytest.mark.slow
 def test_a_policy_of_480x640_images_runs_in_gym_aloha(
     tmp_path: Path, stringline: Callable[..., str]
 ) -> None:

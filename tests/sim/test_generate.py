@@ -22,6 +22,7 @@ def digest(folder: Path) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     tally = generate_images(SMALL, tmp_path / "one", 7, workers=1)
     generate_images(SMALL, tmp_path / "two", 7, workers=2)
@@ -34,6 +35,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert "of the objects are partly hidden" in str(tally)
 
 
+@pytest.mark.slow
 def test_one_and_two_processes_write_the_same_clips_of_stages(tmp_path: Path) -> None:
     settings = StageSettings(("kuka_pick", "kuka_bimanual_pick"), image_size=(32, 40))
     tally = generate_stages(settings, tmp_path / "one", 7, workers=1)
@@ -46,6 +48,7 @@ def test_one_and_two_processes_write_the_same_clips_of_stages(tmp_path: Path) ->
     assert len(set(store.rooms())) == 3
 
 
+@pytest.mark.slow
 def test_failed_episodes_are_counted(tmp_path: Path) -> None:
     settings = StageSettings(("kuka_pick",), image_size=(32, 40), time_limit_s=3.6)
     tally = generate_stages(settings, tmp_path / "stages", 2, workers=1)

@@ -50,6 +50,7 @@ def compare(folder: Path, steps: int, kills: Sequence[str]) -> None:
     assert one.probes() == other.probes()
 
 
+@pytest.mark.slow
 def test_killed_twice(tmp_path: Path) -> None:
     """Once between two states, once in the middle of writing one."""
     compare(tmp_path, 10, ["step:7", "sync:3"])

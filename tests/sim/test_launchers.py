@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stringline.datasets.store.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_multirun_through_submitit(tmp_path: Path) -> None:
     """A job is a new process that gets the pickled command; its output and its log exist."""
     code = "from stringline.sim.collect import main; main()"

@@ -30,6 +30,7 @@ def test_the_suggested_deployment_can_be_composed(
     assert arms == len(embodiment.arms)
 
 
+@pytest.mark.slow
 def test_every_embodiment_of_a_task_has_an_emulated_robot() -> None:
     assert {make_task(task).embodiment.name for task in TASKS} == set(EMULATED_ROBOTS)
 

@@ -19,6 +19,7 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.replay import recorded_options, recorded_world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_rad", [0.0, 0.02])
 def test_the_disturbance_of_a_demonstration_is_named(
     tmp_path: Path,

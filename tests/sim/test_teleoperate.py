@@ -122,6 +122,7 @@ def drag_down(browser: webdriver.Chrome) -> None:
     mouse.move_by_offset(0, 15).move_by_offset(0, 15).release().perform()
 
 
+@pytest.mark.slow
 def test_a_visitor_moves_a_gripper_records_and_keeps(
     browser: webdriver.Chrome, command: subprocess.Popen[str], tmp_path: Path
 ) -> None:

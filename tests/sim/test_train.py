@@ -27,6 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     return store
 
 
+@pytest.mark.slow
 def test_it_learns_from_images(store: EpisodeStore, tmp_path: Path) -> None:
     trainer = Trainer(
         steps=120,
@@ -121,6 +122,7 @@ def test_an_empty_store_is_refused(tmp_path: Path) -> None:
         train_policy(MODEL, empty, Trainer(steps=1, batch_size=1), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path) -> None:
     """No transforms change nothing; others change the losses; a run keeps its augmentation."""
     augmentation = AUGMENTATION
@@ -145,6 +147,7 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
         losses("no", {"_target_": "stringline.ColourOnly"})
 
 
+@pytest.mark.slow
 def test_textures_need_segments(
     store: EpisodeStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +174,7 @@ def test_textures_need_segments(
     assert "no textures in the images of overhead: not all episodes have segments" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "actions",
     [{}, {"action_space": {"_target_": "stringline.RelativeJoints", "_partial_": True}}],

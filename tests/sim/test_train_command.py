@@ -39,6 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     return store
 
 
+@pytest.mark.slow
 def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
     store: EpisodeStore, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
     assert (tmp_path / "run" / "checkpoint" / "weights.safetensors").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize(
     ("preset", "message"),

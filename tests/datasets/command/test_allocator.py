@@ -40,6 +40,7 @@ def faults(argument: str, *, code: str = FAULTS, **variables: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_arrays_are_fetched_from_the_system_once() -> None:
     kept, count, *variables = faults("keep")
     assert kept == "True"

@@ -101,6 +101,7 @@ def test_a_command_completes_its_arguments(attempt: Attempt) -> None:
     assert error == "stringline-bake: loaves is 0; allowed: whole numbers 1 and above.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")]
 )

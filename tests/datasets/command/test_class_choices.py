@@ -112,6 +112,7 @@ def test_a_task_needs_no_file(composed: Compose) -> None:
     assert (task["name"], task["time_limit_s"]) == ("own_choices:Task", 3.0)
 
 
+@pytest.mark.slow
 def test_entry_points_are_choices_and_files_come_first(
     composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ print(json.dumps([texts, sorted(heavy & set(sys.modules))]))
 """
 
 
+@pytest.mark.slow
 def test_the_help_of_all_commands_loads_neither_torch_nor_the_simulation() -> None:
     printed = run(HELP, COLUMNS="100")
     assert printed.returncode == 0, printed.stderr

@@ -48,6 +48,7 @@ def test_only_examples_and_values_are_wider_than_the_terminal(
     assert "      transport: null" in "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_a_comment_beside_its_option_continues_below_its_first_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_comment_beside_its_option_continues_below_its_first_word(
     assert described in lines
 
 
+@pytest.mark.slow
 def test_the_notation_is_explained_where_it_occurs() -> None:
     replay = "\n".join(lines_of("replay"))
     assert replay.startswith("stringline-replay [key=value ...]\n\nRepeats a recorded episode")

@@ -88,6 +88,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_bytes", [1, 700, 1 << 25])
 def test_round_trips_are_exact(
     store: EpisodeStore, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +109,7 @@ def test_round_trips_are_exact(
                 np.testing.assert_array_equal(group[array_name(key)][...], array)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_s3_round_trip(store: EpisodeStore, tmp_path: Path, s3: str) -> None:
     url = f"{s3}/deep/bananas"
     assert Remote.at(url).sizes() == {}
@@ -185,6 +187,7 @@ def test_a_damaged_file_is_named_and_the_others_are_expanded(
     assert sorted(os.listdir(back.path)) == sorted([*good, "zarr.json"])
 
 
+@pytest.mark.slow
 def test_every_flip_in_an_archive_is_harmless_or_found(store: EpisodeStore, tmp_path: Path) -> None:
     """After any flipped bit an episode is expanded unchanged or not at all."""
     archive(store, str(tmp_path / "archive"))

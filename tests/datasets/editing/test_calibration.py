@@ -56,6 +56,7 @@ def bare(episode: StoredEpisode, tmp_path: Path) -> EpisodeStore:
     return store
 
 
+@pytest.mark.slow
 def test_the_geometry_of_the_simulation_is_restored(
     bare: EpisodeStore,
     episode: StoredEpisode,
@@ -162,6 +163,7 @@ def test_a_calibration_of_smaller_images_is_refused_without_a_record(
     assert not trash_of(bare.path).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("record", "message"),
     [

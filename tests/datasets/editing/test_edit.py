@@ -206,6 +206,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.stress)])
 def test_killed_editors_leave_the_old_or_the_new_episodes(store: EpisodeStore, kills: int) -> None:
     """After a kill, a reader sees each episode once, all before the edit or all after it."""

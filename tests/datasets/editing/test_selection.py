@@ -67,6 +67,7 @@ def test_splitting_and_merging_again_gives_the_store(store: EpisodeStore, tmp_pa
     } == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["added", "deleted"])
 def test_no_episode_is_in_training_and_validation(
     contract: Contract, make_episode: MakeEpisode, tmp_path: Path, change: str

@@ -41,6 +41,7 @@ def act(tmp_path: Path, original: EpisodeStore, command: Command) -> Path:
     return tmp_path / "act"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["lerobot", "diffusion_policy"])
 def test_each_format_can_be_chosen(
     tmp_path: Path, original: EpisodeStore, command: Command, target: str
@@ -69,6 +70,7 @@ def test_each_format_can_be_chosen(
     assert error.endswith(f"Next: stringline-view store={tmp_path / 'back'}\n")
 
 
+@pytest.mark.slow
 def test_an_import_lists_omitted_episodes_and_exits_with_2(
     tmp_path: Path, act: Path, command: Command
 ) -> None:
@@ -97,6 +99,7 @@ def test_an_import_lists_omitted_episodes_and_exits_with_2(
     } == {"stack"}
 
 
+@pytest.mark.slow
 def test_an_import_without_a_readable_episode_says_so(
     tmp_path: Path, act: Path, command: Command
 ) -> None:
@@ -108,6 +111,7 @@ def test_an_import_without_a_readable_episode_says_so(
     assert f"2 of 2 episodes were left out; {store} has none of them." in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -138,6 +142,7 @@ def test_a_mistake_is_answered_in_one_line(
     assert len(EpisodeStore.create(tmp_path / "back")) == 0
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_named(
     tmp_path: Path, act: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

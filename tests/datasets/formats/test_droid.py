@@ -49,6 +49,7 @@ def linked(path: Path, target: Path) -> None:
 FIRST = droid.EPISODES[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message", "others"),
     [

@@ -31,6 +31,7 @@ def test_the_corpus_covers_all_formats() -> None:
     assert {each.format for each in CASES.values()} == set(READERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_hostile_data_set_is_refused_in_one_line(runs: dict[str, Run], name: str) -> None:
     run = runs[name]

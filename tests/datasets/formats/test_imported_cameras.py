@@ -87,6 +87,7 @@ def test_an_import_takes_the_calibration_of_a_file(data: Path, run: Run) -> None
         )
 
 
+@pytest.mark.slow
 def test_images_of_another_size_keep_their_geometry(data: Path, run: Run, samples: Any) -> None:
     status, _ = run("image_size=[32,32]", "image_fit=pad")
     assert status == 0
@@ -100,6 +101,7 @@ def test_images_of_another_size_keep_their_geometry(data: Path, run: Run, sample
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "fit"), [((32, 48), "pad"), ((32, 32), "pad"), ((12, 12), "crop"), ((8, 24), "resize")]
 )
@@ -126,6 +128,7 @@ def test_a_calibration_after_an_import_is_that_of_the_import(
                 np.testing.assert_allclose(episode.arrays[key], intrinsics, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -200,6 +203,7 @@ def two_hands(tmp_path: Path, samples: Any) -> tuple[Path, dict[str, Any]]:
     return replay_buffer(tmp_path / "cup.zarr", series), poses
 
 
+@pytest.mark.slow
 def test_the_camera_on_a_gripper_of_umi_moves_with_it(
     two_hands: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

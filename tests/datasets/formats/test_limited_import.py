@@ -69,6 +69,7 @@ class Bad(ActHdf5Reader):
         yield from self._images()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -87,6 +88,7 @@ def test_a_bad_decoder_costs_one_episode(tmp_path: Path, what: str, message: str
     assert store.leftovers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="NumPy has one thread then anyway")
 def test_products_of_small_matrices_take_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +118,7 @@ def test_a_limit_must_be_positive(tmp_path: Path) -> None:
         import_limited(partial(Bad, "dies"), tmp_path, store, memory_gib=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["nothing", "dies"])
 def test_imports_of_a_data_set_at_once_count_their_own_episodes(tmp_path: Path, what: str) -> None:
     reader = partial(Bad, what)
@@ -129,6 +132,7 @@ def test_imports_of_a_data_set_at_once_count_their_own_episodes(tmp_path: Path, 
     assert first.refused == second.refused
 
 
+@pytest.mark.slow
 def test_an_episode_recorded_meanwhile_is_not_counted(
     tmp_path: Path, contract: Contract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +177,7 @@ def start_owner(tmp_path: Path, what: str) -> "subprocess.Popen[bytes]":
     return owner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_process_ends_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
     owner = start_owner(tmp_path, "waits")
@@ -187,6 +192,7 @@ def test_the_process_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_the_store_stays_locked_while_a_process_of_a_killed_import_works(tmp_path: Path) -> None:
     owner = start_owner(tmp_path, "stays")
     owner.kill()

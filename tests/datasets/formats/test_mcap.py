@@ -259,6 +259,7 @@ def test_held_topics_keep_their_value(tmp_path: Path, imported: Import) -> None:
     np.testing.assert_allclose(action[-1], in_store([0.12])[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_command_line_chooses_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
     arguments = [

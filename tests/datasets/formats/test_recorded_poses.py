@@ -32,6 +32,7 @@ def intrinsics(**changes: Any) -> dict[str, Any]:
     return plain | changes
 
 
+@pytest.mark.slow
 def test_poses_of_rlds_are_used_with_intrinsics_of_a_file(tmp_path: Path, run: Run) -> None:
     root = droid.droid(tmp_path / "set")
     status, said, _ = run(root, "rlds", *droid.RLDS)
@@ -52,6 +53,7 @@ def test_poses_of_rlds_are_used_with_intrinsics_of_a_file(tmp_path: Path, run: R
             np.testing.assert_allclose(found[f"intrinsics/{name}"], droid.K, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -99,6 +101,7 @@ def still(episode: int, steps: int) -> Any:
     return np.tile(droid.pose_numbers(episode, 0), (steps, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "rows"), [("v2.1", moving), ("v3.0", still)])
 def test_poses_of_lerobot_are_used_with_intrinsics_of_a_file(
     tmp_path: Path, run: Run, version: str, rows: Callable[[int, int], Any]
@@ -120,6 +123,7 @@ def test_poses_of_lerobot_are_used_with_intrinsics_of_a_file(
     assert "pose of cam_high  3 of 3 episodes: the format has no intrinsics of it" in said
 
 
+@pytest.mark.slow
 def test_poses_that_cannot_be_read_cost_themselves(tmp_path: Path, run: Run) -> None:
     samples = SimpleNamespace(image=image, joints=joints)
     root = with_poses(recorded(samples, tmp_path / "set", "v2.1", "image"), still, AXES)
@@ -133,6 +137,7 @@ def test_poses_that_cannot_be_read_cost_themselves(tmp_path: Path, run: Run) -> 
     assert f"pose of cam_high  1 of 3 episodes: {POSES}" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [None, {"axes": ["x", "y", "z", "rx", "ry", "rz"]}])
 def test_numbers_with_other_names_are_no_poses(tmp_path: Path, run: Run, names: Any) -> None:
     """They may be rotation vectors, so they stay a series."""

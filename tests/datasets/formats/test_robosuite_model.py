@@ -91,6 +91,7 @@ def test_other_cameras_stay_without_geometry(
 BOMB = '<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -29,6 +29,7 @@ def test_without_marks_the_last_episodes_are_held_out(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "held_out", "expected"),
     [

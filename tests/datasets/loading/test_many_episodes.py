@@ -41,6 +41,7 @@ def many(path: Path, contract: Contract, steps: int, episodes: int) -> EpisodeSt
     return store
 
 
+@pytest.mark.slow
 def test_few_open_files_suffice(tmp_path: Path, contract: Contract) -> None:
     """Two sets of windows and the statistics, with fewer open files than there are episodes."""
     store = many(tmp_path / "store", contract, 6, 200)

@@ -18,6 +18,7 @@ def test_the_displacement_is_the_required_one() -> None:
     np.testing.assert_allclose(size_of(KNOCK), (12.0, 1.5), atol=0.01)
 
 
+@pytest.mark.slow
 def test_correct_cameras_have_small_errors(episode: StoredEpisode) -> None:
     check = check_cameras(episode, steps=[40])
     assert check.reference == "overhead"
@@ -34,6 +35,7 @@ def test_correct_cameras_have_small_errors(episode: StoredEpisode) -> None:
     assert "no result; the common view is too small" in str(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("camera", "reference"), [("wrist_left", "overhead"), ("overhead", "wrist_left")]
 )

@@ -58,6 +58,7 @@ def pins_of(store: EpisodeStore) -> Path:
     return store.path.with_name(f"{store.path.name}.pins")
 
 
+@pytest.mark.slow
 def test_windows_keep_their_episodes(six_episodes: EpisodeStore) -> None:
     """Images are read after the edits for the first time; with the last reader the copies go."""
     before = Windows(six_episodes, chunk=4)

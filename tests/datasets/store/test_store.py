@@ -269,6 +269,7 @@ def test_attributes_must_be_json(
     assert sorted(os.listdir(store.path)) == ["zarr.json"]
 
 
+@pytest.mark.slow
 def test_hugging_face_datasets_stays_importable() -> None:
     """From the repository root, `import datasets` finds the package of Hugging Face."""
     code = (
@@ -310,6 +311,7 @@ def test_many_open_episodes_need_few_files(
     assert len(episodes) == 20
 
 
+@pytest.mark.slow
 def test_episodes_of_ten_thousand_folders_share_one_contract_and_read_each_file_once(
     store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
 ) -> None:

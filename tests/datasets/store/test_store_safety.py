@@ -62,6 +62,7 @@ for seed in range(100000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.stress)])
 def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
     """A killed recorder leaves complete episodes without gaps, and at most one leftover."""

@@ -22,6 +22,7 @@ def claimed(episode: StoredEpisode, **entry: Any) -> None:
     file.write_bytes(checksummed_group(attributes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     [

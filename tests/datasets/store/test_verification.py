@@ -48,6 +48,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stringline.datasets.files.checksums, "_LARGE_ROW", 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", [100, pytest.param(1000, marks=pytest.mark.stress)])
 def test_every_flipped_byte_is_found(small_rows: None, store: EpisodeStore, flips: int) -> None:
     """A third of the flips hits any byte, a third any file, a third the metadata."""

@@ -67,6 +67,7 @@ def test_metadata_is_what_zarr_writes(dtype: str) -> None:
     assert json.loads(array_metadata(ArrayEntry((5, 0, 3), dtype, 0))) == json.loads(written)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(DTYPES).flatmap(

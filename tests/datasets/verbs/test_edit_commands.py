@@ -13,6 +13,7 @@ def store(six_episodes: EpisodeStore) -> EpisodeStore:
     return six_episodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [

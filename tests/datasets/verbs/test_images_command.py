@@ -60,6 +60,7 @@ def test_a_data_set_becomes_a_store_and_json_again(
     assert (tmp_path / "out" / "instances.json").is_file()
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +90,7 @@ def test_errors_are_one_line(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "words"), EXAMPLES)
 def test_the_examples_of_the_pages_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, words: tuple[str, ...]

@@ -95,6 +95,7 @@ def test_poses_are_those_of_the_episode(
         np.testing.assert_allclose(columns.swapaxes(1, 2), T[:, :3, :3], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_cloud_is_the_fused_one(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
     clouds = values(chunks["/world/cloud"], "Points3D:positions")
     assert len(clouds) == 4, "two per second"

@@ -189,6 +189,7 @@ def browser() -> Iterator[webdriver.Chrome]:
         yield driver
 
 
+@pytest.mark.slow
 def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
     """All images are drawn, the warnings open, nothing overflows, is fetched or logged."""
     browser.get(page.as_uri())

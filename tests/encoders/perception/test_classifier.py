@@ -134,6 +134,7 @@ def test_unknown_classes_and_missing_registers_are_named(colours: ImageStore) ->
         )
 
 
+@pytest.mark.slow
 def test_a_clip_is_told_from_its_reverse_by_the_order_of_its_frames() -> None:
     torch.manual_seed(0)
     contract = ImageContract(height=SIDE, width=SIDE, frames=5, names=("left", "right"))

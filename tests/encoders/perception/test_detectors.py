@@ -69,6 +69,7 @@ def with_depth() -> Any:
     return encoder(dim=32, depth_input=DepthChannel())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "settings"), [("2d", {}), ("3d", {"symmetry": "all"})])
 def test_a_detector_learns_a_handful_of_images(kind: str, settings: dict[str, Any]) -> None:
     made = detector(kind, **settings)

@@ -123,6 +123,7 @@ MEASURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
 def test_a_network_is_trained_and_measured_on_each_format(
     write: Callable[[Path], tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -178,6 +178,7 @@ def features(of: PretrainedTextTower, texts: Sequence[str] = TEXTS) -> torch.Ten
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(PLACES))
 def test_features_are_those_of_transformers(models: dict[str, Path], kind: str) -> None:
     library = transformers()
@@ -388,6 +389,7 @@ def test_a_tower_is_trained_at_its_own_rate(
     assert 0 < change < 0.02 * (features(fast) - initial).abs().max()
 
 
+@pytest.mark.slow
 def test_a_detector_begins_with_the_trained_tower_of_retrieval(
     models: dict[str, Path], scenes: ImageStore, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def read(folder: Path, *named: tuple[str, str]) -> list[PerceptionRun]:
     return [PerceptionRun.read(name, folder / run) for name, run in named]
 
 
+@pytest.mark.slow
 def test_the_difference_is_that_of_the_means(runs: Path) -> None:
     (found,) = compare_runs(
         read(runs, ("cayley", "trained_0"), ("cayley", "trained_1"), ("none", "untrained_0"))
@@ -233,6 +234,7 @@ def detector_run(folder: Path, name: str, seed: int) -> PerceptionRun:
     )
 
 
+@pytest.mark.slow
 def test_detections_are_compared_by_average_precision(tmp_path: Path) -> None:
     runs = [detector_run(tmp_path, *each) for each in (("a", 2), ("a", 3), ("b", 7), ("b", 8))]
     for measure in ("ap2d", "ap2d_50"):

@@ -31,6 +31,7 @@ attempt()
 """
 
 
+@pytest.mark.slow
 def test_a_missing_timm_and_a_missing_network_are_reported_with_a_remedy(tmp_path: Path) -> None:
     environment = os.environ | {
         "PYTHONPATH": ".src",

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +20,7 @@ def answer(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_torchvision_imports_after_a_failure_and_its_operators_raise_an_error() -> None:
     code = """
 import torch
@@ -40,6 +42,7 @@ except RuntimeError as error:
     assert answer(code).startswith(("computes [0]", "refuses Couldn't load custom C++ ops."))
 
 
+@pytest.mark.slow
 def test_operators_are_declared_only_if_their_library_exists_and_cannot_be_loaded(
     tmp_path: Path,
 ) -> None:

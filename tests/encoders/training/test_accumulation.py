@@ -112,6 +112,7 @@ def parallel(directory: Path, size: int, *more: str) -> "subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
     """Both with and without accumulation; the weight of a batch differs between the processes.
 

@@ -125,6 +125,7 @@ def kept_best(directory: Path) -> int | None:
     return int(load_description(best)["steps"]) if (best / DESCRIPTION).exists() else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [False, True])
 def test_the_best_model_is_that_of_the_history(tmp_path: Path, trials: bool) -> None:
     """At every moment, while it runs and when it ends, also with other losses in the second run."""

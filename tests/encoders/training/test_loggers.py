@@ -47,6 +47,7 @@ def test_a_continued_run_replaces_metrics_after_its_state(tmp_path: Path) -> Non
     assert scalars(tmp_path)["loss"] == expected
 
 
+@pytest.mark.slow
 def test_wandb_stores_a_run_without_a_network(tmp_path: Path) -> None:
     log = WeightsAndBiases(directory=tmp_path / "a_run", first_step=0, mode="offline")
     log.log(0, {"loss": 1.5})

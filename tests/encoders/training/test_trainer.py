@@ -87,6 +87,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert len(history.losses()) == 40
 
 
+@pytest.mark.slow
 def test_it_learns(tmp_path: Path) -> None:
     _, history = run(tmp_path, steps=300, learning_rate=0.05)
     losses = [loss for _, loss in history.losses()]

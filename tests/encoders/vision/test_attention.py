@@ -348,6 +348,7 @@ def test_a_mask_of_a_context_has_a_row_per_query(
     assert not torch.equal(got, layer(x, places, context, around, mask=hidden))
 
 
+@pytest.mark.slow
 def test_dropout_acts_in_training_only(spatial_encoding: PositionEncoding, draw: Draw) -> None:
     dim = spatial_encoding.heads * spatial_encoding.head_dim
     torch.manual_seed(0)

@@ -41,6 +41,7 @@ def _inputs(encoding: PositionEncoding, draw: Draw) -> tuple[Tensor, Tensor, Ten
     return draw(2, 5, 32).float(), draw(2, 5, encoding.axes).float(), draw(2, 5) > -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EACH_WAY)
 def test_a_network_is_one_graph(kind: str, draw: Draw) -> None:
     """Traced in full by the compiler's front end with gradients, and run by its eager back end."""
@@ -54,6 +55,7 @@ def test_a_network_is_one_graph(kind: str, draw: Draw) -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
 )  # PyTorch's own.
@@ -67,6 +69,7 @@ def test_compiled_code_computes_the_same(draw: Draw) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EACH_WAY[1:-1])
 def test_an_exported_network_has_no_complex_numbers(kind: str, draw: Draw) -> None:
     encoding = make(kind)
@@ -81,6 +84,7 @@ def test_an_exported_network_has_no_complex_numbers(kind: str, draw: Draw) -> No
     torch.testing.assert_close(exported.module()(*larger), network(*larger), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_linear_attention_compiles_and_exports(draw: Draw) -> None:
     encoding = make("cayley")
     network, inputs = _network(encoding, attention=LinearAttention), _inputs(encoding, draw)
@@ -91,6 +95,7 @@ def test_linear_attention_compiles_and_exports(draw: Draw) -> None:
     torch.testing.assert_close(torch.export.export(network, inputs).module()(*inputs), expected)
 
 
+@pytest.mark.slow
 def test_a_network_with_uncertain_places_compiles_and_exports(draw: Draw) -> None:
     encoding = make("cayley")
     network, inputs = _network(encoding), _inputs(encoding, draw)
@@ -103,6 +108,7 @@ def test_a_network_with_uncertain_places_compiles_and_exports(draw: Draw) -> Non
     assert (network(*inputs) - expected).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_folded_network_exports_without_its_basis(draw: Draw) -> None:
     encoding = make("cayley")
     network, inputs = _network(encoding), _inputs(encoding, draw)

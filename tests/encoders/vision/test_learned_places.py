@@ -131,6 +131,7 @@ def test_a_network_learns_where_patches_are(
     assert 0.005 < distance.mean() < 0.3  # Within the patch, and not at its centre.
 
 
+@pytest.mark.slow
 def test_it_compiles_and_exports(draw: Draw) -> None:
     torch.compiler.reset()
     maps, places, known = _cells(draw)

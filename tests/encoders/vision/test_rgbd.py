@@ -219,6 +219,7 @@ def test_every_use_of_depth_trains(
             )  # A common offset is a shift.
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_network_compiles_as_one_graph(
     observation: Observation, make_tokens: MakeTokens

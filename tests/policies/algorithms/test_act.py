@@ -202,6 +202,7 @@ def trained(policy: ActPolicy, conditioning: Tensor, action: Tensor, steps: int)
     return policy.eval()
 
 
+@pytest.mark.slow
 def test_act_learns_a_chunk_that_depends_on_the_image(act: MakeAct, make_batch: MakeBatch) -> None:
     """Brightness determines the amplitude of each joint, also in images of other episodes."""
     policy, batch = act().train(), make_batch(1)
@@ -231,6 +232,7 @@ def test_act_learns_a_chunk_that_depends_on_the_image(act: MakeAct, make_batch: 
     assert (found - action).abs().mean() < 0.2 * action.abs().mean()
 
 
+@pytest.mark.slow
 def test_of_disagreeing_demonstrations_act_follows_the_majority(act: MakeAct) -> None:
     """Of seven of ten demonstrations ACT returns the median; diffusion draws both modes."""
     way = torch.where(torch.arange(10) < 7, 0.6, -0.6)

@@ -113,6 +113,7 @@ def test_an_invalid_observation_is_rejected(make_policy: MakePolicy, observe: Ob
         session.plan(wrong)
 
 
+@pytest.mark.slow
 def test_the_policy_learns_the_position_of_the_target(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:

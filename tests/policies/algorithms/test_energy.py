@@ -191,6 +191,7 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
     return float(2 * torch.cdist(one, other).mean() - within(one) - within(other))
 
 
+@pytest.mark.slow
 def test_the_policy_improves_its_coarse_proposal(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_rotation_of_the_base_changes_the_tokens_only(
     assert (one.tokens - other.tokens)[1].abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "places", "by", "choice"),
     [

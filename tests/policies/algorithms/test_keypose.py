@@ -177,6 +177,7 @@ def test_a_continued_training_equals_an_uninterrupted_one(
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
+@pytest.mark.slow
 def test_a_policy_learns_keyposes(data: TrainingData) -> None:
     """Of a few windows with different keyposes, well below their own spread."""
     policy = policy_of(data, "+policy=flow", "+action=relative_joints", KEYPOSE).train()

@@ -127,6 +127,7 @@ def test_zero_terminal_snr_starts_from_noise_alone(
     torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_samplers_that_start_at_an_unsuitable_level_are_rejected(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:

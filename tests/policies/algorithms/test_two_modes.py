@@ -110,6 +110,7 @@ def check(policy: ChunkPolicy, steps: int, seed: int) -> None:
 
 
 # One seed of each kind takes five to ten seconds; the other two are left to `make stress`.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (1, 2))]
 )
@@ -167,6 +168,7 @@ class BestDenoiser(nn.Module):
         return (odds.softmax(dim=0)[..., None, None] * clean).sum(dim=0)
 
 
+@pytest.mark.slow
 def test_a_coarse_sampler_favours_the_more_frequent_mode(build: Callable[..., ChunkPolicy]) -> None:
     """With the best denoiser: few steps change the shares by the sampler, not by learning."""
     shares = {}

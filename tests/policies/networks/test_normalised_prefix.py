@@ -122,6 +122,7 @@ def test_invalid_prefixes_are_rejected(action: Tensor, weight: Tensor, message: 
         NormalisedPrefix(action, weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
 def test_chunks_of_another_shape_are_rejected(
     make_policy: Make, conditioning: ConditioningTokens, kind: str

@@ -173,6 +173,7 @@ class Whole(nn.Module):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [None, draw(2, 8, 6)], ids=["one range", "ranges"])
 def test_it_compiles_to_one_graph_with_gradients_and_exports(units: Tensor | None) -> None:
     whole = Whole(network("cayley", depth=1, units=units).float())

@@ -175,6 +175,7 @@ def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
+@pytest.mark.slow
 def test_the_unet_learns_chunks_that_depend_on_the_observation(denoiser: UnetDenoiser) -> None:
     generator = torch.Generator().manual_seed(0)
     conditioning = torch.randn(8, 4, 12, generator=generator)

@@ -201,6 +201,7 @@ def test_a_checkpoint_keeps_the_names(
         )
 
 
+@pytest.mark.slow
 def test_the_token_of_a_text_is_that_of_its_encoder(
     encoder: Path, of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.loading.statistics import Statistics
@@ -70,6 +71,47 @@ def test_a_checkpoint_needs_no_installed_weights(
     np.testing.assert_array_equal(
         again.session(0).plan(seen).action, policy.session(0).plan(seen).action
     )
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_folding_changes_no_action(
+    make_policy: MakePolicy, make_batch: MakeBatch, network: str
+) -> None:
+    policy = make_policy(PRETRAINED, *NETWORKS[network]).eval()
+    batch = make_batch(2)
+    expected = predicted(policy, batch)
+    encoder: Any = policy.observation_encoder
+    attention = encoder.blocks.blocks[0].attention
+    before = attention.qkv.weight.clone()
+    encoder.blocks.fold_()
+    assert not torch.equal(attention.qkv.weight, before)
+    torch.testing.assert_close(predicted(policy, batch), expected, rtol=1e-4, atol=1e-4)
+
+
+def predicted(policy: ChunkPolicy, batch: dict[str, Tensor]) -> Tensor:
+    return policy.predict(batch, torch.Generator().manual_seed(1)).clone()
+
+
+class MemoryTokens(nn.Module):
+    """The features of a memory, of tensors alone."""
+
+    def __init__(self, policy: ChunkPolicy) -> None:
+        super().__init__()
+        self.encoder = policy.observation_encoder
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        return self.encoder(observation).tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_memory_exports(make_policy: MakePolicy, make_batch: MakeBatch, network: str) -> None:
+    memory = MemoryTokens(make_policy(PRETRAINED, *NETWORKS[network]).eval())
+    batch, other = make_batch(2), make_batch(2)
+    other = {key: value.flip(0) for key, value in other.items()}
+    with torch.no_grad():
+        exported = torch.export.export(memory, (batch,)).module()
+        torch.testing.assert_close(exported(other), memory(other), rtol=1e-4, atol=1e-4)
 
 
 def test_settings_that_a_network_would_ignore_are_refused(make_policy: MakePolicy) -> None:

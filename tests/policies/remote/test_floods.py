@@ -65,6 +65,7 @@ def seconds_per_plan(address: str, count: int) -> list[float]:
     return took
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plans", "unread_plans"])
 def test_plans_for_a_robot_take_at_most_twice_as_long_beside_eight_flooding_clients(
     running: Callable[..., Running], kind: str
@@ -101,6 +102,7 @@ def test_a_client_that_does_not_wait_for_its_answer_is_disconnected(
     assert len(answers) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "contract"), [("large", "LARGE"), ("fragments", "CONTRACT")])
 def test_memory_of_the_server_is_bounded_by_the_largest_message(kind: str, contract: str) -> None:
     """Each of eight clients may have a message in the server and another one on its way there."""
@@ -109,6 +111,7 @@ def test_memory_of_the_server_is_bounded_by_the_largest_message(kind: str, contr
     assert grown_bytes < 4 * (CLIENTS + 1) * largest
 
 
+@pytest.mark.slow
 def test_answers_to_pings_that_clients_do_not_read_need_little_memory() -> None:
     """Without a bound it grew by 20 MB and more in this time, and went on."""
     grown_bytes, _ = grown_in_a_flood("pings", "CONTRACT", 2, duration_s=5.0)

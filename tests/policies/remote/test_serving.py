@@ -141,6 +141,7 @@ def first_address(output: IO[str], lines: list[str]) -> str:
     raise AssertionError(lines)
 
 
+@pytest.mark.slow
 def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
     """In a separate process, with a real policy and an execution, until Ctrl-C."""
     from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, load_policy

@@ -227,6 +227,7 @@ class Looking:
             return receive(camera)[1]
 
 
+@pytest.mark.slow
 def test_by_hand_images_are_taken_at_a_key(
     emulated: tuple[Emulator, DeviceProcess],
 ) -> None:

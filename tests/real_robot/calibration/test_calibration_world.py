@@ -35,6 +35,7 @@ def on_table() -> Iterator[SimulatedCell]:
     cell.close()
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_with_the_pose_of_the_camera(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], on_table: SimulatedCell
 ) -> None:
@@ -99,6 +100,7 @@ def test_impossible_calibrations_are_refused(overrides: tuple[str, ...], message
         session(settings(*overrides))
 
 
+@pytest.mark.slow
 def test_nothing_moves_before_file_cameras_and_poses_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text("cameras: 3")

@@ -38,6 +38,7 @@ def in_hand() -> Iterator[SimulatedCell]:
     cell.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "name"), [("kuka_wrist", "wrist"), ("kuka_overhead", "overhead")]
 )
@@ -74,6 +75,7 @@ def test_a_board_of_another_size_is_noticed(on_table: SimulatedCell, tmp_path: P
     assert "a square of the board is 30.0 mm wide; configured: 25" in refused.summary.problem
 
 
+@pytest.mark.slow
 def test_a_knocked_camera_is_found_by_the_cloud_of_another(
     on_table: SimulatedCell, tmp_path: Path
 ) -> None:

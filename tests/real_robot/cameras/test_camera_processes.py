@@ -133,6 +133,7 @@ def steady(states: list[DeviceState]) -> bool:
     return bool((steps <= np.outer(ticks, LIMITS.velocity * PERIOD) + 1e-9).all())
 
 
+@pytest.mark.slow
 def test_images_come_with_their_times_and_processes_are_light(world: World) -> None:
     first = world.cameras.frames()
     deadline = time.monotonic() + 10.0
@@ -151,6 +152,7 @@ def test_images_come_with_their_times_and_processes_are_light(world: World) -> N
         assert "mujoco" not in mapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"), [(signal.SIGKILL, "overhead"), (signal.SIGSTOP, "table")]
 )
@@ -250,6 +252,7 @@ def test_the_arms_wait_for_a_camera_that_pauses(world: World) -> None:
     assert reasons == ["a camera delivers no new images (overhead)."]
 
 
+@pytest.mark.slow
 def test_a_suspended_recorder_costs_no_cycle_and_no_step(world: World, tmp_path: Path) -> None:
     with DeploymentRecorder(world.device, tmp_path, ABOUT, ALOHA, frame_hz=HZ) as recorder:
         number, stopped = recorder.pid, list[float]()

@@ -83,6 +83,7 @@ def images_of(camera: CameraHandle) -> Iterator[tuple[Frame, float]]:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_a_realsense_delivers_colour_with_aligned_depth(recording: Path) -> None:
     with started(realsense(recording)) as camera:
         identity = camera.wait(START_S)

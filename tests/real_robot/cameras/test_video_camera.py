@@ -144,6 +144,7 @@ def test_a_source_without_a_first_image_is_detected_in_time(tmp_path: Path) -> N
     assert holds(lambda: reader_ended(settings.source))
 
 
+@pytest.mark.slow
 def test_a_stalled_camera_is_restarted(
     stream: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,6 +41,7 @@ def run(
     return episode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.75, 1.2])
 def test_a_hold_outlasts_the_key_that_is_held_down(
     terminal: Terminal, device: DeviceProcess, seconds: float
@@ -56,6 +57,7 @@ def test_a_hold_outlasts_the_key_that_is_held_down(
     assert Circling.sessions == 1
 
 
+@pytest.mark.slow
 def test_a_new_press_continues_after_a_hold(terminal: Terminal, device: DeviceProcess) -> None:
     far, keys = terminal
 
@@ -68,6 +70,7 @@ def test_a_new_press_continues_after_a_hold(terminal: Terminal, device: DevicePr
     assert Circling.sessions == 2
 
 
+@pytest.mark.slow
 def test_a_key_from_before_a_fault_was_shown_does_not_reset_it(
     terminal: Terminal, device: DeviceProcess
 ) -> None:
@@ -86,6 +89,7 @@ def test_a_key_from_before_a_fault_was_shown_does_not_reset_it(
     assert "a chunk was rejected" in episode.fault[0]
 
 
+@pytest.mark.slow
 def test_a_person_leads_also_if_the_key_is_held_down(
     terminal: Terminal, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +106,7 @@ def test_a_person_leads_also_if_the_key_is_held_down(
     assert capsys.readouterr().out.count("You lead.") == 1
 
 
+@pytest.mark.slow
 def test_after_the_release_t_returns_to_the_policy(
     terminal: Terminal, device: DeviceProcess
 ) -> None:

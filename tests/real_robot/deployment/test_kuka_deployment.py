@@ -63,6 +63,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lock_step", "version"),
     [
@@ -100,6 +101,7 @@ def test_an_episode_on_an_emulated_kuka_arm(
     assert "Incident logs" not in said  # A new world is not an incident.
 
 
+@pytest.mark.slow
 def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_in_real_time(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

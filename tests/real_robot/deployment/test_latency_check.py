@@ -43,6 +43,7 @@ def test_the_report_and_its_file_agree(tmp_path: Path, capsys: pytest.CaptureFix
     assert ("with real-time priority" in said) == found["real_time_priority"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device_hz", "code"), [(1.0, 0), (1e6, 3)])
 def test_the_exit_code_says_whether_this_machine_bears_the_period(
     device_hz: float, code: int, tmp_path: Path

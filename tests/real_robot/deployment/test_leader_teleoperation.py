@@ -92,6 +92,7 @@ def nothing(*_: object) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     }
 
 
+@pytest.mark.slow
 def test_silent_leaders_make_the_followers_hold_until_they_answer(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
@@ -164,6 +166,7 @@ def test_silent_leaders_make_the_followers_hold_until_they_answer(
     assert seen[-1][1] is Mode.RUN
 
 
+@pytest.mark.slow
 def test_nothing_moves_before_leaders_and_followers_agree(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
@@ -185,6 +188,7 @@ def test_nothing_moves_before_leaders_and_followers_agree(
     assert teleoperation.run(0.2, stop=lambda: False, record=nothing, report=nothing).targets > 0
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_followers_ends_the_episode(
     emulator: Emulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
@@ -199,12 +203,14 @@ def test_a_fault_of_the_followers_ends_the_episode(
     assert "right/elbow (id 4)" in " ".join(led.fault)
 
 
+@pytest.mark.slow
 def test_an_incomplete_approach_is_reported(emulator: Emulator, device: DeviceProcess) -> None:
     threading.Timer(0.3, lambda: emulator.fault("left", "overload", 2)).start()
     with pytest.raises(RuntimeError, match=r"On the way to the shelf: .*left/shoulder \(id 2\)"):
         Approach(device, ALOHA).to(led_to(), 2.0, "the shelf")
 
 
+@pytest.mark.slow
 def test_rates_and_thresholds_are_checked(leaders: AlohaLeaders, device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match="control_hz is 0 and agree 0.3; both must be above 0"):
         Teleoperation(leaders, device, ALOHA, control_hz=0)
@@ -247,6 +253,7 @@ def silent(request: pytest.FixtureRequest, leaders: AlohaLeaders) -> tuple[LastK
     return LastKnown(leaders, lost=True), "port of the arm right"
 
 
+@pytest.mark.slow
 def test_followers_do_not_move_to_an_old_pose_of_silent_leaders(
     silent: tuple[LastKnown, str], device: DeviceProcess
 ) -> None:
@@ -260,6 +267,7 @@ def test_followers_do_not_move_to_an_old_pose_of_silent_leaders(
     assert np.array_equal(device.latest().command, before)
 
 
+@pytest.mark.slow
 def test_silent_leaders_agree_with_no_follower(
     silent: tuple[LastKnown, str], device: DeviceProcess
 ) -> None:
@@ -276,6 +284,7 @@ def test_silent_leaders_agree_with_no_follower(
         teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
 
 
+@pytest.mark.slow
 def test_a_missed_answer_delays_the_motion_to_the_leaders(
     leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
@@ -285,6 +294,7 @@ def test_a_missed_answer_delays_the_motion_to_the_leaders(
     assert Teleoperation(LastKnown(leaders, reads=1), device, ALOHA).disagreement()[0] < 0.1
 
 
+@pytest.mark.slow
 def test_the_wait_for_silent_leaders_can_be_stopped(
     leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:
@@ -292,6 +302,7 @@ def test_the_wait_for_silent_leaders_can_be_stopped(
     assert not silent.approach(0.5, lambda: True)
 
 
+@pytest.mark.slow
 def test_on_the_wire_leaders_without_an_answer_are_named(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
 ) -> None:

@@ -60,6 +60,7 @@ def scalars(batches: list[Any]) -> list[float]:
     return [float(value[0]) for batch in batches for value in batch["Scalars:scalars"].to_pylist()]
 
 
+@pytest.mark.slow
 def test_the_records_of_the_device_process_are_drawn(device: DeviceProcess, tmp_path: Path) -> None:
     assert device.incidents is not None
     pen, file = IncidentLog(device.incidents.memory, LAYOUT, 14), tmp_path / "new" / "live.rrd"

@@ -49,6 +49,7 @@ def chunk(by: float, start: float, count: int = 100) -> ActionChunk:
     )
 
 
+@pytest.mark.slow
 def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(
     waiting_emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     assert other.largest[3] == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(
     emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,6 +61,7 @@ def saved(folder: Path, *overrides: str, instructions: Sequence[str] = ()) -> Pa
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lock_step", "execution"),
     [(True, "receding_horizon"), (False, "receding_horizon"), (False, "real_time_chunking")],
@@ -77,6 +78,23 @@ def test_an_episode_on_emulated_arms(
     assert "furthest stage: start." in said
 
 
+@pytest.mark.slow
+def test_a_policy_with_a_pretrained_memory_on_emulated_arms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = "policy.observation_encoder.images"
+    network = (
+        "policy/observation_encoder=pretrained",
+        f"{images}.name=vit_small_patch16_dinov3",
+        f"{images}.size=48",
+        f"+{images}.options={{depth: 1, embed_dim: 32, num_heads: 2}}",
+    )
+    checkpoint = saved(tmp_path / "checkpoint", *network)
+    chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=0.5", "execute_steps=24")
+    assert not PolicyDeployment(chosen).run()
+    assert "furthest stage: start." in capsys.readouterr().out
+
+
 def test_without_hardware_the_missing_ports_are_named(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +107,7 @@ def test_without_hardware_the_missing_ports_are_named(
     assert "FAILED  ports and servos" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_policy_receives_its_instruction(tmp_path: Path) -> None:
     """The instruction of the task, or another one; an unknown one is refused before any motion."""
     known = ["hand over the banana and put it into the bowl", "wave"]
@@ -106,6 +125,7 @@ def test_a_policy_receives_its_instruction(tmp_path: Path) -> None:
     assert "There is no instruction 'wive'. Did you mean 'wave'" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_record_of_the_training_has_the_instruction(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,6 +151,7 @@ def test_the_record_of_the_training_has_the_instruction(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -170,6 +191,7 @@ def test_a_delay_is_measured_in_real_time_only() -> None:
         PolicyDeployment(settings("checkpoint=x", "execution.name=real_time"))
 
 
+@pytest.mark.slow
 def test_a_dry_run_computes_and_moves_nothing(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +205,7 @@ def test_a_dry_run_computes_and_moves_nothing(
     assert len((tmp_path / "commands.csv").read_text().splitlines()) == 51
 
 
+@pytest.mark.slow
 def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

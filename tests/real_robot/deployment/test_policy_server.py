@@ -81,6 +81,7 @@ def listening(server: "subprocess.Popen[str]") -> int:
     return int(server.stdout.readline())
 
 
+@pytest.mark.slow
 def test_arms_hold_while_the_policy_server_is_away_and_no_record_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def farthest(states: list[DeviceState]) -> float:
     return float(np.abs([state.command[WAIST] for state in states]).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stall_s", [0.25, 1.0])
 def test_after_a_stall_followers_wait_until_leaders_agree_again(
     device: DeviceProcess, stall_s: float
@@ -71,6 +72,7 @@ def test_after_a_stall_followers_wait_until_leaders_agree_again(
     assert together[-1].command[WAIST] == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_targets_that_arrive_too_late_are_a_pause_as_well(device: DeviceProcess) -> None:
     """The loop goes on, but no target of late leaders is ever due."""
     leaders = Placed(device)
@@ -90,6 +92,7 @@ def test_targets_that_arrive_too_late_are_a_pause_as_well(device: DeviceProcess)
     assert farthest(apart) < 0.01
 
 
+@pytest.mark.slow
 def test_the_begin_of_an_episode_is_not_a_pause(device: DeviceProcess) -> None:
     """The filter also holds before it has received the first target."""
     led = Teleoperation(Placed(device), device, ALOHA).run(

@@ -51,6 +51,7 @@ def led_by(device: DeviceProcess, about: float = 0.0) -> Teleoperation:
     return Teleoperation(Swung(device, about), device, ALOHA, agree=0.5)
 
 
+@pytest.mark.slow
 def test_space_holds_while_a_person_leads(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_space_holds_while_a_person_leads(
     assert told.index("You led for") < told.index("The arms hold.")
 
 
+@pytest.mark.slow
 def test_after_a_hold_the_policy_or_the_person_continues(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +85,7 @@ def test_after_a_hold_the_policy_or_the_person_continues(
     assert capsys.readouterr().out.count("You lead.") == 2
 
 
+@pytest.mark.slow
 def test_space_holds_while_the_leaders_are_far(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +96,7 @@ def test_space_holds_while_the_leaders_are_far(
     assert "You lead." not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_h_brings_the_arms_home_after_a_person_led(device: DeviceProcess) -> None:
     hand = Hand([(after(0.3), Key.TAKE_OVER), (after(0.6), Key.HOME), (after(5.0), Key.END)])
     run(Supervision(device, ALOHA, hand, home_s=0.5, leaders=led_by(device, about=0.25)))
@@ -111,6 +115,7 @@ def at_rest_on_the_way(device: DeviceProcess) -> bool:
     return bool(0.1 < stopped < 0.99 and device.latest().command[0] == stopped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", STOPS)
 def test_each_stop_key_stops_the_way_home_before_an_episode(
     device: DeviceProcess,
@@ -144,6 +149,7 @@ def test_each_stop_key_stops_the_way_home_before_an_episode(
     os.close(far)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", STOPS)
 def test_each_stop_key_stops_the_way_of_the_followers_to_the_leaders(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path, key: Key

@@ -100,6 +100,7 @@ def run(
     )
 
 
+@pytest.mark.slow
 def test_space_holds_until_space_and_q_ends(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +136,7 @@ def test_space_holds_until_space_and_q_ends(
     assert capsys.readouterr().out.count("The arms hold.") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [Key.HOLD, Key.END])
 def test_keys_end_a_run_whose_device_process_is_frozen(device: DeviceProcess, key: Key) -> None:
     frozen: list[float] = []
@@ -172,6 +174,7 @@ class Away(Circling):
         return super().plan(observation)
 
 
+@pytest.mark.slow
 def test_arms_hold_while_the_policy_is_away_and_follow_its_next_session(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +191,7 @@ def test_arms_hold_while_the_policy_is_away_and_follow_its_next_session(
     assert told.count("The policy has answered.") == 1
 
 
+@pytest.mark.slow
 def test_a_key_ends_the_wait_for_a_policy(device: DeviceProcess) -> None:
     Away.sessions, Away.away = 0, 1000
     hand = Hand([(lambda: Away.away < 1000, Key.END)])
@@ -198,18 +202,21 @@ def test_a_key_ends_the_wait_for_a_policy(device: DeviceProcess) -> None:
     assert np.array_equal(device.latest().command, held)
 
 
+@pytest.mark.slow
 def test_a_policy_that_stays_away_ends_the_run_with_its_error(device: DeviceProcess) -> None:
     Away.sessions, Away.away = 0, 1000
     with pytest.raises(RemoteUnavailableError, match="The server is away"):
         run(Supervision(device, ALOHA, NoKeys(), reconnect_s=0.5), policy=Away)
 
 
+@pytest.mark.slow
 def test_h_brings_the_arms_home(device: DeviceProcess) -> None:
     hand = Hand([(after(0.6), Key.HOME)])
     run(Supervision(device, ALOHA, hand, home_s=0.5))
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
+@pytest.mark.slow
 def test_a_key_stops_the_way_home(
     device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +236,7 @@ def test_a_key_stops_the_way_home(
     assert "The arms hold." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ctrl_c_brakes_at_once(device: DeviceProcess) -> None:
     """The plan in force lasts for 0.6 s."""
     seen: list[DeviceState] = []
@@ -246,6 +254,7 @@ def test_ctrl_c_brakes_at_once(device: DeviceProcess) -> None:
     assert np.array_equal(device.latest().command, held)
 
 
+@pytest.mark.slow
 def test_a_fault_during_a_hold_is_reported_and_needs_a_reset(
     emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,6 +271,7 @@ def test_a_fault_during_a_hold_is_reported_and_needs_a_reset(
     assert device.latest().mode is Mode.FAULT  # The operator has not reset it.
 
 
+@pytest.mark.slow
 def test_a_fault_during_braking_is_reported_and_needs_a_reset(
     emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,6 +292,7 @@ def test_a_fault_during_braking_is_reported_and_needs_a_reset(
     assert device.latest().mode is Mode.FAULT
 
 
+@pytest.mark.slow
 def test_the_death_of_the_device_process_is_an_error(device: DeviceProcess) -> None:
     def kill(states: list[DeviceState]) -> None:
         if states and states[-1].mode is Mode.RUN and device.pid is not None:
@@ -305,6 +316,7 @@ class Confused(Circling):
         )
 
 
+@pytest.mark.slow
 def test_after_a_fault_r_continues_and_without_keys_the_run_ends(device: DeviceProcess) -> None:
     robot = RealTimeRobot(device, NoCameras(), BLIND, ALOHA)
     endings = []
@@ -332,6 +344,7 @@ def leaders(tmp_path: Path) -> Iterator[AlohaLeaders]:
         arms.close()
 
 
+@pytest.mark.slow
 def test_t_lets_a_person_lead_and_the_states_are_recorded(
     device: DeviceProcess, leaders: AlohaLeaders
 ) -> None:
@@ -356,6 +369,7 @@ def test_t_lets_a_person_lead_and_the_states_are_recorded(
     assert Circling.sessions == 2
 
 
+@pytest.mark.slow
 def test_only_active_keys_are_described(device: DeviceProcess, leaders: AlohaLeaders) -> None:
     led = Teleoperation(leaders, device, ALOHA)
     assert (

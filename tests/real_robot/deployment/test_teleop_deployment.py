@@ -28,6 +28,7 @@ def settings(*overrides: str) -> DeploymentSettings:
     return DeploymentSettings.of({str(key): value for key, value in plain.items()})
 
 
+@pytest.mark.slow
 def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ Vector = NDArray[np.float64]
 TICK = table.TICK_RAD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT], ids=lambda n: n.name)
 def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(
     tmp_path: Path, number: signal.Signals

@@ -74,6 +74,7 @@ def test_arms_move_only_while_the_pedal_is_held_and_hold_soon_after(tmp_path: Pa
             wait(lambda: not moves(device))
 
 
+@pytest.mark.slow
 def test_a_pedal_that_is_down_from_the_start_permits_nothing(tmp_path: Path) -> None:
     with armed(tmp_path, "pedal_down") as (device, emulator):
         wait(lambda: Reason.RELEASED in device.latest().reasons)
@@ -87,6 +88,7 @@ def test_a_pedal_that_is_down_from_the_start_permits_nothing(tmp_path: Path) -> 
         wait(lambda: device.latest().mode is Mode.RUN and moves(device))
 
 
+@pytest.mark.slow
 def test_lost_messages_end_the_permission(tmp_path: Path) -> None:
     with armed(tmp_path) as (device, emulator):
         emulator.fault("arm", "pedal_down")

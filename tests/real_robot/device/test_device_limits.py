@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from tests.real_robot.conftest import goals_in
 
@@ -87,6 +88,7 @@ def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
     return ActionChunk(due, action.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_no_hostile_stream_exceeds_the_limits_on_the_wire(
     waiting_emulator: Emulator, tmp_path: Path
 ) -> None:

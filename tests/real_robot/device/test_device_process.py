@@ -89,11 +89,13 @@ def moved(index: int, by: float) -> Vector:
     return q
 
 
+@pytest.mark.slow
 def test_a_chunk_for_another_embodiment_is_refused_by_the_mailbox(device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match=r"shape \(5, 13\); allowed: up to 256 actions of 14"):
         device.send(ActionChunk(np.arange(5.0), np.zeros((5, 13), np.float32)))
 
 
+@pytest.mark.slow
 def test_a_plan_is_followed_and_its_end_is_a_hold(device: DeviceProcess) -> None:
     device.send(chunk(moved(0, 0.3), time.monotonic(), count=40))
     state = wait_for(device, lambda state: abs(state.arms.position[0] - 0.3) < 2 * table.TICK_RAD)
@@ -102,12 +104,14 @@ def test_a_plan_is_followed_and_its_end_is_a_hold(device: DeviceProcess) -> None
     assert abs(state.command[0] - 0.3) < 1e-6
 
 
+@pytest.mark.slow
 def test_without_any_plan_the_arms_stay_where_they_are(device: DeviceProcess) -> None:
     state = wait_for(device, lambda state: state.tick > 20)
     assert state.mode is Mode.HOLD
     assert np.abs(state.command - ALOHA.home).max() < table.TICK_RAD
 
 
+@pytest.mark.slow
 def test_bad_chunks_are_a_fault_that_a_new_episode_resets_once_acknowledged(
     device: DeviceProcess,
 ) -> None:
@@ -126,6 +130,7 @@ def test_bad_chunks_are_a_fault_that_a_new_episode_resets_once_acknowledged(
     wait_for(device, lambda state: state.mode is Mode.RUN)
 
 
+@pytest.mark.slow
 def test_chunks_of_the_episode_before_are_refused(device: DeviceProcess) -> None:
     device.send(chunk(moved(0, 0.2), time.monotonic()))
     wait_for(device, lambda state: state.mode is Mode.RUN)
@@ -133,6 +138,7 @@ def test_chunks_of_the_episode_before_are_refused(device: DeviceProcess) -> None
     wait_for(device, lambda state: state.session == 2 and state.mode is Mode.HOLD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "servo", "reason", "words"),
     [
@@ -157,6 +163,7 @@ def test_a_fault_of_the_robot_latches(
     assert device.alive
 
 
+@pytest.mark.slow
 def test_a_silent_servo_makes_the_arms_hold_until_it_answers(emulator: Emulator) -> None:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.05)
     limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
@@ -189,6 +196,7 @@ def test_a_robot_that_differs_from_its_configuration_is_refused_with_all_problem
     ]
 
 
+@pytest.mark.slow
 def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = OWNER.format(root=root, ports=emulator.ports)
@@ -229,6 +237,7 @@ def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
         device.begin()
 
 
+@pytest.mark.slow
 def test_every_servo_of_the_table_is_in_the_state(device: DeviceProcess) -> None:
     state = device.latest()
     assert len(state.arms.servo_error) == len(device.servos) == 2 * len(VIPERX)

@@ -88,6 +88,7 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
         yield running
 
 
+@pytest.mark.slow
 def test_no_invalid_plan_allows_a_far_one(device: DeviceProcess) -> None:
     """This process or the filter refuses each one, and the next plan is still the first one."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
@@ -109,6 +110,7 @@ def test_no_invalid_plan_allows_a_far_one(device: DeviceProcess) -> None:
     assert device.latest().counts[Reason.BAD_CHUNK] > 0
 
 
+@pytest.mark.slow
 def test_once_a_plan_was_followed_others_may_begin_anywhere(device: DeviceProcess) -> None:
     """The filter limits large steps: arms that lag behind their plan are no reason to stop."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)

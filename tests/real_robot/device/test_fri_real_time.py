@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
@@ -64,6 +65,7 @@ def assert_goals_within_limits(folder: Path, limits: SafetyLimits) -> None:
         assert check.velocity <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_two_arms_are_answered_in_the_periods_of_their_controllers_and_moved(
     tmp_path: Path,
 ) -> None:

@@ -22,6 +22,7 @@ GAPS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @GAPS
 def test_a_frozen_owner_is_a_hold_until_it_continues(
     robot: str, gap_s: float, tmp_path: Path
@@ -29,6 +30,7 @@ def test_a_frozen_owner_is_a_hold_until_it_continues(
     check_hold(robot, "owner", gap_s, tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_z_freezes_the_owner_alone(tmp_path: Path) -> None:
     """The terminal sends SIGTSTP to all processes of the group."""
     check_hold("aloha", "Ctrl-Z", 0.3, tmp_path)
@@ -49,6 +51,7 @@ def check_hold(robot: str, who: str, gap_s: float, tmp_path: Path) -> None:
     assert first(states, end, Mode.RUN) - end < 1.0
 
 
+@pytest.mark.slow
 @GAPS
 def test_frozen_processes_are_shown_at_once_when_they_continue(
     robot: str, gap_s: float, tmp_path: Path

@@ -8,6 +8,7 @@ from tests.real_robot.moving_arms import ROBOTS, moving_arms
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("robot", "gap_s", "far_end"),
     [

@@ -27,6 +27,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 SHOWN_S = 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_a_frozen_device_process_is_a_fault_and_nothing_waits_for_it(
     robot: str, tmp_path: Path
@@ -49,6 +50,7 @@ def test_a_frozen_device_process_is_a_fault_and_nothing_waits_for_it(
     assert shown <= SHOWN_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arm", "disarm", "close"])
 def test_requests_to_a_frozen_device_process_end_soon(name: str, tmp_path: Path) -> None:
     with connected(tmp_path) as device:
@@ -67,6 +69,7 @@ def test_requests_to_a_frozen_device_process_end_soon(name: str, tmp_path: Path)
         assert time.monotonic() - begin < 15.0
 
 
+@pytest.mark.slow
 def test_a_process_that_is_frozen_before_its_first_beat_ends_the_connection_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +107,7 @@ def unconnected(folder: Path) -> Iterator[DeviceProcess]:
             yield device
 
 
+@pytest.mark.slow
 def test_a_hold_needs_no_answer(tmp_path: Path) -> None:
     with moving_arms("aloha", tmp_path) as arms:
         device = arms.device

@@ -60,6 +60,7 @@ def plan() -> ActionChunk:
     return ActionChunk(time.monotonic() + seconds, way)
 
 
+@pytest.mark.slow
 def test_arms_hold_without_permission_and_an_external_stop_is_a_fault(
     emulator: Emulator, sender: Sender
 ) -> None:

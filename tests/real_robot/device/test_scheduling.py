@@ -79,6 +79,7 @@ def test_real_arms_below_10_ms_are_refused_before_their_ports_are_opened() -> No
     assert "/dev/none cannot be opened" in slow
 
 
+@pytest.mark.slow
 def test_only_real_arms_that_move_are_refused_and_emulated_ones_warn_once() -> None:
     done = run_unprivileged(CONFIGURATION.format(root=ROOT))
     assert done.stdout.split() == ["True", "False", "False", "True"]
@@ -109,6 +110,7 @@ def test_the_limit_of_10_ms_is_allowed_without_priority() -> None:
     assert Priority.of(0.005) is Priority.REQUIRED
 
 
+@pytest.mark.slow
 def test_a_device_process_has_the_priority_that_it_needs() -> None:
     if _refused():
         pytest.skip("The system refuses real-time priority.")

@@ -160,6 +160,7 @@ def test_a_mailbox_of_any_bytes_returns_only_whole_records(data: bytes, slots: i
     assert newest is None or newest.dtype == layout
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     st.integers(-(2**63), 2**63 - 1) | st.integers(0, LONGEST_CHUNK + 1),

@@ -127,6 +127,7 @@ def released(*times: tuple[float, float]) -> Callable[[float], Freshness]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "times",
     [

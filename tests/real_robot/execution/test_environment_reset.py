@@ -19,6 +19,7 @@ STOPS: dict[str | None, tuple[str, ...]] = {None: (), "fri": ("stop",), "lcm": (
 PATIENT: dict[str, float] = {"most_missed": 60, "good": 0.1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "transport", "settings"),
     [(ALOHA, None, {}), (IIWA14, "fri", PATIENT), (IIWA14, "lcm", {})],

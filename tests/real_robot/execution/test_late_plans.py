@@ -66,6 +66,7 @@ def device_of(emulator: Emulator, *, lock_step: bool) -> DeviceProcess:
     )
 
 
+@pytest.mark.slow
 def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
     """The first plan acts at once; the others ten cycles, five periods, after their observation."""
     begun: dict[float, list[int]] = {}
@@ -89,6 +90,7 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
     assert begun == {0.0: [20, 40, 60], 0.1: [30, 50, 70]}
 
 
+@pytest.mark.slow
 def test_in_real_time_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
     emulator: Emulator,
 ) -> None:

@@ -90,6 +90,7 @@ def robot(device: DeviceProcess, contract: Contract = BLIND, age: float = 0.0) -
     return RealTimeRobot(device, Frames(age), contract, ALOHA)
 
 
+@pytest.mark.slow
 def test_a_policy_moves_the_arms_and_then_they_come_home(device: DeviceProcess) -> None:
     session = Towards(away(0.3))
     episode, states = run(robot(device), session, 1.0)
@@ -101,6 +102,7 @@ def test_a_policy_moves_the_arms_and_then_they_come_home(device: DeviceProcess) 
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
+@pytest.mark.slow
 def test_a_late_policy_makes_the_arms_hold_and_nothing_jumps(device: DeviceProcess) -> None:
     _, states = run(robot(device), Towards(away(0.2), seconds=0.5, waypoints=30), 2.0)
     held = [state.mode is Mode.HOLD for state in device.recent()] + [
@@ -112,6 +114,7 @@ def test_a_late_policy_makes_the_arms_hold_and_nothing_jumps(device: DeviceProce
     assert np.abs(np.diff(path)).max() <= np.pi * 0.01 + 1e-9
 
 
+@pytest.mark.slow
 def test_no_plan_is_made_from_old_images(device: DeviceProcess) -> None:
     session = Towards(away(0.2))
     episode, states = run(robot(device, SEEING, age=1.0), session, 0.5)
@@ -121,6 +124,7 @@ def test_no_plan_is_made_from_old_images(device: DeviceProcess) -> None:
     assert states[-1].reasons == Reason.STARVED
 
 
+@pytest.mark.slow
 def test_the_filter_refuses_a_plan_from_old_images_as_well(
     device: DeviceProcess,
 ) -> None:
@@ -131,6 +135,7 @@ def test_the_filter_refuses_a_plan_from_old_images_as_well(
     assert np.abs(states[-1].command - ALOHA.home).max() < 0.01
 
 
+@pytest.mark.slow
 def test_fresh_images_come_with_the_pose_of_their_camera(device: DeviceProcess) -> None:
     session = Towards(away(0.0))
     run(robot(device, SEEING, age=0.05), session, 0.3)
@@ -138,6 +143,7 @@ def test_fresh_images_come_with_the_pose_of_their_camera(device: DeviceProcess) 
     assert np.allclose(session.seen[0]["T_base_camera/overhead"], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_plan_from_an_old_observation_is_not_followed_in_any_execution(
     emulator: Emulator,
 ) -> None:
@@ -162,6 +168,7 @@ def test_a_plan_from_an_old_observation_is_not_followed_in_any_execution(
             assert (abs(device.latest().command[0]) < 0.01) == (seconds > 0.2)
 
 
+@pytest.mark.slow
 def test_a_plan_ages_independently_of_the_next_one(device: DeviceProcess) -> None:
     """A plan that follows in three seconds does not change the age of the plan in force."""
     now = time.monotonic()
@@ -194,12 +201,14 @@ class FirstNonsense(Towards):
         )
 
 
+@pytest.mark.slow
 def test_the_first_move_is_that_of_the_first_valid_plan(device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match=r"1.50 away from the measured left/waist; allowed: 0.5"):
         run(robot(device), FirstNonsense(away(1.5)), 1.0)
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
+@pytest.mark.slow
 def test_a_first_move_that_is_too_far_is_refused(device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match=r"1.50 away from the measured left/waist; allowed: 0.5"):
         run(robot(device), Towards(away(1.5)), 1.0)

@@ -255,6 +255,7 @@ def test_without_a_folder_all_records_are_counted_as_lost(tmp_path: Path) -> Non
     assert ring.marks[Mark.FAILURES] == 2
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_names_a_missing_file(tmp_path: Path) -> None:
     noted(tmp_path / "a.log")
     environment = {**os.environ, "PYTHONPATH": str(Path(stringline.__file__).parents[1])}

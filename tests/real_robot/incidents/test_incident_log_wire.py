@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import stringline
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -74,6 +75,7 @@ def raw(incident: Incident, kind: Kind, source: int) -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_every_byte_is_kept_and_emulated_arms_answer_it_again(
     waiting_emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def _answered_otherwise(incident: Incident) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_fault_and_a_key_leave_a_file_each(emulator: Emulator, tmp_path: Path) -> None:
     with process(emulator, LogPlan(tmp_path / "logs", after_s=0.1)) as device:
         device.connect()
@@ -156,6 +159,7 @@ def _complete(path: Path) -> bool:
     return bool(path.stat().st_size and Incident.open(path).ended)
 
 
+@pytest.mark.slow
 def test_neither_a_full_disk_nor_a_stopped_recorder_delays_the_arms(
     emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -183,6 +187,7 @@ def test_neither_a_full_disk_nor_a_stopped_recorder_delays_the_arms(
     assert len(incident.entries) > 20
 
 
+@pytest.mark.slow
 def test_a_killed_device_process_leaves_its_last_seconds(
     emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_a_killed_device_process_leaves_its_last_seconds(
     assert int(incident.cycles[-1][1]["state"]["tick"]) >= tick - 1
 
 
+@pytest.mark.slow
 def test_a_killed_owner_leaves_the_last_seconds_until_the_arms_have_come_to_rest(
     emulator: Emulator, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def ends() -> Iterator[tuple[int, str]]:
     os.close(near)
 
 
+@pytest.mark.slow
 def test_a_line_permits_motion_while_its_device_sends_and_not_after(ends: tuple[int, str]) -> None:
     far, port = ends
     with InputLine(LineSettings(port, "bytes")) as line:
@@ -77,6 +78,7 @@ def console_port() -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not console_port(), reason="No serial console has an active CTS.")
 def test_modem_lines_of_a_serial_port_permit_motion_while_they_are_active() -> None:
     """Only ports of the kernel have modem lines; they are read and never changed."""

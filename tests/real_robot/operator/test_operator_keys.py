@@ -29,6 +29,7 @@ def type_later(far: int, key: bytes, seconds: float) -> threading.Timer:
     return timer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.1, 1.2], ids=["pressed", "held down"])
 def test_a_key_continues_only_after_it_was_up(terminal: Terminal, seconds: float) -> None:
     far, keys = terminal
@@ -75,6 +76,7 @@ def test_other_keys_answer_at_once_and_end_does_while_it_is_held_down(terminal: 
         timer.join()
 
 
+@pytest.mark.slow
 def test_a_toggle_counts_only_after_it_was_up_also_if_nobody_looked(terminal: Terminal) -> None:
     """Keys that waited in the terminal may be from before the pause."""
     far, keys = terminal

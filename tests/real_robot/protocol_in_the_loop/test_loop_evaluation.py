@@ -64,6 +64,7 @@ def robot() -> Iterator[LockStepRobot]:
         yield open_lock_step_robot(stack, CONTRACT, TASK)
 
 
+@pytest.mark.slow
 def test_the_wire_changes_little(
     demonstration: tuple[NDArray[np.float32], list[Vector]], robot: LockStepRobot
 ) -> None:
@@ -171,6 +172,7 @@ def test_an_impossible_execution_is_refused_before_a_robot_is_started() -> None:
         evaluation.run([1])
 
 
+@pytest.mark.slow
 def test_results_are_kept_and_an_evaluation_continues(
     demonstration: tuple[NDArray[np.float32], list[Vector]],
     tmp_path: Path,

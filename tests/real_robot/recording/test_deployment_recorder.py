@@ -111,6 +111,7 @@ def drive(
     return states
 
 
+@pytest.mark.slow
 def test_the_episode_contains_observations_and_commands(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_the_episode_contains_observations_and_commands(
     assert about.extra == {"interventions": [[5, 10], [25, 30]], "lost_records": 0, "stage": "done"}
 
 
+@pytest.mark.slow
 def test_a_cycle_without_a_new_state_after_a_late_step_gives_no_step(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ def test_a_cycle_without_a_new_state_after_a_late_step_gives_no_step(
     assert np.allclose(episode.arrays["time"], [0.0, 0.02, 0.04, 0.079, 0.08, 0.1])
 
 
+@pytest.mark.slow
 def test_under_teleoperation_actions_are_the_requested_targets(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def test_under_teleoperation_actions_are_the_requested_targets(
         assert recorder.commit(None, {}).problem == "no step was complete"
 
 
+@pytest.mark.slow
 def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -207,6 +211,7 @@ def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(
     assert len(store.remove_leftovers()) == 1
 
 
+@pytest.mark.slow
 def test_an_episode_without_commit_is_discarded(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
@@ -217,6 +222,7 @@ def test_an_episode_without_commit_is_discarded(
     assert not [path for path in (tmp_path / "episodes").iterdir() if path.name != "zarr.json"]
 
 
+@pytest.mark.slow
 def test_a_killed_owner_loses_no_recorded_step(emulator: Emulator, tmp_path: Path) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = tmp_path / "owner.py"

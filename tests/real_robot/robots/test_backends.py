@@ -104,6 +104,7 @@ def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
     return demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)]
 )
@@ -145,6 +146,7 @@ def test_an_expert_succeeds_over_each_transport_as_in_simulation_and_results_nam
         ).run([SEED], file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
 def test_unread_messages_from_before_the_first_world_do_not_hide_its_beginning(
     transport: str,
@@ -167,6 +169,7 @@ def test_unread_messages_from_before_the_first_world_do_not_hide_its_beginning(
     assert not any(state.arms.servo_error.any() for state in states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
 def test_an_episode_does_not_depend_on_episodes_before_it(transport: str) -> None:
     """To the bit, so results depend neither on the number of robots nor on an interruption."""

@@ -114,6 +114,7 @@ def test_emulated_arms_have_the_requested_appearance(robot: str, task: str) -> N
             assert chosen.robot.emulator.robot_model == model
 
 
+@pytest.mark.slow
 def test_an_emulated_world_shows_the_meshes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def note_run(steps: list[str], monkeypatch: pytest.MonkeyPatch, owner: type, nam
     monkeypatch.setattr(owner, name, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "cameras"),
     [
@@ -124,6 +125,7 @@ def test_a_policy(
     assert [step for step, _ in groupby(steps)] == expected  # Several cameras take a step each.
 
 
+@pytest.mark.slow
 def test_leader_arms(steps: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     note_run(steps, monkeypatch, TeleopDeployment, "_lead")
     kept = (f"record={tmp_path / 'store'}", f"log.folder={tmp_path / 'log'}")
@@ -143,6 +145,7 @@ def test_leader_arms(steps: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path
     ]
 
 
+@pytest.mark.slow
 def test_a_calibration(steps: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     note_run(steps, monkeypatch, CalibrationSession, "_conclude")
     monkeypatch.setattr(CalibrationSession, "_capture", lambda *_: ())
@@ -170,6 +173,7 @@ def test_a_calibration(steps: list[str], monkeypatch: pytest.MonkeyPatch, tmp_pa
     ]
 
 
+@pytest.mark.slow
 def test_the_real_protocol(steps: list[str], tmp_path: Path) -> None:
     """Without a report: the first error ends the bring-up."""
     plain = settings("robot.lock_step=false", "task.cameras=[]")
@@ -184,6 +188,7 @@ def test_the_real_protocol(steps: list[str], tmp_path: Path) -> None:
     assert steps == ["emulator", *PORTS_AND_TORQUE]
 
 
+@pytest.mark.slow
 def test_a_failed_check_is_reported_and_ends_the_bring_up_before_torque(
     steps: list[str], monkeypatch: pytest.MonkeyPatch, checkpoint: Path
 ) -> None:

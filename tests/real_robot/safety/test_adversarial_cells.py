@@ -102,6 +102,7 @@ def needed_reasons(body: Embodiment) -> set[Reason]:
     return {Reason.TABLE, Reason.BOX, Reason.SAME_ARM, Reason.OBSTACLE, *between}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_the_judge_sees_what_is_too_near_and_agrees_with_the_filter(
     name: str, tmp_path: Path
@@ -132,6 +133,7 @@ def test_the_judge_sees_what_is_too_near_and_agrees_with_the_filter(
     assert case.judge.closer(np.stack([body.home, poses[room.walls.min(axis=(1, 2)) < 0][0]])) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_each_obstacle_is_seen_by_the_judge(name: str, tmp_path: Path) -> None:
     case = case_of(name, tmp_path)
@@ -154,6 +156,7 @@ def test_the_judge_measures_the_speed_of_the_gripper(tmp_path: Path) -> None:
     assert fastest >= float(np.linalg.norm(gripper)) * 2 * np.sin(0.005) / PERIOD * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_no_actions_lead_arms_into_their_cell(name: str, tmp_path: Path) -> None:
     case = case_of(name, tmp_path, None)

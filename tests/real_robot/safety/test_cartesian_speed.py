@@ -60,6 +60,7 @@ def draw(body: Embodiment, random: np.random.Generator, before: Vector | None) -
     return (body.home if before is None else before) + random.normal(0, 0.1, len(body.joints))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 30), min_size=3, max_size=6))

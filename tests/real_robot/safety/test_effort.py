@@ -227,6 +227,7 @@ def test_after_an_external_stop_the_arm_does_not_retreat_before_a_reset() -> Non
     assert np.array_equal(run.path[-1], ALOHA.home)
 
 
+@pytest.mark.slow
 def test_on_the_wire_an_arm_retreats_from_an_obstacle_and_a_second_contact_is_a_fault(
     make_rig: "Callable[..., Rig]",
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_a_reset(
     assert rig.cycle().mode is Mode.FAULT
 
 
+@pytest.mark.slow
 def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are_read(
     make_rig: "MakeRig",
 ) -> None:

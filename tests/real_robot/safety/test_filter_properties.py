@@ -39,6 +39,7 @@ CASES = {
 PART = 100_000  # Actions of each of the ten parts of the long test.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", CASES)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=UNHURRIED)
 @given(stream=STREAMS)
@@ -120,6 +121,7 @@ def over_the_wire(rig: "Rig", streams: int) -> None:
         assert np.ptp(path, axis=0).min() > 0.1  # The arms did move.
 
 
+@pytest.mark.slow
 def test_no_stream_of_chunks_gets_out_of_the_limits_on_the_wire(rig: "Rig") -> None:
     over_the_wire(rig, 12)
 

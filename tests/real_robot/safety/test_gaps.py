@@ -71,6 +71,7 @@ def test_a_suspension_of_the_computer_counts_although_the_clock_stands_still() -
     assert run.speed() == 0.0
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0.3, 40.0), min_size=5, max_size=40), st.integers(0, 2**32 - 1))
 def test_speed_and_acceleration_by_time_stamps_stay_within_the_limits(

@@ -54,6 +54,7 @@ def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
     return np.min([space.min(axis=(-2, -1)) for space in kept], axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=6))
@@ -97,6 +98,7 @@ def pressed(body: Embodiment, depth: float, arms: Sequence[str] = ()) -> Vector:
     return q
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(("depth", "over"), [(0.0, 1e-3), (0.03, 1e-2)])
 def test_an_arm_pressed_on_the_table_comes_to_rest_on_it(
@@ -138,6 +140,7 @@ def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
     return reaching(body, q, arm, np.append(place[:2] + random.uniform(-0.1, 0.1, 2), -0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("number", [7, 9])
 def test_an_arm_pressed_on_the_table_reaches_another_place_on_it(name: str, number: int) -> None:
@@ -223,6 +226,7 @@ def test_an_arm_slides_on_while_the_target_of_the_other_is_far_under_the_table()
     assert spare(body, LIMITS["iiwa14_bimanual"], run.path).min() >= -1e-9
 
 
+@pytest.mark.slow
 def test_an_arm_that_starts_too_near_may_stay_or_leave() -> None:
     table = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) + 0.02
     limits = SafetyLimits.of(IIWA14, cartesian_speed=None, soft_start_s=0.0, table_height=table)

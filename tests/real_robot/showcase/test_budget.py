@@ -96,6 +96,7 @@ def test_speeds_are_measured_once_by_work_that_counts(tmp_path: Path) -> None:
     assert made.speeds["episodes"] == SPEEDS["episodes"]
 
 
+@pytest.mark.slow
 def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path) -> None:
     """The chain of one KUKA arm; the checked and the measured episodes are those of the run."""
     output = tmp_path / "demo"

@@ -26,6 +26,7 @@ def run_small(task: str, output: Path, *changes: str) -> None:
     assert f"stringline-demo task={task} " in page
 
 
+@pytest.mark.slow
 def test_a_task_runs_the_chain(tmp_path: Path) -> None:
     """A task of the ALOHA arms; `test_budget` has one of a KUKA arm, `stress` all."""
     run_small("mug_on_plate", tmp_path / "demo", "task.time_limit_s=6", "task.frame_hz=5")

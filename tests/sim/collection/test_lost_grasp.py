@@ -37,6 +37,7 @@ def assert_recovered(world: TaskEnvironment, seed: int) -> None:
     assert (measured - commanded).max() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["hand_over_banana", "kuka_pick"], indirect=True)
 def test_experts_of_both_robots_grasp_again(world: TaskEnvironment) -> None:
     assert_recovered(world, 3)
@@ -50,6 +51,7 @@ def test_experts_of_all_tasks_grasp_again(world: TaskEnvironment) -> None:
     assert sum(each.success for each in found) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["kuka_pick"], indirect=True)
 def test_the_share_decides_which_seeds_lose_a_grasp_and_changes_no_other(
     world: TaskEnvironment,
@@ -63,6 +65,7 @@ def test_the_share_decides_which_seeds_lose_a_grasp_and_changes_no_other(
         assert same is not opened
 
 
+@pytest.mark.slow
 def test_a_store_tells_which_episodes_lost_a_grasp(tmp_path: Path) -> None:
     recipe = Recipe("kuka_pick", cameras=(), lost_grasps=1.0, keep_failures=True, time_limit_s=4.0)
     with closing(InProcess()) as here:

@@ -28,6 +28,7 @@ def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["hand_over_banana", "kuka_pick"], indirect=True)
 def test_experts_of_both_robots_back_off_from_a_displaced_approach(world: TaskEnvironment) -> None:
     recording = recorded(world, 4, 1.0)
@@ -52,6 +53,7 @@ def test_experts_of_both_robots_back_off_from_a_displaced_approach(world: TaskEn
     assert commanded[returned:, 2].max() > commanded[returned, 2] + 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["hand_over_banana", "kuka_pick"], indirect=True)
 def test_commands_stay_smooth(world: TaskEnvironment) -> None:
     recording = recorded(world, 4, 1.0)
@@ -70,6 +72,7 @@ def test_experts_of_all_tasks_approach_again(world: TaskEnvironment) -> None:
     assert sum(each.success for each in found) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["kuka_pick"], indirect=True)
 def test_the_share_decides_which_seeds_miss_and_changes_no_other(world: TaskEnvironment) -> None:
     world.time_limit_s = 3.0
@@ -91,6 +94,7 @@ def test_a_share_of_the_displacement_moves_and_rotates_the_gripper() -> None:
     assert one.along(np.array([0.04, 0.03, 0.5])) == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_a_store_tells_which_episodes_missed(tmp_path: Path) -> None:
     recipe = Recipe(
         "kuka_pick", cameras=(), missed_grasps=1.0, keep_failures=True, time_limit_s=3.0

@@ -62,6 +62,7 @@ class WatchedExpert:
             self.seen[env.task.stage] = env.render()
 
 
+@pytest.mark.slow
 def test_labels_are_the_stages_of_the_task() -> None:
     for number, each in enumerate(episodes()):
         task = QUICK[number % 2]
@@ -110,6 +111,7 @@ def test_frames_have_depth_and_the_geometry_of_the_camera() -> None:
     assert np.ptp(clip.T_world_camera[:, :3, 3], axis=0).max() > 0.1
 
 
+@pytest.mark.slow
 def test_looks_change_colours_and_no_motion() -> None:
     plain, textured = (episode(camera="wrist", tasks=QUICK[:1], looks=looks) for looks in LOOKS[:2])
     assert len(plain.clips) == 3
@@ -132,6 +134,7 @@ def test_parts_of_fewer_steps_than_frames_are_left_out_and_named() -> None:
     assert found.short == ("kuka pick: lifted", "kuka pick: success")
 
 
+@pytest.mark.slow
 def test_experts_import_no_torch() -> None:
     code = (
         "import sys, stringline.sim.generate\n"

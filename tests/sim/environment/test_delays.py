@@ -112,6 +112,7 @@ def test_a_queue_returns_the_first_value_until_the_next_arrives() -> None:
     assert line.captured is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-0.02, 0.03, float("nan"), float("inf")])
 def test_delays_between_steps_are_refused(seconds: float) -> None:
     allowed = r"allowed: 0 and the multiples of the control period \(0.02 s\)"

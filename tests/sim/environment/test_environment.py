@@ -216,6 +216,7 @@ def test_an_unstable_episode_ends_a_rollout(world: TaskEnvironment) -> None:
     assert (done.success, done.time_s) == (False, pytest.approx(0.22))
 
 
+@pytest.mark.slow
 def test_unknown_arguments_are_refused(world: TaskEnvironment) -> None:
     with pytest.raises(
         ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"

@@ -63,6 +63,7 @@ def test_all_tasks_are_registered() -> None:
         gymnasium.make("stringline/HandOverBannana-v0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_tasks_can_be_made_and_their_observations_fit_their_space(task: str) -> None:
     env = gymnasium.make(environment_id(task), cameras=["overhead"], image_size=16)
@@ -77,6 +78,7 @@ def test_tasks_can_be_made_and_their_observations_fit_their_space(task: str) -> 
     env.close()
 
 
+@pytest.mark.slow
 def test_registering_loads_neither_torch_nor_simulation_nor_graphics() -> None:
     code = """
 import sys
@@ -132,6 +134,7 @@ def test_unknown_settings_are_refused(settings: dict[str, Any], message: str) ->
         gymnasium.make(TASK, **settings)
 
 
+@pytest.mark.slow
 def test_environments_of_a_vector_equal_single_ones() -> None:
     """Equal to the byte, in one process and in spawned processes after this one has drawn."""
     settings: dict[str, Any] = SMALL | {"segmentation": True}
@@ -162,6 +165,7 @@ def test_environments_of_a_vector_equal_single_ones() -> None:
         envs.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["", "egl"])
 def test_a_missing_graphics_driver_is_explained(driver: str) -> None:
     """The error occurs on import if MUJOCO_GL names a driver, else with the first image."""

@@ -35,6 +35,7 @@ def test_it_depends_on_task_and_version_alone() -> None:
     assert len({first, again(version=2), physics_digest("hand_over_pen", 1)}) == 3
 
 
+@pytest.mark.slow
 def test_it_does_not_depend_on_the_instructions_of_the_processor() -> None:
     task = "mug_on_plate"  # Its centres of mass contain the rounding errors of sines.
     code = "import sys; from stringline.sim.environment.physics_digest import physics_digest"
@@ -48,6 +49,7 @@ def test_it_does_not_depend_on_the_instructions_of_the_processor() -> None:
     assert plain.stdout.split() == [physics_digest(task, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "value", "counts"),
     [

@@ -73,6 +73,7 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
     return [asdict(replace(result, inference_ms=0.0, inference_p95_ms=0.0)) for result in results]
 
 
+@pytest.mark.slow
 def test_stored_observations_have_the_instruction_that_the_policy_received(
     tmp_path: Path, contract: Contract
 ) -> None:
@@ -85,6 +86,7 @@ def test_stored_observations_have_the_instruction_that_the_policy_received(
     assert instruction_of(observation) == "put the mug on the plate"
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Contract) -> None:
     """One process, three workers and a continued run have equal results; videos exist."""
     seeds = evaluation_seeds(4)

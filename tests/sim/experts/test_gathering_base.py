@@ -32,6 +32,7 @@ def world(task: GatheringTask) -> Iterator[TaskEnvironment]:
     world.close()
 
 
+@pytest.mark.slow
 def test_the_expert_gathers_all_objects_smoothly_and_retakes_a_moved_one(
     world: TaskEnvironment, task: GatheringTask
 ) -> None:
@@ -69,6 +70,7 @@ def _act_for(world: TaskEnvironment, expert: Expert[TaskEnvironment], steps: int
         world.advance(expert.act(world))
 
 
+@pytest.mark.slow
 def test_the_expert_names_objects_out_of_reach(world: TaskEnvironment, task: GatheringTask) -> None:
     world.begin(0)
     lost = task.objects[-1].prop

@@ -57,6 +57,7 @@ def test_a_pen_in_the_holder_without_a_hand_over_does_not_count(pens: HandOvers)
     pens.assert_nothing_without_a_hand_over(pose((0.0, 0.0, ON_FLOOR), TIP_UP))
 
 
+@pytest.mark.slow
 def test_after_the_hand_over_the_pen_must_be_in_the_holder(pens: HandOvers) -> None:
     leaning = pose((0.02, 0.01, ON_FLOOR), rotation_about(Y, 0.1) @ TIP_UP)
     pens.assert_only_the_container_counts(leaning, beside=pose((0.0, 0.15, 0.008)))
@@ -82,6 +83,7 @@ def test_starts_fill_their_ranges(pens: HandOvers) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "slip_m", "height"), [(2, 0.02, 0.0), (4, 0.0, 0.04)])
 def test_the_expert_stands_the_pen_in_the_holder(
     pens: HandOvers, seed: int, slip_m: float, height: float
@@ -89,6 +91,7 @@ def test_the_expert_stands_the_pen_in_the_holder(
     pens.assert_the_expert_succeeds(seed, slip_m, height)
 
 
+@pytest.mark.slow
 def test_the_banana_is_taken_in_many_ways_and_again_after_a_slip() -> None:
     task = HandOverBanana()
     world = TaskEnvironment(task, cameras=(), time_limit_s=40.0)

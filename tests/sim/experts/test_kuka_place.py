@@ -130,6 +130,7 @@ def test_object_and_tray_start_apart_and_within_their_ranges(
     assert task.at_rest(world.physics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "slip_m", "height"), [(1, 0.02, 0.1), (3, 0.0, -0.1)])
 def test_the_expert_puts_objects_into_the_tray(
     world: TaskEnvironment, seed: int, slip_m: float, height: float

@@ -29,6 +29,7 @@ def targets(env: TaskEnvironment, seed: int, *, varied: bool) -> list[Vector]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in DRAWN])
 def test_a_plain_expert_acts_in_one_way(name: str) -> None:
     env = make_environment(name, cameras=())
@@ -40,6 +41,7 @@ def test_a_plain_expert_acts_in_one_way(name: str) -> None:
     assert np.abs(np.diff(once, axis=0)).max() < FASTEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("hand_over_banana", 1), ("hand_over_pen", 2)])
 def test_a_plain_hand_over_succeeds_from_a_start_with_less_in_reach(name: str, seed: int) -> None:
     """Without going home first, the banana is out of reach, and the pen stays in the gripper."""

@@ -55,6 +55,7 @@ def same_course(task: str, looks: tuple[str, ...], seconds: float) -> bool:
     return plain.success
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_states_and_actions_are_identical_to_the_bit(task: str) -> None:
     same_course(task, ("randomised",), 0.4)
@@ -66,6 +67,7 @@ def test_whole_episodes_are_identical_to_the_bit(task: str) -> None:
     assert same_course(task, LOOKS[1:], 30.0)
 
 
+@pytest.mark.slow
 def test_an_episode_in_plain_looks_has_no_trace_of_those_before(world: TaskEnvironment) -> None:
     before = look(world, "plain")
     look(world, "randomised")
@@ -137,6 +139,7 @@ def test_lights_of_held_out_looks_come_from_other_directions(world: TaskEnvironm
     assert not sectors["randomised"] & sectors["held_out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["hand_over_banana", "kuka_hand_over"])
 def test_an_overhead_image_has_many_colours(task: str) -> None:
     assert colours(task) > COLOURS

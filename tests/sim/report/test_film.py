@@ -49,6 +49,7 @@ def episode(video: Video | None, *, film_each_plan: bool = False) -> tuple[Rollo
     return rollout, seen
 
 
+@pytest.mark.slow
 def test_films_change_neither_observations_nor_motion() -> None:
     """Not even if images are drawn in the middle of an episode, in its own world."""
     plain, seen = episode(None)
@@ -76,6 +77,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
     return Clip(folder / f"{SEED}.mp4", result)
 
 
+@pytest.mark.slow
 def test_a_film_has_all_frames_and_is_drawn_once(clip: Clip) -> None:
     (filmed,) = with_films([clip], TASK, PRIMITIVES)
     assert filmed.film is not None

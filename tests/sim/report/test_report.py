@@ -144,6 +144,7 @@ def full(videos: Path) -> Report:
     )
 
 
+@pytest.mark.slow
 def test_the_page_has_all_contents(tmp_path: Path, videos: Path) -> None:
     """Every number and sentence is on the page, and texts of the user are escaped."""
     write_report(tmp_path / "new" / "report.html", full(videos))
@@ -177,6 +178,7 @@ def test_the_page_has_all_contents(tmp_path: Path, videos: Path) -> None:
         assert sentence in text, sentence
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained(tmp_path: Path, videos: Path) -> None:
     """No address, no host name, a strict policy, embedded videos, and unique identifiers."""
     write_report(tmp_path / "report.html", full(videos))
@@ -208,6 +210,7 @@ def test_bare_report(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_stays_small(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Videos that do not fit are omitted, the first ones kept."""
     path, report = tmp_path / "report.html", full(videos)
@@ -229,6 +232,7 @@ def test_stays_small(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPat
         ][:videos_there].count(True) == len({0, 2, 1, 3} & set((0, 2, 4, 1, 3)[:videos_there]))
 
 
+@pytest.mark.slow
 def test_too_much_text(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Timelines are omitted first, then the report is refused; an existing file stays."""
     path, report = tmp_path / "report.html", full(videos)

@@ -112,6 +112,7 @@ def rows(browser: webdriver.Chrome) -> list[list[str]]:
     return [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")[:3]] for row in shown]
 
 
+@pytest.mark.slow
 def test_videos_play(browser: webdriver.Chrome) -> None:
     """From the data in the page, in time with the clock."""
     found = browser.execute_async_script(
@@ -125,6 +126,7 @@ def test_videos_play(browser: webdriver.Chrome) -> None:
     assert found[1:] == [64, pytest.approx(2.0, abs=0.05)]
 
 
+@pytest.mark.slow
 def test_filters(browser: webdriver.Chrome) -> None:
     """Episodes and their videos, by outcome, task and stage, and together."""
     choices = {

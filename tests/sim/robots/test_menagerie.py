@@ -114,6 +114,7 @@ def test_alohas_meshes_have_the_poses_of_the_published_model(folder: Path) -> No
             assert same_place(here[f"{arm}/{link}", mesh], vertices, MOVED), (body, mesh)
 
 
+@pytest.mark.slow
 def test_two_kuka_arms_have_the_meshes_of_one(folder: Path) -> None:
     cell = KUKA_BIMANUAL_CELL
     ours, theirs = (
@@ -191,6 +192,7 @@ def states(world: TaskEnvironment, actions: Array) -> list[Array]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["hand_over_banana", "kuka_pick"])
 def test_episodes_with_contacts_are_equal_to_the_bit(task: str) -> None:
     with closing(TaskEnvironment(make_task(task), cameras=(), time_limit_s=20.0)) as world:
@@ -222,6 +224,7 @@ def looks(folder: Path) -> dict[str, dict[str, Array]]:
     return seen
 
 
+@pytest.mark.slow
 def test_only_images_of_arms_change(looks: dict[str, dict[str, Array]]) -> None:
     plain, meshes = looks["primitives"], looks["menagerie"]
     for key, value in plain.items():

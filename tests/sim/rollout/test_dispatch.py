@@ -130,6 +130,7 @@ def test_episodes_whose_process_dies_are_run_again_and_given_up_in_the_end(
     ) in caplog.text
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_continues(serial: list[EpisodeResult], tmp_path: Path) -> None:
     """Killed before the first result and after some results: each result is there once."""
     file, before = tmp_path / "results.jsonl", list[str]()
@@ -152,6 +153,7 @@ def test_a_killed_evaluation_continues(serial: list[EpisodeResult], tmp_path: Pa
     assert set(last.sessions).isdisjoint(json.loads(line)["seed"] for line in before[1:])
 
 
+@pytest.mark.slow
 def test_a_killed_collection_continues(tmp_path: Path) -> None:
     """Killed while an episode is being written; then a worker is killed while it writes one."""
     with closing(InProcess()) as here:

@@ -35,6 +35,7 @@ def job(folder: Path, *commands: tuple[str, ...]) -> Job:
     return Job("it", commands, folder / "job", folder)
 
 
+@pytest.mark.slow
 def test_a_failed_command_ends_its_job_and_is_run_again(tmp_path: Path) -> None:
     """The reason is the command's own message; what has ended is not run again."""
     first = job(tmp_path, HELP, WRONG)
@@ -51,6 +52,7 @@ def test_a_failed_command_ends_its_job_and_is_run_again(tmp_path: Path) -> None:
     assert (first.folder / LOG).read_text() == written
 
 
+@pytest.mark.slow
 def test_the_end_of_the_iteration_ends_running_jobs(tmp_path: Path) -> None:
     long, short = (
         Job(name, commands, tmp_path / name, tmp_path)
@@ -107,6 +109,7 @@ def kill_when_running(folder: Path) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_jobs_through_submitit(tmp_path: Path) -> None:
     """Its local variant stands for Slurm."""
     good, bad = (

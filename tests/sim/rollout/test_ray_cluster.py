@@ -130,6 +130,7 @@ def assert_equal(got: Remembering, expected: Remembering) -> None:
             np.testing.assert_array_equal(one.action, other.action)
 
 
+@pytest.mark.slow
 def test_actors_that_die_are_replaced_and_outcomes_are_those_of_one_process(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_actors_that_die_are_replaced_and_outcomes_are_those_of_one_process(
     assert len((tmp_path / "begun-42").read_text()) == 2
 
 
+@pytest.mark.slow
 def test_collection_stores_the_same_bytes_on_any_cluster(
     stored: dict[tuple[int, str], bytes], nodes: Any, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_collection_stores_the_same_bytes_on_any_cluster(
     assert files(tmp_path / "ray") == stored
 
 
+@pytest.mark.slow
 def test_jobs_are_tasks_and_failures_have_their_reason(nodes: Any, tmp_path: Path) -> None:
     jobs = [
         Job(name, (("stringline-collect", option),), tmp_path / name, tmp_path)
@@ -165,6 +168,7 @@ def test_jobs_are_tasks_and_failures_have_their_reason(nodes: Any, tmp_path: Pat
     assert jobs[0].finished
 
 
+@pytest.mark.slow
 def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_path: Path) -> None:
     """A path through an open folder of this process, which other processes cannot use."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
@@ -215,6 +219,7 @@ evaluation.run(SEEDS, file)
 """
 
 
+@pytest.mark.slow
 def test_a_lost_driver_leaves_its_results_and_its_processors(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
@@ -236,6 +241,7 @@ def test_a_lost_driver_leaves_its_results_and_its_processors(
     assert set(policy.chunks).isdisjoint(json.loads(line)["seed"] for line in before[1:])
 
 
+@pytest.mark.slow
 def test_a_lost_node_is_replaced_by_the_others(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_lost_node_is_replaced_by_the_others(
     assert len(asking) >= sum(result.plans for result in results)
 
 
+@pytest.mark.slow
 def test_errors_name_the_wrong_value(
     nodes: Any, serial: tuple[Remembering, list[EpisodeResult]]
 ) -> None:
@@ -311,6 +318,7 @@ def test_errors_name_the_requirements_of_ray(before: str, answer: str, tmp_path:
     assert answer in done.stderr
 
 
+@pytest.mark.slow
 def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
     """`cluster=ray` starts and ends a cluster and leaves no token in the home folder."""
     arguments = [

@@ -48,6 +48,7 @@ def test_a_sentence_of_another_form_is_refused() -> None:
         caption_holds("a mug near a bowl", "trays", ROW)
 
 
+@pytest.mark.slow
 def test_captions_hold_and_use_several_relations() -> None:
     texts = []
     for number, (kind, _, labelled) in enumerate(views()):
@@ -59,6 +60,7 @@ def test_captions_hold_and_use_several_relations() -> None:
         assert any(words in text for text in texts)
 
 
+@pytest.mark.slow
 def test_what_is_said_to_be_behind_is_farther_and_on_is_above() -> None:
     checked = 0
     for kind, room, labelled in views():

@@ -13,6 +13,7 @@ pytest.importorskip("trimesh")
 CHAIR = "v 0 0 0\nv .5 0 0\nv 0 1 0\nv 0 0 .5\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 
 
+@pytest.mark.slow
 def test_pieces_replace_assets_of_the_same_noun_and_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def check_labels(image: LabelledImage) -> None:
             assert inside(image, one, number).mean() >= SHARE, one
 
 
+@pytest.mark.slow
 def test_boxes_are_those_of_the_pixels() -> None:
     for _, _, labelled in views():
         check_labels(labelled.image)

@@ -50,6 +50,7 @@ def test_things_move_in_each_step() -> None:
             assert (before != after).any(), clip.label
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", LABELS)
 def test_every_room_has_a_thing_that_fits_its_table(pair: str) -> None:
     """A wide thing on a narrow desk ended the whole command once in 250 rooms."""

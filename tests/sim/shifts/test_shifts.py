@@ -112,6 +112,7 @@ def test_every_shift_is_tested_and_has_a_choice() -> None:
     assert {str(key) for choice in chosen for key in choice} == {*NAMES, "table_height"}
 
 
+@pytest.mark.slow
 def test_images_may_change_but_physics_stays_the_same_to_the_bit(
     blind: TaskEnvironment, plain: Recording
 ) -> None:
@@ -121,6 +122,7 @@ def test_images_may_change_but_physics_stays_the_same_to_the_bit(
         np.testing.assert_array_equal(shifted.arrays[key], value, err_msg=key)
 
 
+@pytest.mark.slow
 def test_distractors_keep_clear_of_the_expert(blind: TaskEnvironment, plain: Recording) -> None:
     crowded = demonstration(blind, {"distractors": 1.0})
     assert len(standing(blind)) >= 3

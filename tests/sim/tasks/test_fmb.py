@@ -36,6 +36,7 @@ def put(world: TaskEnvironment, task: RecessTask, T_board_peg: Matrix) -> None:
     place_at(world, task.peg, task.board, T_board_peg)
 
 
+@pytest.mark.slow
 def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(
     world: TaskEnvironment, task: RecessTask
 ) -> None:
@@ -46,6 +47,7 @@ def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(
     assert_smooth(targets, 12.5)
 
 
+@pytest.mark.slow
 def test_the_expert_retakes_a_slipped_block_at_a_lower_table(
     world: TaskEnvironment, task: RecessTask
 ) -> None:
@@ -54,6 +56,7 @@ def test_the_expert_retakes_a_slipped_block_at_a_lower_table(
     ).success
 
 
+@pytest.mark.slow
 def test_a_held_block_in_the_recess_does_not_count(
     world: TaskEnvironment, task: RecessTask
 ) -> None:

@@ -69,6 +69,7 @@ def goal(task: TabletopTask) -> tuple[Prop, Prop, Matrix, float]:
     return task.object, task.tray, pose((0.0, 0.0, task.object.rest_height + 0.006)), 0.15
 
 
+@pytest.mark.slow
 def test_a_drop_counts_for_the_lenient_judge_only(world: TaskEnvironment) -> None:
     task = world.task
     strict = task.judge_version
@@ -91,6 +92,7 @@ def test_a_drop_counts_for_the_lenient_judge_only(world: TaskEnvironment) -> Non
         assert task.strict is (version == strict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "counts"), [(1, True), (2, False)])
 def test_an_item_that_is_dropped_and_picked_up_was_not_handed_over(
     version: int, counts: bool
@@ -122,6 +124,7 @@ def test_an_item_that_is_dropped_and_picked_up_was_not_handed_over(
         world.close()
 
 
+@pytest.mark.slow
 def test_judges_of_earlier_versions_and_their_digests_stay_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -137,6 +140,7 @@ def test_judges_of_earlier_versions_and_their_digests_stay_as_they_were(
     assert changed == [False, True, False, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seed"), [("hand_over_banana", 1), ("glass_on_rack", 0), ("kuka_place", 0)]
 )

@@ -244,6 +244,7 @@ def watch_the_expert(
     return stages, np.stack(targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "table_height"), [(3, 0.0), (8, 0.04)])
 def test_the_expert_inserts_a_block_smoothly(
     single: TaskEnvironment, seed: int, table_height: float
@@ -253,6 +254,7 @@ def test_the_expert_inserts_a_block_smoothly(
     assert_smooth(targets, 12.5)
 
 
+@pytest.mark.slow
 def test_the_expert_inserts_both_blocks(double: TaskEnvironment) -> None:
     assert watch_the_expert(double, 5)[0] == [0, 1, 2, 3, 4, 5]
 

@@ -25,6 +25,7 @@ def bars() -> Iterator[HandOvers]:
     world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("T_bin_bar", "inside"),
     [
@@ -57,6 +58,7 @@ def test_a_bar_in_the_bin_without_a_hand_over_does_not_count(bars: HandOvers) ->
     bars.assert_nothing_without_a_hand_over(pose((0.0, 0.0, ON_FLOOR + 0.001)))
 
 
+@pytest.mark.slow
 def test_after_the_hand_over_the_bar_must_be_in_the_bin(bars: HandOvers) -> None:
     bars.assert_only_the_container_counts(
         pose((0.01, 0.0, ON_FLOOR + 0.001)), beside=pose((0.0, 0.2, 0.015))
@@ -68,5 +70,6 @@ def test_starts_fill_their_ranges(bars: HandOvers) -> None:
     bars.assert_starts(lowest, highest, lambda bar, bin: [*place_and_yaw(bar), *place_and_yaw(bin)])
 
 
+@pytest.mark.slow
 def test_the_expert_hands_over(bars: HandOvers) -> None:
     bars.assert_the_expert_succeeds(2, slip_m=0.02, height=-0.1)

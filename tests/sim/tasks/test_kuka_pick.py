@@ -198,6 +198,7 @@ def test_the_table_is_no_higher_than_the_cell_allows(world: TaskEnvironment) -> 
         world.begin(0, {"table_height": 0.12})
 
 
+@pytest.mark.slow
 def test_of_two_arms_the_near_one_picks() -> None:
     task = KukaBimanualPick()
     world = TaskEnvironment(task, cameras=(), time_limit_s=20.0)

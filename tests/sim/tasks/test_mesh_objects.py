@@ -50,6 +50,7 @@ def world(boxes: Path) -> Iterator[TaskEnvironment]:
     world.close()
 
 
+@pytest.mark.slow
 def test_the_expert_of_the_base_class_picks_them(world: TaskEnvironment) -> None:
     expert = make_expert(NAME)
     assert isinstance(expert, KukaPickExpert)

@@ -54,6 +54,7 @@ def test_a_mug_that_stands_on_the_plate_counts(
     assert (result.success, result.stage) == (True, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "T_plate_mug",
     [
@@ -71,6 +72,7 @@ def test_a_mug_elsewhere_does_not_count(
     assert (result.success, result.stage) == (False, 0)
 
 
+@pytest.mark.slow
 def test_a_held_mug_on_the_plate_does_not_count(
     world: TaskEnvironment, task: MugOnPlate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_starts_fill_their_cells_keep_apart_and_are_at_rest(
     assert task.at_rest(world.physics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "slip_m", "options"), [(0, 0.0, {"table_height": 0.04}), (33, 0.0, {}), (9, 0.02, {})]
 )

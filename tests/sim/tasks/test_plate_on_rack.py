@@ -113,6 +113,7 @@ def test_a_tipped_rack_is_refused(world: TaskEnvironment, task: PlateOnRack) -> 
         assert not world.advance(START_POSE).success
 
 
+@pytest.mark.slow
 def test_the_expert_passes_all_stages_and_releases_the_plate(
     world: TaskEnvironment, task: PlateOnRack
 ) -> None:

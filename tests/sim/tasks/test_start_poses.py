@@ -31,6 +31,7 @@ def tilt_deg(rotation: np.ndarray) -> float:
     return float(np.degrees(np.arccos(np.clip(rotation[2, 2], -1.0, 1.0))))
 
 
+@pytest.mark.slow
 def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
     world: TaskEnvironment,
 ) -> None:
@@ -63,6 +64,7 @@ def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
     assert len({tuple(start) for start in starts}) == len(starts)
 
 
+@pytest.mark.slow
 def test_an_expert_moves_on_from_the_start(world: TaskEnvironment) -> None:
     expert = make_expert(world.task.name)
     world.begin(5, VARIED)
@@ -70,6 +72,7 @@ def test_an_expert_moves_on_from_the_start(world: TaskEnvironment) -> None:
     assert np.abs(expert.act(world) - world.start).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fmb_1", "mug_on_plate"])
 def test_an_expert_succeeds_from_a_start_with_less_in_reach(name: str) -> None:
     """From the joints of this start, the way to the recess of fmb_1 is out of reach."""
@@ -89,6 +92,7 @@ def test_the_start_is_that_of_the_seed() -> None:
     assert starts[0] == starts[2] != starts[1]
 
 
+@pytest.mark.slow
 def test_a_spread_scales_the_distance_from_home() -> None:
     """At 0 the arms start at home; the objects stay where they are, and the judge is that of 2."""
     world = TaskEnvironment(make_task("bowl_on_rack"), cameras=())

@@ -46,6 +46,7 @@ def in_process(run: Path) -> ProcessEvaluation:
     return ProcessEvaluation(evaluation(run, background=True), run / "latest", run / "best")
 
 
+@pytest.mark.slow
 def test_it_is_the_evaluation_of_a_training_that_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,6 +75,7 @@ def test_it_is_the_evaluation_of_a_training_that_waits(
     assert "has failed" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_reported_and_replaced(
     trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_process_that_fails_is_reported_and_replaced(
     assert not background.begun()
 
 
+@pytest.mark.slow
 def test_metrics_of_an_ended_process_survive_the_run(trained: Path) -> None:
     """The metrics are read, and nothing is evaluated again."""
     first = in_process(trained)
@@ -119,6 +122,7 @@ def test_metrics_of_an_ended_process_survive_the_run(trained: Path) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_a_killed_training(trained: Path) -> None:
     code = f"""
 import time

@@ -58,6 +58,7 @@ def test_a_token_of_a_known_text_is_kept(
     assert "does not know the instructions hang the mug" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_new_text_has_its_own_features(tmp_path: Path) -> None:
     for name in ("encoder", "other"):
         save_text_encoder(tmp_path / name, (*OLD, *NEW), WIDTH)

@@ -87,6 +87,7 @@ def _trained(
     return description
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("camera", "options", "expected"),
     [
@@ -121,6 +122,7 @@ def test_the_default_coordinates_fit_the_data(
     assert ("[2.0, 64.0]" in str(found["model"])) == (choice == "grid")  # Its wavelengths.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moves", "options", "depth_m"),
     [
@@ -150,6 +152,7 @@ def test_cameras_that_move_have_a_prior_depth(
     assert (told in capsys.readouterr().err) == (depth_m == {"overhead": 0.3})
 
 
+@pytest.mark.slow
 def test_a_prior_depth_of_an_unknown_camera(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def compare(folder: Path, steps: int, count: int) -> None:
     assert [path.name for path in sorted(folder.iterdir())] == ["alone", "beside", "store"]
 
 
+@pytest.mark.slow
 def test_a_training_beside_edits_equals_one_alone(tmp_path: Path) -> None:
     compare(tmp_path, 24, 12)
 
@@ -149,6 +150,7 @@ def stopped_at(last: int) -> Callable[[int], None]:
     return stop
 
 
+@pytest.mark.slow
 def test_a_continued_run_keeps_the_episodes_with_which_it_began(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_continued_run_keeps_the_episodes_with_which_it_began(
     assert len(added) == 4
 
 
+@pytest.mark.slow
 def test_a_run_without_its_episodes_does_not_continue(tmp_path: Path) -> None:
     """Neither with other episodes nor once it has ended."""
     store = EpisodeStore.create(tmp_path / "store")

@@ -38,6 +38,7 @@ SMALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_success_is_in_the_history_and_its_model_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

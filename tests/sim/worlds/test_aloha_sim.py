@@ -64,6 +64,7 @@ def swing(step: int) -> Any:
     return action
 
 
+@pytest.mark.slow
 def test_observations_have_our_contract_and_frame(world: ThirdPartyEnvironment) -> None:
     world.begin(0)
     seen = world.observe()

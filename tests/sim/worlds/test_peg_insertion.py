@@ -24,6 +24,7 @@ def world() -> Iterator[ThirdPartyEnvironment]:
     world.close()
 
 
+@pytest.mark.slow
 def test_the_expert_inserts_the_peg_and_its_episode_fits_the_contract(
     world: ThirdPartyEnvironment,
 ) -> None:
@@ -35,6 +36,7 @@ def test_the_expert_inserts_the_peg_and_its_episode_fits_the_contract(
         np.testing.assert_array_equal(value, again.arrays[key], err_msg=key)
 
 
+@pytest.mark.slow
 def test_it_inserts_pieces_from_all_parts_of_the_start_range(world: ThirdPartyEnvironment) -> None:
     results = [record_episode(world, InsertionExpert(), seed) for seed in range(1, 7)]
     assert all(result.success for result in results), [result.error for result in results]

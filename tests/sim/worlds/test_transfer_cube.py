@@ -45,6 +45,7 @@ class Hold:
         )
 
 
+@pytest.mark.slow
 def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> None:
     """An episode repeats by its seed."""
     world = open_third_party(
@@ -69,6 +70,7 @@ def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> N
     world.close()
 
 
+@pytest.mark.slow
 def test_episodes_are_collected_and_evaluated_as_those_of_own_tasks(tmp_path: Path) -> None:
     """Recipe and world come from a configuration; videos use an existing camera."""
     recipe = Recipe(

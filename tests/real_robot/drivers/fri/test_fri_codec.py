@@ -257,6 +257,7 @@ def ours(version: str, name: str) -> Message:
     return found.monitoring if name == "FRIMonitoringMessage" else found.command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "name"), KINDS)
 def test_it_agrees_with_protobuf_in_both_directions_byte_by_byte(version: str, name: str) -> None:
     @settings(max_examples=25, deadline=None, derandomize=True)

@@ -440,6 +440,7 @@ def recover(rig: FriRig) -> None:
     rig.begin()
 
 
+@pytest.mark.slow
 def test_under_any_faults_commands_stay_within_the_limits_and_cause_no_stop(
     rig: FriRig,
 ) -> None:

@@ -89,6 +89,7 @@ def shift_s(link: LcmLink, messages: int = 40) -> float:
     return min(found)
 
 
+@pytest.mark.slow
 def test_the_clocks_of_controllers_run_on_while_the_emulator_stands_still() -> None:
     with LcmEmulator() as emulator:
         (address,) = emulator.ports.values()

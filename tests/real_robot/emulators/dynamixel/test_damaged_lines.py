@@ -80,6 +80,7 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
 def test_one_damaged_answer_keeps_the_last_state_and_several_are_a_hold(
     make_rig: "MakeRig", waiting_emulator: Emulator, tampered: Tampered, damage: Damage

@@ -316,6 +316,7 @@ STEP = st.tuples(
 )
 
 
+@pytest.mark.slow
 def test_under_any_faults_commands_stay_within_the_limits_and_cause_no_stop(
     rig: LcmRig,
 ) -> None:

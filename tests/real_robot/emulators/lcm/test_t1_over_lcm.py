@@ -33,6 +33,7 @@ def moving(cartesian_speed: float | None) -> Iterator[tuple[LcmEmulator, DeviceP
             yield emulator, device
 
 
+@pytest.mark.slow
 def test_an_arm_above_250_mm_per_s_is_stopped_and_the_fault_is_shown() -> None:
     with moving(None) as (emulator, device):
         wait(lambda: bool(emulator.report()["arm"].stops))
@@ -46,6 +47,7 @@ def test_an_arm_above_250_mm_per_s_is_stopped_and_the_fault_is_shown() -> None:
         assert device.latest().arms.position[:7] == pytest.approx(position, abs=0.02)
 
 
+@pytest.mark.slow
 def test_an_arm_within_the_limit_of_the_shipped_configuration_is_not_stopped() -> None:
     with moving(0.24) as (emulator, device):
         start = device.latest().command[0]

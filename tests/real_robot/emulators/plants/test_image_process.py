@@ -40,6 +40,7 @@ def world(images: socket.socket | None) -> TaskPlant:
     return plant
 
 
+@pytest.mark.slow
 def test_images_equal_those_of_the_world_which_continues_without_them(
     listener: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:

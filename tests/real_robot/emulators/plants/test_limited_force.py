@@ -154,6 +154,7 @@ def squeezed(served: Served, driver: AlohaDriver) -> tuple[float, float]:
     return -float(state.effort[plant.gripper]), float(state.position[plant.gripper])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("newton", "counts"), [(None, 300), (FULL_N, 300), (14.0, 120), (1.0, 8)])
 def test_goal_current_is_the_limit_of_the_force(
     served: Served, newton: float | None, counts: int
