@@ -80,6 +80,7 @@ def test_no_group_repeats_a_choice() -> None:
         texts[body] = path
 
 
+@pytest.mark.slow
 def test_every_choice_belongs_to_a_command() -> None:
     offered = {group for name in COMMANDS for group in groups(name)}
     files = [

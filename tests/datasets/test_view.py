@@ -63,6 +63,7 @@ def test_a_recording_a_cloud_and_a_check(
     assert "T_base_camera should be" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [

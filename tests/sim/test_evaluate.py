@@ -326,6 +326,7 @@ def test_an_evaluation_tells_a_version_that_is_not_usual_and_warns_of_another_on
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
     """The policy sees a raised table and acts differently; unknown options raise errors."""
     plain = evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "plain"))

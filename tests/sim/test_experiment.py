@@ -119,6 +119,7 @@ def test_ended_cells_are_not_run_again(attempt: Attempt, tmp_path: Path) -> None
     assert page.count("data:video/mp4") == 2
 
 
+@pytest.mark.slow
 def test_one_training_has_no_interval(attempt: Attempt, tmp_path: Path) -> None:
     arguments = (RECIPES, "task=hand_over_banana", "trainings=1", "output=out")
     plan = plan_of(*arguments)

@@ -81,6 +81,7 @@ def test_a_checkpoint_carries_what_runs_of_it_need(tmp_path: Path) -> None:
     assert (record.execution, record.frame_rates) == (execution, (10.0,))
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
     train_policy(MODEL, store, Trainer(**settings), tmp_path)

@@ -63,6 +63,7 @@ sys.argv = arguments
 {FAULTS}"""
 
 
+@pytest.mark.slow
 def test_each_command_keeps_its_freed_memory() -> None:
     count, mmap, trim = faults("leave", code=COMMAND)[-3:]
     assert int(count) < 1.5 * PAGES

@@ -120,6 +120,7 @@ def test_s3_round_trip(store: EpisodeStore, tmp_path: Path, s3: str) -> None:
     assert files_of(expand(url, tmp_path / "back").path) == files_of(store.path)
 
 
+@pytest.mark.slow
 def test_s3_errors_name_the_address(store: EpisodeStore, s3: str) -> None:
     with pytest.raises(OSError, match=r"s3://nowhere/x: .*bucket does not exist"):
         archive(store, "s3://nowhere/x")

@@ -12,6 +12,7 @@ from tests.datasets.formats import droid_recordings as droid
 from tests.datasets.formats.conftest import Run
 
 
+@pytest.mark.slow
 def test_the_annotations_of_droid_calibrate_its_fixed_cameras(tmp_path: Path, run: Run) -> None:
     root = droid.droid(tmp_path / "set")
     folder = droid.annotations(tmp_path / "droid")

@@ -71,6 +71,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtur
     return command
 
 
+@pytest.mark.slow
 def test_an_import_takes_the_calibration_of_a_file(data: Path, run: Run) -> None:
     status, messages = run()
     assert status == 0

@@ -103,6 +103,7 @@ def calibration(path: Path, episode: StoredEpisode) -> CameraCalibration:
     return CameraCalibration.read(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [act, replay_buffer])
 def test_depth_lies_on_the_table(
     tmp_path: Path, episode: StoredEpisode, series: Series, write: Any

@@ -63,6 +63,7 @@ def test_a_fused_cloud_contains_every_return_and_no_hole(episode: StoredEpisode)
     assert not np.any(np.all(fused.points == views[0].T_base_camera[:3, 3], axis=1))
 
 
+@pytest.mark.slow
 def test_a_ply_file_reads_back_equal(episode: StoredEpisode, tmp_path: Path) -> None:
     cloud = fused_cloud(episode, -1)
     write_ply(cloud, tmp_path / "new" / "cloud.ply")

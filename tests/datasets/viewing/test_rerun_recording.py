@@ -45,6 +45,7 @@ def values(batches: list[Any], column: str) -> list[Any]:
     return [value for _, value in sorted(rows, key=lambda row: row[0])]
 
 
+@pytest.mark.slow
 def test_every_entity_exists(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
     contract = episode.attributes.contract
     expected = {

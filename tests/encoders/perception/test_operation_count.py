@@ -45,6 +45,7 @@ def small(encoding: PositionEncoding, **options: object) -> VisionTransformer:
     return VisionTransformer(encoding, DIM, DEPTH, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_vit_b_has_the_published_count() -> None:
     """64 patches of 4 x 4 pixels and CLS, 100 classes: 5.60106 G, as for timm's ViT-B."""
     vit = VisionTransformer.of_size("base", NoEncoding, axes=2)

@@ -86,6 +86,7 @@ def check(count: int, seed: int) -> None:
         assert exact_iou(*shifted) == pytest.approx(found, abs=1e-8 if kind == "thin" else 1e-9)
 
 
+@pytest.mark.slow
 def test_it_equals_scipy_for_pairs_of_every_kind() -> None:
     check(160, seed=0)
 

@@ -196,6 +196,7 @@ def test_features_are_those_of_transformers(models: dict[str, Path], kind: str) 
     assert features(found).std(dim=0).min() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "attribute"),
     [("CLIPTextModel", "pooler_output"), ("CLIPTextModelWithProjection", "text_embeds")],
@@ -375,6 +376,7 @@ def test_a_checkpoint_comes_with_its_tower(
         load_perception(moved)
 
 
+@pytest.mark.slow
 def test_a_tower_is_trained_at_its_own_rate(
     models: dict[str, Path], scenes: ImageStore, tmp_path: Path
 ) -> None:

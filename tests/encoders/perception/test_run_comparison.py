@@ -77,6 +77,7 @@ def test_the_difference_is_that_of_the_means(runs: Path) -> None:
     assert found.trainings == (2, 1)
 
 
+@pytest.mark.slow
 def test_the_command_compares_runs_by_name(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

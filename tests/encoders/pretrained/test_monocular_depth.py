@@ -62,6 +62,7 @@ def images() -> Any:
     return np.random.default_rng(0).integers(0, 256, (3, 30, 40, 3), np.uint8)
 
 
+@pytest.mark.slow
 def test_metric_depth_is_the_output_of_the_network(models: dict[str, Path], images: Any) -> None:
     depth = MonocularDepth(str(models["metric"]))(images)
     assert depth.shape == (3, 30, 40)

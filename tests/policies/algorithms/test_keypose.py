@@ -65,6 +65,7 @@ def test_every_kind_trains_plans_and_predicts_it(
         assert set(keypose[:, [6, 13]].unique().tolist()) <= {0.0, 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("choice", [(), PLACED], ids=["plain", "placed"])
 def test_without_it_nothing_changes(data: TrainingData, kind: str, choice: tuple[str, ...]) -> None:

@@ -251,6 +251,7 @@ def test_training_hides_the_past_of_some_examples(
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
+@pytest.mark.slow
 def test_the_keys_of_the_past_are_declared(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_knocked_camera_is_found_by_a_board(
     )
 
 
+@pytest.mark.slow
 def test_a_board_of_another_size_is_noticed(on_table: SimulatedCell, tmp_path: Path) -> None:
     on_table.begin(3, {})
     chosen = plan(
@@ -90,6 +91,7 @@ def test_a_knocked_camera_is_found_by_the_cloud_of_another(
     assert camera.residual_mm < 1.5
 
 
+@pytest.mark.slow
 def test_an_empty_table_does_not_determine_the_pose_of_a_camera() -> None:
     px = 48
     camera, K = Camera("overhead", px, px, "simulated"), intrinsics(px, px, 42.0).astype(np.float64)

@@ -224,6 +224,7 @@ def assert_recorded_throughout(
     assert ((times > blind[0].arms.time) & (times < blind[-1].arms.time)).sum() > 10
 
 
+@pytest.mark.slow
 def test_the_arms_wait_for_a_camera_that_pauses(world: World) -> None:
     stopped: list[float] = []
     number = world.handle("overhead").pid

@@ -112,6 +112,7 @@ def test_a_realsense_delivers_colour_with_aligned_depth(recording: Path) -> None
     assert not depth[0].any()
 
 
+@pytest.mark.slow
 def test_a_missing_realsense_is_reported_with_the_connected_ones(
     tmp_path: Path, recording: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_missing_realsense_is_reported_with_the_connected_ones(
     assert other == "its serial number is 012345; expected is 999."
 
 
+@pytest.mark.slow
 def test_a_restarted_realsense_is_the_same_one(recording: Path, tmp_path: Path) -> None:
     """The serial number is not configured, and is fixed by the first start."""
     other = record(tmp_path / "other.db3", "543210")

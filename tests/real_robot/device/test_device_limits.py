@@ -118,6 +118,7 @@ def test_no_hostile_stream_exceeds_the_limits_on_the_wire(
         assert_within_limits(path, slice(7 * index, 7 * index + 7))
 
 
+@pytest.mark.slow
 def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
     limits = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=2.0)
     with process(waiting_emulator, lock_step=True, limits=limits) as device:

@@ -183,6 +183,7 @@ def test_a_silent_servo_makes_the_arms_hold_until_it_answers(emulator: Emulator)
         assert "right/forearm_roll (id 6)" in named
 
 
+@pytest.mark.slow
 def test_a_robot_that_differs_from_its_configuration_is_refused_with_all_problems(
     emulator: Emulator,
 ) -> None:
@@ -220,6 +221,7 @@ def _runs(number: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
     number = device.pid
     assert number is not None

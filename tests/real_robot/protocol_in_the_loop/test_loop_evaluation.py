@@ -97,6 +97,7 @@ class EnoughError(Exception):
     """Ends an episode."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("execution", "execute_steps", "asked_at"),
     [

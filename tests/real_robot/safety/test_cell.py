@@ -251,6 +251,7 @@ def test_obstacles_around_an_arm_are_named_with_the_depth() -> None:
     assert Clearance.of(ALOHA, crate_at(beside)).overlaps(ALOHA.home) == []
 
 
+@pytest.mark.slow
 def test_an_arm_in_an_obstacle_gets_no_torque() -> None:
     limits = crate_at(ALOHA.forward_kinematics(ALOHA.home)["left"][:3, 3])
     with Emulator(plant="first_order") as emulator:

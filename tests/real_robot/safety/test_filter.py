@@ -81,6 +81,7 @@ def test_the_arms_stop_over_the_table() -> None:
     assert heights[-1] < 0.03
 
 
+@pytest.mark.slow
 def test_the_arms_stop_before_each_other() -> None:
     run, clearance = (
         Run(SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, arm_clearance=0.02)),

@@ -72,6 +72,7 @@ def test_labels_are_the_stages_of_the_task() -> None:
     assert episodes()[1].clips[0].label == "kuka bimanual pick: grasped"
 
 
+@pytest.mark.slow
 def test_clips_of_an_episode_share_a_room_of_task_and_seed() -> None:
     for number, each in enumerate(episodes()):
         task = QUICK[number % 2]
@@ -121,6 +122,7 @@ def test_looks_change_colours_and_no_motion() -> None:
         assert (one.rgb != other.rgb).any()
 
 
+@pytest.mark.slow
 def test_a_failed_episode_has_clips_of_the_stages_that_it_reached() -> None:
     found = episode(time_limit_s=3.6)
     assert [clip.label for clip in found.clips] == ["kuka pick: grasped"]

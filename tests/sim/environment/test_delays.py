@@ -51,6 +51,7 @@ def prompt() -> Iterator[list[dict[str, Array]]]:
     world.close()
 
 
+@pytest.mark.slow
 def test_delayed_observations_have_the_age_of_the_delay(
     delayed: TaskEnvironment, prompt: list[dict[str, Array]]
 ) -> None:

@@ -29,6 +29,7 @@ def again(version: int = 1) -> str:
     return physics_digest(TASK, version)
 
 
+@pytest.mark.slow
 def test_it_depends_on_task_and_version_alone() -> None:
     first = physics_digest(TASK, 1)
     assert first == again()

@@ -123,6 +123,7 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
     assert third.sessions == []
 
 
+@pytest.mark.slow
 def test_errors_name_the_wrong_value(contract: Contract) -> None:
     """A missing camera, short chunks and unknown tasks raise errors, also in a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))

@@ -84,6 +84,7 @@ def test_the_expert_names_objects_out_of_reach(world: TaskEnvironment, task: Gat
         _act_for(world, expert, 400)
 
 
+@pytest.mark.slow
 def test_the_expert_refuses_other_tasks() -> None:
     world = TaskEnvironment(make_task("hand_over_banana"), cameras=())
     with pytest.raises(

@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import numpy as np
+import pytest
 
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.rendering.rendering import Renderer
@@ -27,6 +28,7 @@ def filters(renderer: Renderer, textures: tuple[int, ...]) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_new_textures_keep_the_filter() -> None:
     with closing(TaskEnvironment(make_task("kuka_pick"), image_size=48)) as world:
         images = []

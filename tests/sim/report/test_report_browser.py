@@ -154,6 +154,7 @@ def test_filters(browser: webdriver.Chrome) -> None:
         choice.select_by_value("")
 
 
+@pytest.mark.slow
 def test_sorting(browser: webdriver.Chrome) -> None:
     """By number, in both orders, missing values last, also from the keyboard."""
     headers = browser.find_elements(By.CSS_SELECTOR, "#episodes th")

@@ -243,6 +243,7 @@ def test_only_images_of_arms_change(looks: dict[str, dict[str, Array]]) -> None:
     assert (plain["rgb/overhead"][both] != meshes["rgb/overhead"][both]).any()
 
 
+@pytest.mark.slow
 def test_episodes_store_the_robot_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data of the two models are not mixed, and replays of episodes need no meshes."""
     recipe = Recipe(

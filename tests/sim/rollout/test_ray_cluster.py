@@ -189,6 +189,7 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
     os.close(descriptor)
 
 
+@pytest.mark.slow
 def test_no_port_is_open_to_other_machines(nodes: Any) -> None:
     listening: list[tuple[str, str]] = []
     for process in psutil.Process().children(recursive=True):
@@ -301,6 +302,7 @@ def in_a_fresh_process(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "answer"),
     [

@@ -67,6 +67,7 @@ def hidden_share(labelled: LabelledView) -> float:
     return float(np.mean([share is not None and share < 0.95 for share in shares]))
 
 
+@pytest.mark.slow
 def test_a_fifth_of_the_objects_is_partly_hidden_and_4_are_visible() -> None:
     found = [labelled for _, _, labelled in views()]
     assert np.mean([hidden_share(one) for one in found]) >= 0.2

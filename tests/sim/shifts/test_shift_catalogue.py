@@ -15,6 +15,7 @@ from stringline.sim.worlds.task_settings import TaskSettings
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
+@pytest.mark.slow
 def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
     for command in ("eval", "collect"):
         configuration = Configuration(CONFIGS, command, command)

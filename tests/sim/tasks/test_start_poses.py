@@ -119,6 +119,7 @@ def test_a_spread_scales_the_distance_from_home() -> None:
     assert len(spreads) == 4
 
 
+@pytest.mark.slow
 def test_a_spread_needs_a_version_with_varied_starts() -> None:
     with pytest.raises(ValueError, match=r"start_spread is 0\.5, but version 1 of bowl_on_rack"):
         make_task("bowl_on_rack").configure(start_spread=0.5)

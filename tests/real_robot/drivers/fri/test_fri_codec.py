@@ -273,6 +273,7 @@ def test_it_agrees_with_protobuf_in_both_directions_byte_by_byte(version: str, n
     agree()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "name"), KINDS)
 def test_damaged_messages_that_it_decodes_protobuf_decodes_equally(version: str, name: str) -> None:
     taken = []
