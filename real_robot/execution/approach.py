@@ -21,6 +21,7 @@ _WAYPOINT_S = 0.02
 _STEPS = 25
 _ARRIVED = 0.1  # rad or opening; gravity and a gripper's play keep real arms within less.
 _SETTLE_S = 5.0
+_RESTS = 0.05  # Openings per second: noise of an encoder, and less than that of a closing gripper.
 
 
 class _StoppedError(Exception):
@@ -84,6 +85,8 @@ class Approach:
     ) -> bool:
         """Begins a new episode of the device, moves the arms and waits for their arrival.
 
+        A gripper at rest that is wider than in the pose holds an object, and has arrived.
+
         Args:
             pose: (J,).
             seconds: Duration; the safety filter may extend it.
@@ -140,7 +143,7 @@ class Approach:
         pose = goal.pose
         while True:
             state = self._device.latest()
-            off = np.abs(state.arms.position - pose)
+            off = self._off(state, pose)
             if off.max() <= _ARRIVED:
                 return
             if time.monotonic() > deadline:
@@ -152,6 +155,18 @@ class Approach:
             due = state.arms.time + _WAYPOINT_S * np.arange(2 * _STEPS, dtype=np.float64)
             self._device.send(ActionChunk(due, np.tile(pose, (len(due), 1)).astype(np.float32)))
             self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, goal)
+
+    def _off(self, state: DeviceState, pose: Vector) -> Vector:
+        """Returns the distances (J,) from a pose; 0 for a gripper at rest that is too wide.
+
+        Such a gripper has closed on an object.
+        """
+        arms = state.arms
+        off = np.abs(arms.position - pose)
+        for joint in self._embodiment.grippers.values():
+            if arms.position[joint] > pose[joint] and abs(arms.velocity[joint]) <= _RESTS:
+                off[joint] = 0.0
+        return off
 
     def _drop_plan(self) -> None:
         """Replaces the plan in force by a target of the past, which has expired.

@@ -24,6 +24,7 @@ Vector = NDArray[np.float64]
 
 LIMITS = SafetyLimits.of(ALOHA, speed_share=0.25, table_height=-0.1)
 AWAY = moved(left__waist=0.6, right__waist=0.6, left__wrist_rotate=1.2, right__wrist_rotate=1.2)
+GRIPPER = ALOHA.grippers["left"]
 SECONDS = 4.0
 FAR_S = 60.0
 
@@ -34,6 +35,7 @@ class Arms:
     Args:
         ages: Ages of the inputs by the time since the start, s.
         blocked: Angle (rad) of the left waist at an obstacle.
+        gripped: Opening of the left gripper at an object, and its speed there.
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class Arms:
         ages: Callable[[float], Freshness],
         blocked: float = -np.inf,
         limits: SafetyLimits = LIMITS,
+        gripped: tuple[float, float] = (-np.inf, 0.0),
     ) -> None:
         self.now = 100.0
         self._ages = ages
         self._blocked = blocked
+        self._gripped, self._slip = gripped
         self._filter = SafetyFilter(ALOHA, limits, PERIOD)
         self._sampler = ChunkSampler()
         self._session = -1
@@ -60,7 +64,10 @@ class Arms:
         position = self.path[-1].copy()
         position[0] = max(position[0], self._blocked)
         effort = 100.0 * (self.path[-1] - position)
-        return state(position, time=self.now, effort=effort)
+        velocity = np.zeros_like(position)
+        if self._gripped > position[GRIPPER]:
+            position[GRIPPER], velocity[GRIPPER] = self._gripped, self._slip
+        return state(position, time=self.now, effort=effort, velocity=velocity)
 
     def _sleep(self, seconds: float) -> None:
         assert self.now < 100.0 + FAR_S, "The approach does not end."
@@ -173,6 +180,27 @@ def test_a_held_motion_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = Arms(monkeypatch, released((0.0, np.inf)))
     assert not arms.move(lambda: arms.now > 120.0)
     assert np.array_equal(arms.path[-1], AWAY)
+
+
+def test_a_gripper_that_rests_on_an_object_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = Arms(monkeypatch, released(), gripped=(0.4, 0.0))
+    assert arms.move()
+    assert arms.now - 100.0 < SECONDS + 1.0
+
+
+def test_a_gripper_that_still_closes_has_not_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = Arms(monkeypatch, released(), gripped=(0.4, -0.5))
+    with pytest.raises(RuntimeError, match=r"did not reach home: left/gripper is 0\.40 away"):
+        arms.move()
+
+
+def test_a_gripper_that_does_not_open_has_not_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = Arms(monkeypatch, released())
+    pose = ALOHA.home.copy()
+    pose[GRIPPER] = 1.0
+    monkeypatch.setattr(arms, "_arms", lambda: state(ALOHA.home, time=arms.now))
+    with pytest.raises(RuntimeError, match=r"did not reach home: left/gripper is 1\.00 away"):
+        Approach(cast("DeviceProcess", arms), ALOHA).to(pose, SECONDS, "home")
 
 
 def test_repeated_pressing_against_an_obstacle_stays_a_fault(
