@@ -75,25 +75,21 @@ def test_a_checkpoint_needs_no_installed_weights(
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_folding_changes_no_action(
-    make_policy: MakePolicy, make_batch: MakeBatch, network: str
+    make_policy: MakePolicy, observe: Callable[[int], dict[str, Array]], network: str
 ) -> None:
     policy = make_policy(PRETRAINED, *NETWORKS[network]).eval()
-    batch = make_batch(2)
-    expected = predicted(policy, batch)
+    seen = observe(0)
+    expected = policy.session(0).plan(seen).action
     encoder: Any = policy.observation_encoder
     attention = encoder.blocks.blocks[0].attention
     before = attention.qkv.weight.clone()
     encoder.blocks.fold_()
     assert not torch.equal(attention.qkv.weight, before)
-    torch.testing.assert_close(predicted(policy, batch), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(policy.session(0).plan(seen).action, expected, atol=1e-4)
 
 
-def predicted(policy: ChunkPolicy, batch: dict[str, Tensor]) -> Tensor:
-    return policy.predict(batch, torch.Generator().manual_seed(1)).clone()
-
-
-class MemoryTokens(nn.Module):
-    """The features of a memory, of tensors alone."""
+class Tokens(nn.Module):
+    """The tokens of an observation encoder, which `torch.export` takes as tensors alone."""
 
     def __init__(self, policy: ChunkPolicy) -> None:
         super().__init__()
@@ -105,13 +101,16 @@ class MemoryTokens(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_memory_exports(make_policy: MakePolicy, make_batch: MakeBatch, network: str) -> None:
-    memory = MemoryTokens(make_policy(PRETRAINED, *NETWORKS[network]).eval())
-    batch, other = make_batch(2), make_batch(2)
-    other = {key: value.flip(0) for key, value in other.items()}
+def test_the_observation_encoder_exports(
+    make_policy: MakePolicy, make_batch: MakeBatch, network: str
+) -> None:
+    tokens = Tokens(make_policy(PRETRAINED, *NETWORKS[network]).eval())
+    batch = make_batch(2)
+    other = {key: value.flip(0) for key, value in batch.items()}
     with torch.no_grad():
-        exported = torch.export.export(memory, (batch,)).module()
-        torch.testing.assert_close(exported(other), memory(other), rtol=1e-4, atol=1e-4)
+        exported = torch.export.export(tokens, (batch,)).module()
+        torch.testing.assert_close(exported(other), tokens(other), rtol=1e-4, atol=1e-4)
+        assert not torch.equal(tokens(other), tokens(batch))
 
 
 def test_settings_that_a_network_would_ignore_are_refused(make_policy: MakePolicy) -> None:

@@ -79,7 +79,7 @@ def test_an_episode_on_emulated_arms(
 
 
 @pytest.mark.slow
-def test_a_policy_with_a_pretrained_memory_on_emulated_arms(
+def test_a_policy_with_a_pretrained_encoder_on_emulated_arms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = "policy.observation_encoder.images"
