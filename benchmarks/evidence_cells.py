@@ -83,6 +83,13 @@ WITHOUT_DEPTH = {
         "policy.observation_encoder.cameras=[overhead,table]",
         "coordinates=rays",
     ],
+    # The camera of the peers, calibrated. The table of gym-aloha is about 3 cm above the base frame,
+    # and the middle of what stands on it about 5 cm.
+    "rays_overhead": [
+        "policy.observation_encoder.cameras=[overhead]",
+        "coordinates=rays",
+        "coordinates.places.plane_m=0.05",
+    ],
 }
 # The images of ACT's simulation and of lerobot's policies: colours of one fixed camera.
 ONE_CAMERA = {
@@ -255,9 +262,14 @@ def cells(scale: str) -> list[EncodingCell]:
 
 def third_party_cells(scale: str) -> list[EncodingCell]:
     """Returns the cells of third-party environments: kinds of policies, and the peers' camera."""
-    chosen = [("metric", "diffusion"), ("metric", "flow"), (*ONE_CAMERA, "diffusion")]
+    chosen = [
+        (COMPARED[0], "metric", "diffusion"),
+        (COMPARED[0], "metric", "flow"),
+        (COMPARED[0], "grid_overhead", "diffusion"),
+        ("cayley_per_head_values", "rays_overhead", "diffusion"),
+    ]
     return [
-        EncodingCell(task, COMPARED[0], coordinates, 0, scale, policy)
+        EncodingCell(task, encoding, coordinates, 0, scale, policy)
         for task in THIRD_PARTY_TASKS
-        for coordinates, policy in chosen
+        for encoding, coordinates, policy in chosen
     ]
