@@ -117,12 +117,11 @@ def answer(cell: Question) -> dict[str, object]:
     for verb, given in cell.commands():
         print(f"\n$ stringline-{verb} {' '.join(given)}", flush=True)
         start = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-c", f"from {COMMANDS[verb]} import main; main()", *given],
-            env=environment(),
+        code = status_of(
+            [sys.executable, "-c", f"from {COMMANDS[verb]} import main; main()", *given]
         )
-        if done.returncode:
-            raise SystemExit(done.returncode)
+        if code:
+            raise SystemExit(code)
         took[verb] = round(took.get(verb, 0.0) + time.monotonic() - start, 1)
     size = sum(file.stat().st_size for file in cell.checkpoint.rglob("*") if file.is_file())
     if size > cell.largest_checkpoint:
@@ -140,6 +139,21 @@ def answer(cell: Question) -> dict[str, object]:
         "versions": package_versions(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def status_of(command: Sequence[str]) -> int:
+    """Runs a command and returns its exit status.
+
+    Raises:
+        KeyboardInterrupt: After Ctrl-C, when the command has saved its state and ended.
+    """
+    # Not subprocess.run, which kills the command a quarter of a second after Ctrl-C.
+    with subprocess.Popen(command, env=environment()) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            raise
 
 
 def environment() -> dict[str, str]:
@@ -231,4 +245,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("\nStopped. The same command continues the cell.") from None

@@ -83,8 +83,8 @@ WITHOUT_DEPTH = {
         "policy.observation_encoder.cameras=[overhead,table]",
         "coordinates=rays",
     ],
-    # The camera of the peers, calibrated. The table of gym-aloha is about 3 cm above the base frame,
-    # and the middle of what stands on it about 5 cm.
+    # The camera of the peers, calibrated. The table of gym-aloha is about 3 cm above the base
+    # frame, and the middle of the objects on it about 5 cm.
     "rays_overhead": [
         "policy.observation_encoder.cameras=[overhead]",
         "coordinates=rays",

@@ -1,6 +1,10 @@
 """The cells of the campaign: stable names, valid commands, and the page of results."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -561,3 +565,43 @@ def test_the_page_shows_all_that_was_measured(
     monkeypatch.setattr(evidence, "PAGE", copy)
     evidence.write(list(evidence.known().values()))
     assert copy.read_text() == (ROOT / "docs" / "results.md").read_text()
+
+
+# As a training: after Ctrl-C, its state is saved when a step is complete.
+SAVES_LATE = """
+import pathlib, signal, sys, time
+
+def save(number, frame):
+    time.sleep(1.0)
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit()
+
+signal.signal(signal.SIGINT, save)
+print("started", flush=True)
+time.sleep(60.0)
+"""
+
+
+def test_ctrl_c_waits_for_the_state_of_a_command(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    caller = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "sys.path.append('benchmarks'); import evidence; "
+        f"evidence.status_of([sys.executable, '-c', {SAVES_LATE!r}, {str(state)!r}])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", caller],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / ".src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60.0)
+    assert process.returncode == -signal.SIGINT
+    assert errors.endswith("KeyboardInterrupt\n")
+    assert state.read_text() == "saved"
