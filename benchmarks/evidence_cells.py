@@ -84,9 +84,10 @@ WITHOUT_DEPTH = {
         "coordinates=rays",
     ],
     # The camera of the peers, calibrated. The table of gym-aloha is about 3 cm above the base
-    # frame, and the middle of the objects on it about 5 cm.
+    # frame, and the middle of the objects on it about 5 cm. A patch covers 10 cm, the cube 4.
     "rays_overhead": [
         "policy.observation_encoder.cameras=[overhead]",
+        "policy.observation_encoder.learned_places=true",
         "coordinates=rays",
         "coordinates.places.plane_m=0.05",
     ],
