@@ -92,9 +92,15 @@ WITHOUT_DEPTH = {
         "coordinates.places.plane_m=0.05",
     ],
 }
-# The images of ACT's simulation and of lerobot's policies: colours of one fixed camera.
+# One fixed camera: as in ACT's simulation and in lerobot's policies, colours alone (`grid_overhead`);
+# with depth, where a patch starts at what is highest in it (`metric_overhead`).
 ONE_CAMERA = {
     "grid_overhead": ["policy.observation_encoder.cameras=[overhead]", "coordinates=grid"],
+    "metric_overhead": [
+        "policy.observation_encoder.cameras=[overhead]",
+        "policy.observation_encoder.learned_places=true",
+        "coordinates=metric",
+    ],
 }
 # Small cells of diffusion take eight steps, the default when the first ones were measured; it is
 # ten now.
@@ -268,6 +274,7 @@ def third_party_cells(scale: str) -> list[EncodingCell]:
         (COMPARED[0], "metric", "flow"),
         (COMPARED[0], "grid_overhead", "diffusion"),
         ("cayley_per_head_values", "rays_overhead", "diffusion"),
+        ("cayley_per_head_values", "metric_overhead", "diffusion"),
     ]
     return [
         EncodingCell(task, encoding, coordinates, 0, scale, policy)
