@@ -92,8 +92,8 @@ WITHOUT_DEPTH = {
         "coordinates.places.plane_m=0.05",
     ],
 }
-# One fixed camera: as in ACT's simulation and in lerobot's policies, colours alone (`grid_overhead`);
-# with depth, where a patch starts at what is highest in it (`metric_overhead`).
+# One fixed camera: as in ACT's simulation and in lerobot's policies, colours alone
+# (`grid_overhead`); with depth, where a patch starts at what is highest in it (`metric_overhead`).
 ONE_CAMERA = {
     "grid_overhead": ["policy.observation_encoder.cameras=[overhead]", "coordinates=grid"],
     "metric_overhead": [
