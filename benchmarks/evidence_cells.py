@@ -51,11 +51,12 @@ POSES = [
 ]
 # As long in proportion to the scene as the default ones of columns and rows.
 METRES = ["coordinates=metric", "coordinates.wavelengths=[0.16,5.0]"]
+LEARNED_PLACES = "policy.observation_encoder.learned_places=true"
 GRIPPERS = [*POSES, *METRES, "frames=grippers"]
 GRIPPERS_NOISY_LEARNED = [
     *GRIPPERS,
     "action_places=noisy_pose",
-    "policy.observation_encoder.learned_places=true",
+    LEARNED_PLACES,
 ]
 # Demonstrations of other experts, by the end of a choice's name. Arms start at home, also in the
 # evaluation. Plain experts act in one way, so only disturbances show the states around it.
@@ -87,7 +88,7 @@ WITHOUT_DEPTH = {
     # frame, and the middle of the objects on it about 5 cm. A patch covers 10 cm, the cube 4.
     "rays_overhead": [
         "policy.observation_encoder.cameras=[overhead]",
-        "policy.observation_encoder.learned_places=true",
+        LEARNED_PLACES,
         "coordinates=rays",
         "coordinates.places.plane_m=0.05",
     ],
@@ -98,7 +99,7 @@ ONE_CAMERA = {
     "grid_overhead": ["policy.observation_encoder.cameras=[overhead]", "coordinates=grid"],
     "metric_overhead": [
         "policy.observation_encoder.cameras=[overhead]",
-        "policy.observation_encoder.learned_places=true",
+        LEARNED_PLACES,
         "coordinates=metric",
     ],
 }

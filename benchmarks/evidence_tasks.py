@@ -3,7 +3,8 @@
 A policy with instructions is trained on demonstrations of all tasks, each task drawn equally often,
 and evaluated on each task. Encodings differ: none, RoPE-Mixed, Cayley-STRING in attention only, as
 published, and with relative values. `grippers` and `grippers_noisy_learned` have the frames, places
-and actions of `evidence_places.py` and relative values. The demonstrations of choices that end with
+and actions of `evidence_places.py` and relative values; `learned` has learned places in patches and
+relative values with a basis per head. The demonstrations of choices that end with
 `_plain` are those of plain experts from the home pose, and so are the starts of their evaluation.
 
 Differences from the paper: scripted instead of teleoperated demonstrations, three RGB-D cameras
@@ -28,6 +29,7 @@ from evidence_cells import (
     EXPERTS,
     GRIPPERS,
     GRIPPERS_NOISY_LEARNED,
+    LEARNED_PLACES,
     experts_of,
 )
 from evidence_recipe import COMPILED, EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale
@@ -40,6 +42,7 @@ CHOICES = {
     **{name: ENCODINGS[name].split() for name in COMPARED},
     "grippers": ["encoder=cayley_per_head", *GRIPPERS],
     "grippers_noisy_learned": ["encoder=cayley_per_head", *GRIPPERS_NOISY_LEARNED],
+    "learned": ["encoder=cayley_per_head", LEARNED_PLACES],
 }
 CHOICES |= {
     f"{name}_plain": CHOICES[name] for name in CHOICES if name not in ("rope_mixed", "cayley")
