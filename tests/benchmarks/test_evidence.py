@@ -166,9 +166,16 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
             *modules["evidence_looks"].look_cells("medium")[:2],
             *modules["evidence_looks"].look_cells("medium_missed")[:2],
         ):
-            for verb, overrides in cell.commands():
-                compose(verb, overrides=overrides)
-        (*_, peers) = modules["evidence_cells"].third_party_cells("small")
+            for verb, (first, *others) in cell.commands():
+                if verb == "data":
+                    compose(f"data/{first}", overrides=others)
+                else:
+                    compose(verb, overrides=[first, *others])
+        (*_, peers) = (
+            cell
+            for cell in modules["evidence_cells"].third_party_cells("small")
+            if cell.coordinates == "grid_overhead"
+        )
         read = compose(
             "train", overrides=dict(peers.commands())["train"]
         ).policy.observation_encoder
