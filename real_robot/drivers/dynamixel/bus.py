@@ -9,7 +9,7 @@ import select
 import struct
 import termios
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.drivers.dynamixel import protocol
@@ -24,6 +24,7 @@ BAUD_RATES = {
 }
 # Longest wait while nothing moves, enough for a busy computer; the loop has its own deadlines.
 PATIENCE_S = 0.25
+_READS = 3  # Requests for a register.
 _QUIET_S = 0.005  # Without a byte for that long, all answers have arrived.
 _READ_SIZE = 4096
 # Flag of serial_struct in linux/serial.h: USB adapters do not wait for 16 ms.
@@ -178,11 +179,25 @@ class Bus:
         return answers, bool(received and not answers)
 
     def read_register(self, ident: int, register: Register) -> int | None:
-        """Returns the value of a register, or None without an answer."""
-        answer = self.ask(ident, protocol.read(ident, register.address, register.size))
-        if answer is None or len(answer.data) != register.size:
-            return None
-        return register.unpack(answer.data)
+        """Returns the value of a register, or None without an answer to `_READS` requests.
+
+        A warning names each lost answer: damaged, or late because the computer is busy.
+        """
+        request = protocol.read(ident, register.address, register.size)
+        for number, answers in enumerate(self._answers(ident, request)):
+            for answer in answers:
+                if answer.ident == ident and len(answer.data) == register.size:
+                    return register.unpack(answer.data)
+            where = f"Servo {ident} on {self.port}: {register.name}"
+            log.warning("%s has not been read; attempt %d of %d.", where, number + 1, _READS)
+        return None
+
+    def _answers(self, ident: int, request: bytes) -> Iterator[list[Packet]]:
+        first = self.ask(ident, request)
+        yield [] if first is None else [first]
+        for _ in range(_READS - 1):
+            # Until the line is quiet: a late answer must not be taken for that of the next read.
+            yield self.everything(request)[0]
 
     def write_register(self, ident: int, register: Register, value: int) -> None:
         """Writes a register and waits for the acknowledgement.

@@ -302,6 +302,29 @@ def test_servos_with_other_settings_are_refused_with_all_problems(served: Served
     sound.close()
 
 
+def test_a_lost_answer_is_read_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = served.lines["left"]
+    receive, lost = line.receive, []
+
+    def damaged(data: bytes) -> bytes:
+        request = protocol.read(9, table.MODEL_NUMBER.address, table.MODEL_NUMBER.size)
+        if data == request and not lost:
+            lost.append(data)
+            return b""
+        return receive(data)
+
+    monkeypatch.setattr(line, "receive", damaged)
+    arms = served.driver()
+    arms.connect()
+    arms.close()
+    assert lost
+    (warning,) = caplog.messages
+    assert warning.startswith("Servo 9 on ")
+    assert warning.endswith("Model Number has not been read; attempt 1 of 3.")
+
+
 def test_problems_between_connecting_and_arming_are_refused_before_torque(
     served: Served,
 ) -> None:
