@@ -43,6 +43,7 @@ POLICIES = {
 COORDINATES = ("metric", "grid")
 # The default when the first cells were trained; it is all cameras of the store now.
 CAMERAS = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
+OVERHEAD = "policy.observation_encoder.cameras=[overhead]"
 POSES = [
     "action=gripper_poses",
     "gripper=open_close",
@@ -85,9 +86,9 @@ WITHOUT_DEPTH = {
         "coordinates=rays",
     ],
     # The camera of the peers, calibrated. The table of gym-aloha is about 3 cm above the base
-    # frame, and the middle of the objects on it about 5 cm. A patch covers 10 cm, the cube 4.
+    # frame, and the middle of the objects on it about 5 cm. A patch covers 15 cm, the cube 4.
     "rays_overhead": [
-        "policy.observation_encoder.cameras=[overhead]",
+        OVERHEAD,
         LEARNED_PLACES,
         "coordinates=rays",
         "coordinates.places.plane_m=0.05",
@@ -96,9 +97,9 @@ WITHOUT_DEPTH = {
 # One fixed camera: as in ACT's simulation and in lerobot's policies, colours alone
 # (`grid_overhead`); with depth, where a patch starts at what is highest in it (`metric_overhead`).
 ONE_CAMERA = {
-    "grid_overhead": ["policy.observation_encoder.cameras=[overhead]", "coordinates=grid"],
+    "grid_overhead": [OVERHEAD, "coordinates=grid"],
     "metric_overhead": [
-        "policy.observation_encoder.cameras=[overhead]",
+        OVERHEAD,
         LEARNED_PLACES,
         "coordinates=metric",
     ],
@@ -269,7 +270,7 @@ def cells(scale: str) -> list[EncodingCell]:
 
 
 def third_party_cells(scale: str) -> list[EncodingCell]:
-    """Returns the cells of third-party environments: kinds of policies, and the peers' camera."""
+    """Returns the cells of third-party environments: kinds of policies, and one fixed camera."""
     chosen = [
         (COMPARED[0], "metric", "diffusion"),
         (COMPARED[0], "metric", "flow"),

@@ -171,6 +171,23 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
                     compose(f"data/{first}", overrides=others)
                 else:
                     compose(verb, overrides=[first, *others])
+        rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
+        assert rays["_target_"] == "stringline.RayPlaces"
+    assert kinds["act"].chunk == 100
+    assert kinds["act"].kl_weight == 10
+    assert {kind: found["_target_"].rpartition(".")[2] for kind, found in kinds.items()} == {
+        "diffusion": "DiffusionPolicy",
+        "flow": "FlowPolicy",
+        "act": "ActPolicy",
+        "energy": "EnergyPolicy",
+    }
+
+
+@pytest.mark.slow
+def test_peers_have_one_camera_and_insertions_small_disturbances(
+    modules: dict[str, ModuleType],
+) -> None:
+    with initialize_config_module("stringline.configs", version_base="1.3"):
         (*_, peers) = (
             cell
             for cell in modules["evidence_cells"].third_party_cells("small")
@@ -189,16 +206,6 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
         assert [each.noise_rad for each in collected] == [0.03, 0.005]
         assert read.coordinates["_target_"] == "stringline.GridPlaces"
         assert read.depth_input["_target_"] == "stringline.ColourOnly"
-        rays = compose("train", overrides=colour["train"]).policy.observation_encoder.coordinates
-        assert rays["_target_"] == "stringline.RayPlaces"
-    assert kinds["act"].chunk == 100
-    assert kinds["act"].kl_weight == 10
-    assert {kind: found["_target_"].rpartition(".")[2] for kind, found in kinds.items()} == {
-        "diffusion": "DiffusionPolicy",
-        "flow": "FlowPolicy",
-        "act": "ActPolicy",
-        "energy": "EnergyPolicy",
-    }
 
 
 def observed(looks: ModuleType, look: str, version: int) -> Any:

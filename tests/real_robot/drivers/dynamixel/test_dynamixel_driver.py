@@ -308,14 +308,14 @@ def test_a_lost_answer_is_read_again(
     line = served.lines["left"]
     receive, lost = line.receive, []
 
-    def damaged(data: bytes) -> bytes:
+    def lossy(data: bytes) -> bytes:
         request = protocol.read(9, table.MODEL_NUMBER.address, table.MODEL_NUMBER.size)
         if data == request and not lost:
             lost.append(data)
             return b""
         return receive(data)
 
-    monkeypatch.setattr(line, "receive", damaged)
+    monkeypatch.setattr(line, "receive", lossy)
     arms = served.driver()
     arms.connect()
     arms.close()
