@@ -15,8 +15,8 @@ Names:
         over rounds. zarr is zarr's own reader on our store; window_readers.py describes the others.
         lerobot's decoder may use several threads, and all count.
     cold/<ours|memmap>
-        Windows per second by the clock, with the files dropped from the page cache before each
-        round; peer `memmap`.
+        Windows per second by the clock of one batch, with the files dropped from the page cache
+        before it, as if the store were much larger than the memory; peer `memmap`.
     size/<ours|archive|diffusion_policy|lerobot>
         MiB on disk; peer `ours`, ratio of sizes. lerobot: colour only, with loss.
     loader/<cameras>x128_rgbd
@@ -60,7 +60,7 @@ from stringline.sim.training.window_batches import WindowBatches
 
 SLOW = ("zarr", "diffusion_policy", "lerobot")
 LOST_COLOUR = 16.0
-COLD_ROUNDS, COLD_BATCHES = 3, 4
+COLD_ROUNDS = 9
 
 
 def measure(
@@ -94,10 +94,10 @@ def measure_cold(store: EpisodeStore, batch: int) -> dict[str, float]:
             read = opener(windows)
             drop_from_page_cache(store.path)
             rng = np.random.default_rng(round_number)
+            indices = rng.integers(0, len(windows), batch)
             start = time.perf_counter()
-            for _ in range(COLD_BATCHES):
-                read(rng.integers(0, len(windows), batch))
-            rates[name].append(batch * COLD_BATCHES / (time.perf_counter() - start))
+            read(indices)
+            rates[name].append(batch / (time.perf_counter() - start))
     return {name: statistics.median(found) for name, found in rates.items()}
 
 

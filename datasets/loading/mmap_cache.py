@@ -1,5 +1,6 @@
 """Rows of memory-mapped arrays, or of files where there are too many to keep them all mapped."""
 
+import mmap
 import os
 import resource
 import sys
@@ -7,12 +8,48 @@ import threading
 import weakref
 from collections.abc import Sequence
 
+import numpy as np
+
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.checksums import as_bytes
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.zarr_layout import chunk_name
 
 FILES_FOR_OTHERS = 256
+
+
+class MappedRows:
+    """The rows of an array, read in random order: of a mapped file, only the pages of a row.
+
+    By default the kernel reads ahead around each page that is not in memory, up to megabytes on
+    some machines. With a store larger than the memory, each image would be read many times over.
+    """
+
+    def __init__(self, array: Array) -> None:
+        """Takes an array of `StoredEpisode.arrays`; the advice holds for all uses of its map."""
+        self._array = array
+        self._file = _mapped_file(array)
+        if self._file is not None:
+            self._file.madvise(mmap.MADV_RANDOM)
+
+    def copy(self, row: int, target: Array) -> None:
+        """Copies a row into an array of its shape and type."""
+        view = self._array[row]
+        if self._file is not None:
+            start = row * view.nbytes
+            page = start - start % mmap.PAGESIZE
+            # Without this, each page of the row would be read by itself.
+            self._file.madvise(mmap.MADV_WILLNEED, page, start + view.nbytes - page)
+        target[...] = view
+
+
+def _mapped_file(array: Array) -> mmap.mmap | None:
+    """Returns the map that an array is a view of, if it has one that accepts advice."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    owner = base.obj if isinstance(base, memoryview) else None
+    return owner if hasattr(mmap, "MADV_RANDOM") and isinstance(owner, mmap.mmap) else None
 
 
 class MmapCache:
@@ -30,7 +67,7 @@ class MmapCache:
         self._folders = [os.fspath(episode.path) for episode in episodes]
         self._allowed = max(1, _allowed_files(capacity))
         self.capacity = max(1, min(capacity, self._allowed))
-        self._maps: dict[tuple[int, str], Array] = {}
+        self._maps: dict[tuple[int, str], MappedRows] = {}
         self._full = False
         with _keeping:
             _caches.add(self)
@@ -43,11 +80,11 @@ class MmapCache:
         if (mapped := self._maps.get((episode, key))) is None:
             if self._full and self._read_row(episode, key, row, target):
                 return
-            mapped = self._episodes[episode].arrays[key]
+            mapped = MappedRows(self._episodes[episode].arrays[key])
             self._keep((episode, key), mapped)
-        target[...] = mapped[row]
+        mapped.copy(row, target)
 
-    def _keep(self, place: tuple[int, str], mapped: Array) -> None:
+    def _keep(self, place: tuple[int, str], mapped: MappedRows) -> None:
         with _keeping:
             kept = sum(map(len, _caches))
             self._full = len(self._maps) >= self.capacity or kept >= self._allowed
