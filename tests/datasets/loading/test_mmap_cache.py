@@ -1,6 +1,5 @@
 """Reading single rows of memory-mapped images."""
 
-import mmap
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
+
+SMAPS = Path("/proc/self/smaps")
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def store(tmp_path: Path, contract: Contract) -> EpisodeStore:
 
 def flags_of_maps(folder: Path) -> dict[str, set[str]]:
     """Returns the kernel's flags of each file under a folder that this process has mapped."""
-    maps = Path("/proc/self/smaps").read_text(encoding="utf-8")
+    maps = SMAPS.read_text(encoding="utf-8")
     found = re.findall(rf"{re.escape(str(folder))}/(\S+)\n(?:.*\n)*?VmFlags: (.*)", maps)
     return {name: set(flags.split()) for name, flags in found}
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_RANDOM"), reason="the system has no madvise")
+@pytest.mark.skipif(not SMAPS.exists(), reason="only Linux lists the flags of maps")
 def test_images_of_a_training_are_read_without_read_ahead(store: EpisodeStore) -> None:
     """In random order, the kernel would read up to megabytes around each image, for one window."""
     windows = Windows(store, chunk=4)
