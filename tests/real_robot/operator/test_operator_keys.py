@@ -58,8 +58,8 @@ def test_a_doubled_key_counts_once(terminal: Terminal) -> None:
 def test_keys_from_before_a_question_do_not_answer_it(terminal: Terminal) -> None:
     far, keys = terminal
     os.write(far, b"rr q")
+    began = time.monotonic()  # Before the timer starts, which may take milliseconds.
     timer = type_later(far, b"r", 1.2)
-    began = time.monotonic()
     assert keys.wait_anew(Key.RESET, Key.END) is Key.RESET
     assert time.monotonic() - began >= 1.2
     timer.join()

@@ -93,8 +93,8 @@ def press(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
 def test_only_a_key_after_the_question_starts_the_motion(
     press: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    press(b"x s")
     start = time.monotonic()
+    press(b"x s")
     await_start()
     assert time.monotonic() - start > 0.4
     assert "The arms hold. s: start the motion; q: end." in capsys.readouterr().out
