@@ -47,9 +47,9 @@ def coverage(trainings: int, sigma: float, times: int, spread: float = 0.15) -> 
     return [float(share) for share in held / times]
 
 
-@pytest.mark.parametrize("sigma", [0.05, 0.08])
-def test_three_trainings_cover_as_stated(sigma: float) -> None:
-    rate, difference, pooled = coverage(3, sigma, times=250)
+@pytest.mark.parametrize(("trainings", "sigma"), [(3, 0.05), (3, 0.08), (5, 0.08)])
+def test_three_to_five_trainings_cover_as_stated(trainings: int, sigma: float) -> None:
+    rate, difference, pooled = coverage(trainings, sigma, times=250)
     assert 0.92 < rate < 0.985
     assert 0.92 < difference < 0.985
     assert pooled < 0.91
