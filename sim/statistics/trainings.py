@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from stringline.sim.statistics.intervals import Interval, score_interval
 
-RATE_SCALE = 0.015  # Per training, as the next.
-DIFFERENCE_SCALE = 0.02
+RATE_SCALE = 0.015  # Scale of the prior of sigma per training of a recipe.
+DIFFERENCE_SCALE = 0.02  # The same, for differences.
 _SIGMAS = np.linspace(0.0, 0.6, 61)
 _ROOT_STEPS = 40  # Each halves the bracket.
 
