@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("datasets", "encoders", "policies", "sim", "real_robot")
-LONGEST_FILE = 300
-LONGEST_FUNCTION = 40
+LONGEST_FILE = 700
+LONGEST_FUNCTION = 60
 WIDEST_LINE = 100
 PACKED_ASSIGNMENTS = 30
 SOURCES = {
@@ -28,7 +28,7 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
                 yield path.relative_to(ROOT), node
 
 
-def test_files_have_at_most_300_lines() -> None:
+def test_files_have_at_most_700_lines() -> None:
     lengths = {path.relative_to(ROOT): text.count("\n") for path, text in SOURCES.items()}
     assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
@@ -45,7 +45,7 @@ def test_lines_have_at_most_100_columns() -> None:
 
 
 @pytest.mark.slow
-def test_functions_have_at_most_40_lines_without_their_docstring() -> None:
+def test_functions_have_at_most_60_lines_without_their_docstring() -> None:
     long = []
     for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
