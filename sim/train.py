@@ -35,12 +35,14 @@ from stringline.encoders.training.run_fingerprint import (
 )
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.keypose_policy import KeyposePolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
 from stringline.policies.probes.grasps import first_grasp
+from stringline.policies.probes.keypose_probe import PROBED_WINDOWS, KeyposeProbe
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import suite_of_training, with_suites
 from stringline.sim.training.background_evaluation import ProcessEvaluation
@@ -140,7 +142,7 @@ def _warn(
 
 def _policy(
     model: Mapping[str, Any], data: TrainingData, seed: int, initialisation: Initialisation | None
-) -> ChunkPolicy:
+) -> LearnedPolicy:
     """Returns the policy with its initial weights."""
     statistics = data.statistics(model)
     if initialisation:
@@ -180,7 +182,7 @@ def _record(trainer: Trainer, data: TrainingData, windows: int) -> dict[str, Any
 
 
 def _callbacks(
-    data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings
+    data: TrainingData, policy: LearnedPolicy, trainer: Trainer, settings: TrainingSettings
 ) -> Callbacks:
     augment = settings.build_augmentation()
     probe, validate = _held_out_callbacks(data, policy, settings, trainer.batch_size)
@@ -195,7 +197,7 @@ def _callbacks(
 
 
 def _held_out_callbacks(
-    data: TrainingData, policy: ChunkPolicy, settings: TrainingSettings, batch_size: int
+    data: TrainingData, policy: LearnedPolicy, settings: TrainingSettings, batch_size: int
 ) -> tuple[Probe | None, Validate | None]:
     """Returns probe and validation, if there are enough held-out episodes."""
     if not all(data.held_out):
@@ -203,7 +205,10 @@ def _held_out_callbacks(
     held_out = data.windows_for(policy, data.held_out, hold_s=settings.hold_s)
     probe: Probe | None = None
     validate: Validate | None = None
-    if data.can_probe:
+    if isinstance(policy, KeyposePolicy):
+        chosen = np.linspace(0, len(held_out) - 1, min(PROBED_WINDOWS, len(held_out)))
+        probe = KeyposeProbe(tensors(held_out, np.unique(chosen.round()).astype(np.int64)))
+    elif data.can_probe:
         first = np.flatnonzero(held_out.step == 0)[:FIRST_WINDOWS]
         episodes = data.held_out_episodes()
         grasps = [

@@ -2,11 +2,33 @@
 
 import difflib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
+from typing import Any, TypeVar
 
 import stringline
+
+
+SettingsT = TypeVar("SettingsT")
+
+
+def settings_of(kind: type[SettingsT], given: object, name: str) -> SettingsT:
+    """Returns settings, a dataclass, of an entry of a configuration: of its fields by name.
+
+    Raises:
+        ValueError: The entry is not a mapping, or has a field that does not exist.
+    """
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {given!r}; allowed: a mapping of settings.")
+    known: Any = kind
+    names = [field.name for field in fields(known)]
+    for key in given:
+        if key not in names:
+            raise unknown_name(f"setting {name}", str(key), names)
+    return kind(**given)
 
 
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:

@@ -75,3 +75,14 @@ def quaternion(rotation: Matrix) -> Matrix:
     )
     found = np.linalg.eigh(symmetric)[1][:, -1]
     return np.asarray(-found if found[0] < 0 else found)
+
+
+def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
+    """Returns the pose (4, 4) after a share of a straight way with a fixed axis of rotation."""
+    turn = start[:3, :3].T @ goal[:3, :3]
+    angle = float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
+    rotation = start[:3, :3]
+    if angle > 1e-9:
+        skew = (turn - turn.T) / (2 * np.sin(angle))
+        rotation = rotation @ rotation_about([skew[2, 1], skew[0, 2], skew[1, 0]], share * angle)
+    return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), rotation)

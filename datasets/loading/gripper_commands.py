@@ -72,7 +72,7 @@ def is_open(opening: Openings, control_hz: float) -> NDArray[np.bool_]:
         opening: Commanded openings (T,).
         control_hz: Actions per second.
     """
-    turns = _turns(opening)
+    turns = turning_points(opening)
     if len(turns) < 2:
         return np.full(len(opening), bool(len(opening)) and opening[0] >= 0.5)
     result = np.full(len(opening), opening[turns[0]] > opening[turns[1]])
@@ -84,8 +84,12 @@ def is_open(opening: Openings, control_hz: float) -> NDArray[np.bool_]:
     return result
 
 
-def _turns(opening: Openings) -> list[int]:
-    """Returns the steps of the turning points, first and last included; none without a stroke."""
+def turning_points(opening: Openings, stroke: float = STROKE) -> list[int]:
+    """Returns the steps at which openings (T,) turn, with hysteresis.
+
+    Between two of them the opening changes by at least `stroke`. First and last are the highest and
+    lowest openings before the first and after the last change. Without such a change there is none.
+    """
     found: list[int] = []
     extreme = {1: 0, -1: 0}  # Steps of the highest and the lowest opening since the last turn.
     direction = 0
@@ -94,7 +98,7 @@ def _turns(opening: Openings) -> list[int]:
             if sign * (value - opening[extreme[sign]]) > 0:
                 extreme[sign] = step
         for sign in (1, -1):
-            turned = sign * (value - opening[extreme[-sign]]) >= STROKE
+            turned = sign * (value - opening[extreme[-sign]]) >= stroke
             if direction != sign and turned:
                 found.append(extreme[-sign])
                 direction = sign

@@ -1,14 +1,531 @@
-"""Keyposes: the action of an episode at the next grasp or release.
+"""Keyposes: the poses of the grippers at the events of a recording, and the ways to and from them.
 
-PerAct (Shridhar et al., CoRL 2022, arXiv 2209.05451) and 3D Diffuser Actor (Ke et al., 2024, arXiv
-2402.10885) predict keyposes in place of every action; Chain-of-Action (Zhang et al., 2025, arXiv
-2506.09990) generates a trajectory back from its keypose.
+A recording is a sequence of reaches. Each ends with an event: a gripper closes or opens while its
+arm stands still, or an arm that holds something comes to a stop at the end. A policy that predicts
+the next keypose is free of postures, pauses and speeds: every frame before an event is an example
+of the same target (James and Davison, 2022, arXiv 2105.14829, who found keyposes by the same two
+signs; Shridhar et al., PerAct, CoRL 2022, arXiv 2209.05451). Departures from PerAct: a stop of an
+empty arm is no keypose if the recording has gripper events, since people pause; and the straight
+part before an event, the corner before that and the departure are read from the recording, because
+objects such as racks and sockets can be entered in one direction only.
+
+Arrays have the arms on their second axis, in the order of `Contract.arms`.
 """
 
-import numpy as np
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.loading.gripper_commands import check_openings, is_open
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.loading.gripper_commands import (
+    STROKE,
+    check_openings,
+    is_open,
+    turning_points,
+)
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Stops = Literal["auto", "always", "never"]
+NO_EVENT = -1
+PREFIX = "keypose/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyposeSettings:
+    """How keyposes are found.
+
+    Attributes:
+        stroke: Smallest change of an opening that is an event, from 0 (closed) to 1 (open).
+        rest_m: An arm stands still while its gripper stays within this distance, m ...
+        rest_s: ... for this time, s.
+        smooth_s: Positions are averaged over this time before, s: hands tremble.
+        together_s: Events of two arms within this time are one event, s.
+        travel_m: Least distance between two stops, and between an event and the next event of the
+            same gripper that undoes it, m: a gripper that opens and closes in place has done
+            nothing.
+        stops: Whether arms at rest make keyposes as well: `auto`: in recordings without gripper
+            events, and at the end of one for arms that hold something.
+        straight_m: Largest length of the straight part before an event, m.
+        least_m: Distance of the approach pose if there is no straight part, m.
+        depart_m: Distance of the departure pose, m.
+    """
+
+    stroke: float = STROKE
+    rest_m: float = 0.008
+    rest_s: float = 0.24
+    smooth_s: float = 0.1
+    together_s: float = 0.3
+    travel_m: float = 0.025
+    stops: Stops = "auto"
+    straight_m: float = 0.16
+    least_m: float = 0.03
+    depart_m: float = 0.075
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ValueError: A value is out of range.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "stops":
+                if value not in get_args(Stops):
+                    raise unknown_name("keyposes.stops", str(value), get_args(Stops))
+            elif field.name == "smooth_s":
+                NOT_NEGATIVE.check(**{"keyposes.smooth_s": value})
+            else:
+                POSITIVE.check(**{f"keyposes.{field.name}": value})
+
+
+@dataclass(frozen=True)
+class Keyposes:
+    """The K keyposes of an episode with N arms, in the order of time.
+
+    Attributes:
+        start: (K,) first step of the event, at which the pose is reached.
+        end: (K,) last step of the event, at which the gripper has arrived.
+        acting: (K, N) whether the gripper of an arm acts, or the arm stops while it holds.
+        pose: (K, N, 4, 4) `T_base_gripper` of each arm at `start`.
+        approach: (K, N, 4, 4) the beginning of the straight part before it.
+        corner: (K, N, 4, 4) the corner before that, or the approach where there is none.
+        departure: (K, N, 4, 4) a pose after it.
+        before: (K, N) opening at `start`.
+        after: (K, N) opening at `end`.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    acting: Flags
+    pose: Floats
+    approach: Floats
+    corner: Floats
+    departure: Floats
+    before: Floats
+    after: Floats
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def next_of(self, steps: Array) -> NDArray[np.int64]:
+        """Returns the keypose (N,) that follows each of the steps (N,); `NO_EVENT` after the last.
+
+        While a gripper acts, the frame belongs to the following keypose.
+        """
+        number = np.searchsorted(self.start, steps, side="left")
+        return np.where(number < len(self), number, NO_EVENT).astype(np.int64)
+
+    def targets(self, steps: Array) -> dict[str, Array]:
+        """Returns the training targets of the frames at some steps (N,), by key of a batch.
+
+        `keypose/number` (N,) is `NO_EVENT` after the last event, where the other entries are those
+        of the last keypose and have no meaning.
+        """
+        number = self.next_of(steps)
+        row = np.where(number == NO_EVENT, len(self) - 1, number)
+        poses = {name: getattr(self, name) for name in ("pose", "approach", "corner", "departure")}
+        openings = {"before": self.before, "after": self.after}
+        found: dict[str, Array] = {
+            f"{PREFIX}{name}": array[row].astype(np.float32)
+            for name, array in (poses | openings).items()
+        }
+        found[f"{PREFIX}acting"] = self.acting[row] & (number != NO_EVENT)[:, None]
+        found[f"{PREFIX}number"] = number
+        return found
+
+
+class NoKeyposeError(ValueError):
+    """A recording has no keypose."""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The commanded motion of a recording with T steps and N arms.
+
+    Attributes:
+        pose: (T, N, 4, 4) `T_base_gripper`.
+        opening: (T, N) of the grippers, 0 to 1; a constant for arms without one.
+        control_hz: Steps per second.
+    """
+
+    pose: Floats
+    opening: Floats
+    control_hz: float
+
+    def steps(self, seconds: float) -> int:
+        """Returns a time in steps, at least 1."""
+        return max(round(seconds * self.control_hz), 1)
+
+
+def commanding_embodiment(contract: Contract, purpose: str = "Keyposes") -> Embodiment:
+    """Returns the embodiment whose absolute joint targets the actions of a contract are.
+
+    Raises:
+        ValueError: There is none: the embodiment is unknown, or actions are something else.
+    """
+    embodiment = EMBODIMENTS.get(contract.embodiment)
+    if embodiment is None:
+        raise ValueError(
+            f"{purpose} need the kinematics of the robot; got embodiment {contract.embodiment!r}; "
+            f"allowed: {', '.join(EMBODIMENTS)}. Import the recordings with "
+            "layout.embodiment=NAME, or train policy=diffusion, which needs no kinematics."
+        )
+    joints = [(joint.name, "absolute") for joint in embodiment.joints]
+    if [(entry.name, entry.mode) for entry in contract.action] != joints:
+        raise ValueError(
+            f"{purpose} need absolute joint targets of {embodiment.name} as actions; got "
+            f"{', '.join(f'{entry.name} ({entry.mode})' for entry in contract.action)}. Import the "
+            "recordings with these actions, or train policy=diffusion."
+        )
+    return embodiment
+
+
+def commanded_motion(action: Array, embodiment: Embodiment, control_hz: float) -> Motion:
+    """Returns the commanded motion of absolute joint targets (T, J) of an embodiment."""
+    q = action.astype(np.float64)
+    poses = embodiment.forward_kinematics(q)
+    openings = [
+        q[:, embodiment.grippers[arm]] if arm in embodiment.grippers else np.ones(len(q))
+        for arm in embodiment.arms
+    ]
+    return Motion(
+        np.stack([poses[arm] for arm in embodiment.arms], axis=1),
+        np.stack(openings, axis=1),
+        control_hz,
+    )
+
+
+def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Keyposes:
+    """Finds the keyposes of a recording.
+
+    Raises:
+        NoKeyposeError: There is none: no gripper acts at rest, and no arm comes to a stop.
+    """
+    settings = settings or KeyposeSettings()
+    smooth = _smoothed(motion.pose[..., :3, 3], motion.steps(settings.smooth_s))
+    events = _without_undone(_gripper_events(motion, smooth, settings), motion, settings)
+    if settings.stops == "always" or (settings.stops == "auto" and not events):
+        events = _with_stops(events, motion, smooth, settings)
+    elif settings.stops == "auto":
+        events += _final_stop(events, motion, smooth, settings)
+    if not events:
+        raise NoKeyposeError(
+            f"There is no keypose in {len(motion.pose)} steps: no opening changes by "
+            f"{settings.stroke:g} while its arm stands still (within {settings.rest_m:g} m for "
+            f"{settings.rest_s:g} s), and no arm stops after {settings.travel_m:g} m. Set "
+            "keyposes.stroke, keyposes.rest_m or keyposes.stops=always, or train policy=diffusion."
+        )
+    return _described(_merged(events, motion.steps(settings.together_s)), motion, settings)
+
+
+@dataclass(frozen=True)
+class _Event:
+    """An event: the arms that act, and its first and last step."""
+
+    arms: tuple[int, ...]
+    start: int
+    end: int
+    closes: bool = False
+    stop: bool = False
+
+
+def _smoothed(position: Floats, window: int) -> Floats:
+    """Returns the moving average of positions (T, N, 3) over an odd number of steps."""
+    half = window // 2
+    padded = np.pad(position, ((half, half), (0, 0), (0, 0)), mode="edge")
+    total = np.cumsum(np.concatenate((np.zeros_like(padded[:1]), padded)), axis=0)
+    return np.asarray((total[2 * half + 1 :] - total[: -2 * half - 1]) / (2 * half + 1))
+
+
+def _at_rest(position: Floats, steps: int, most_m: float) -> Flags:
+    """Returns whether a gripper stays within a distance for some steps from each step on, (T,)."""
+    count = len(position)
+    ahead = np.minimum(np.arange(count)[:, None] + np.arange(1, steps + 1), count - 1)
+    distance = np.linalg.norm(position[ahead] - position[:, None], axis=-1)
+    return np.asarray(distance.max(axis=1) <= most_m)
+
+
+def _gripper_events(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> list[_Event]:
+    """Returns the strokes of grippers whose arm stands still, in the order of time.
+
+    A stroke that begins in flight, as the hand takes the shape for an object, begins where the arm
+    has come to rest, if enough of it is left.
+    """
+    events = []
+    for arm in range(motion.opening.shape[1]):
+        opening = motion.opening[:, arm]
+        rest = _at_rest(smooth[:, arm], motion.steps(settings.rest_s), settings.rest_m)
+        turns = turning_points(opening, settings.stroke)
+        for first, last in pairwise(turns):
+            part = opening[first : last + 1]
+            near = settings.stroke / 5
+            begun = first + int(np.flatnonzero(np.abs(part - part[0]) <= near)[-1])
+            arrived = first + int(np.argmax(np.abs(part - part[-1]) <= near))
+            still = np.flatnonzero(rest[begun : max(arrived, begun + 1)])
+            if not len(still):
+                continue
+            start = begun + int(still[0])
+            if abs(opening[start] - opening[last]) >= settings.stroke * (
+                1 if start > begun else 0.8
+            ):
+                closes = bool(opening[last] < opening[start])
+                events.append(_Event((arm,), start, max(arrived, start), closes))
+    return sorted(events, key=lambda event: event.start)
+
+
+def _without_undone(
+    events: list[_Event], motion: Motion, settings: KeyposeSettings
+) -> list[_Event]:
+    """Removes pairs of events of a gripper that undo each other in place, such as second grasps."""
+    kept: list[_Event] = []
+    for event in events:
+        last = next((other for other in reversed(kept) if other.arms == event.arms), None)
+        if last is not None and last.closes != event.closes:
+            way = motion.pose[last.start : event.start + 1, event.arms[0], :3, 3]
+            if np.linalg.norm(way - way[0], axis=-1).max() < settings.travel_m:
+                kept.remove(last)
+                continue
+        kept.append(event)
+    return _without_repeats(kept)
+
+
+def _without_repeats(events: list[_Event]) -> list[_Event]:
+    """Keeps one event where a gripper would close twice, or open twice: the last."""
+    kept: list[_Event] = []
+    for event in reversed(events):
+        later = next((other for other in reversed(kept) if other.arms == event.arms), None)
+        if later is None or later.closes != event.closes:
+            kept.append(event)
+    return kept[::-1]
+
+
+def _with_stops(
+    events: list[_Event], motion: Motion, smooth: Floats, settings: KeyposeSettings
+) -> list[_Event]:
+    """Adds the stops of each arm after some travel, the end of the recording included."""
+    found = list(events)
+    count = len(motion.pose)
+    for arm in range(motion.opening.shape[1]):
+        rest = _at_rest(smooth[:, arm], motion.steps(settings.rest_s), settings.rest_m)
+        own = [event.start for event in events if arm in event.arms]
+        place = smooth[0, arm]
+        for step in range(count):
+            if step in own:
+                place = smooth[step, arm]
+            far = np.linalg.norm(smooth[step, arm] - place) >= settings.travel_m
+            if far and (rest[step] or step == count - 1):
+                found.append(_Event((arm,), step, step, stop=True))
+                place = smooth[step, arm]
+    return sorted(found, key=lambda event: event.start)
+
+
+def _final_stop(
+    events: list[_Event], motion: Motion, smooth: Floats, settings: KeyposeSettings
+) -> list[_Event]:
+    """Returns the stop at the end of arms that still hold something and have carried it."""
+    last = len(motion.pose) - 1
+    found = []
+    for arm in range(motion.opening.shape[1]):
+        own = [event for event in events if arm in event.arms]
+        if not own or not own[-1].closes:
+            continue
+        away = np.linalg.norm(smooth[last, arm] - smooth[own[-1].start, arm])
+        if away >= settings.travel_m:
+            near = np.linalg.norm(smooth[:, arm] - smooth[last, arm], axis=-1) <= settings.rest_m
+            moving = np.flatnonzero(~near[own[-1].end :])
+            start = own[-1].end + (int(moving[-1]) + 1 if len(moving) else 0)
+            found.append(_Event((arm,), min(start, last), last, stop=True))
+    return found
+
+
+def _merged(events: list[_Event], within: int) -> list[_Event]:
+    """Joins events of different arms that begin within some steps of each other."""
+    joined: list[_Event] = []
+    for event in sorted(events, key=lambda event: event.start):
+        last = joined[-1] if joined else None
+        if last and event.start - last.start < within and not set(event.arms) & set(last.arms):
+            arms = tuple(sorted((*last.arms, *event.arms)))
+            joined[-1] = replace(last, arms=arms, end=max(last.end, event.end))
+        else:
+            joined.append(event)
+    return joined
+
+
+def _described(events: list[_Event], motion: Motion, settings: KeyposeSettings) -> Keyposes:
+    """Returns the poses on the way to and from each event."""
+    count, arms = motion.opening.shape
+    rows: dict[str, list[Floats]] = {
+        name: [] for name in ("pose", "approach", "corner", "departure", "before", "after")
+    }
+    for number, event in enumerate(events):
+        earlier = events[number - 1].end if number else 0
+        later = events[number + 1].start if number + 1 < len(events) else count - 1
+        ways = [
+            _way(
+                motion.pose[:, arm],
+                (min(earlier, event.start), event.start, event.end, later),
+                settings,
+            )
+            for arm in range(arms)
+        ]
+        for name, index in zip(("approach", "corner", "departure"), range(3), strict=True):
+            rows[name].append(np.stack([way[index] for way in ways]))
+        rows["pose"].append(motion.pose[event.start])
+        rows["before"].append(motion.opening[event.start])
+        rows["after"].append(motion.opening[min(event.end, count - 1)])
+    acting = np.array([[arm in event.arms for arm in range(arms)] for event in events])
+    start, end = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
+    arrays = {name: np.array(values) for name, values in rows.items()}
+    return Keyposes(start=start, end=end, acting=acting, **arrays)
+
+
+def _way(
+    pose: Floats, steps: tuple[int, int, int, int], settings: KeyposeSettings
+) -> tuple[Floats, Floats, Floats]:
+    """Returns approach, corner and departure (4, 4) of one arm, with poses (T, 4, 4).
+
+    `steps` are the end of the last event, start and end of this one, and the start of the next.
+    """
+    earlier, start, end, later = steps
+    approach = straight_start(
+        pose, earlier, start, most_m=settings.straight_m, least_m=settings.least_m
+    )
+    near = np.linalg.norm(pose[:, :3, 3] - pose[approach, :3, 3], axis=-1) < 0.003
+    paused = approach
+    while paused > earlier and near[paused - 1]:
+        paused -= 1
+    corner = straight_start(
+        pose, earlier, paused, most_m=settings.straight_m + 0.04, least_m=settings.least_m
+    )
+    turned = angle_between(pose[corner, :3, :3], pose[start, :3, :3])
+    far = np.linalg.norm(pose[corner, :3, 3] - pose[approach, :3, 3]) > settings.least_m
+    straight = angle_between(pose[corner, :3, :3], pose[paused, :3, :3]) < 0.06
+    is_corner = corner < paused and far and turned < 0.1 and straight
+    away = np.linalg.norm(pose[:, :3, 3] - pose[start, :3, 3], axis=-1)[end : later + 1]
+    beyond = np.flatnonzero(away > settings.depart_m)
+    departure = end + (int(beyond[0]) if len(beyond) else int(away.argmax()))
+    return pose[approach], pose[corner if is_corner else approach], pose[departure]
+
+
+def straight_start(pose: Floats, earliest: int, end: int, *, most_m: float, least_m: float) -> int:
+    """Returns the first step of the straight part of a motion that ends at a step.
+
+    On the straight part the gripper stays within 3 mm of the line to its end and within 0.06 rad of
+    its final rotation. A part shorter than `least_m` is none: then it is the last step that is
+    twice as far from the end, or the farthest one.
+
+    Args:
+        pose: (T, 4, 4) poses of the gripper.
+        earliest: First step that may belong to it.
+        end: Its last step.
+        most_m: Its largest length, m.
+        least_m: Its least length, m.
+    """
+    position = pose[:, :3, 3]
+    far = np.linalg.norm(position - position[end], axis=-1)
+    best = end
+    for step in range(end - 1, earliest - 1, -1):
+        if far[step] < 0.004:
+            best = step
+            continue
+        if far[step] > most_m or angle_between(pose[step, :3, :3], pose[end, :3, :3]) > 0.06:
+            break
+        line = (position[end] - position[step]) / far[step]
+        way = position[step : end + 1] - position[step]
+        beside = way - (way @ line)[:, None] * line
+        if np.linalg.norm(beside, axis=-1).max() > 0.003 or far[best] > far[step] + 0.002:
+            break
+        best = step
+    if far[best] < least_m:
+        away = np.flatnonzero(far[earliest:end] > 2 * least_m)
+        return earliest + (int(away[-1]) if len(away) else int(far[earliest : end + 1].argmax()))
+    # The last step that is as far: not the pause before it.
+    away = np.flatnonzero(far[earliest:end] >= far[best] - 0.0015)
+    return earliest + int(away[-1]) if len(away) else best
+
+
+def angle_between(first: Floats, second: Floats) -> float:
+    """Returns the angle between two rotations (3, 3), rad."""
+    cosine = (np.trace(first.T @ second) - 1) / 2
+    return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+def sequence_of(keyposes: Keyposes, arms: tuple[str, ...]) -> str:
+    """Returns the events in words, such as `left closes, right closes, left opens`."""
+    return ", ".join(_events_in_words(keyposes, arms))
+
+
+def _events_in_words(keyposes: Keyposes, arms: tuple[str, ...]) -> Iterator[str]:
+    for row in range(len(keyposes)):
+        parts: Mapping[str, list[str]] = {"closes": [], "opens": [], "stops": []}
+        for arm, name in enumerate(arms):
+            if keyposes.acting[row, arm]:
+                change = keyposes.after[row, arm] - keyposes.before[row, arm]
+                verb = (
+                    "stops" if abs(change) < STROKE / 2 else ("opens" if change > 0 else "closes")
+                )
+                parts[verb].append(name)
+        yield " and ".join(f"{' and '.join(who)} {verb}" for verb, who in parts.items() if who)
+
+
+def episode_keyposes(episode: StoredEpisode, settings: KeyposeSettings) -> Keyposes:
+    """Finds the keyposes of a stored episode.
+
+    Raises:
+        NoKeyposeError: It has none; the message names the episode.
+        ValueError: Its actions are not absolute joint targets of a known embodiment.
+    """
+    contract = episode.attributes.contract
+    embodiment = commanding_embodiment(contract)
+    action = np.asarray(episode.arrays["action"])
+    try:
+        return find_keyposes(commanded_motion(action, embodiment, contract.control_hz), settings)
+    except NoKeyposeError as error:
+        raise NoKeyposeError(f"Episode {episode.name}: {error}") from None
+
+
+Span = tuple[int, NDArray[np.int64], NDArray[np.int64]]
+
+
+def carried_spans(keyposes: Keyposes, steps: NDArray[np.int64], poses: Array) -> list[Span]:
+    """Returns when each arm carries something to a keypose.
+
+    Args:
+        keyposes: The keyposes of an episode.
+        steps: (F,) steps of frames, rising.
+        poses: (F, N, 4, 4) measured `T_base_gripper` of the frames.
+
+    Returns:
+        The arm, the frames in which it is more than 4 cm from where it closed, and the frames
+        between the previous keypose and this one.
+    """
+    number = keyposes.next_of(steps)
+    spans: list[Span] = []
+    for row in range(1, len(keyposes)):
+        for arm in range(keyposes.acting.shape[1]):
+            earlier = np.flatnonzero(keyposes.acting[:row, arm])
+            if not len(earlier):
+                continue
+            closing = int(earlier[-1])
+            if keyposes.after[closing, arm] >= keyposes.before[closing, arm]:
+                continue
+            carrying = (number > closing) & (number <= row) & (steps > keyposes.end[closing])
+            marked = np.flatnonzero((number == row) & (steps > keyposes.end[row - 1]))
+            frames = np.flatnonzero(carrying)
+            grasp = keyposes.pose[closing, arm, :3, 3]
+            away = np.linalg.norm(poses[frames, arm, :3, 3] - grasp, axis=-1) > 0.04
+            if len(marked) and away.sum() >= 3:
+                spans.append((arm, frames[away], marked))
+    return spans
 
 
 def check_keyposes(contract: Contract) -> list[int]:
@@ -17,18 +534,7 @@ def check_keyposes(contract: Contract) -> list[int]:
 
 
 def keypose_steps(action: Array, contract: Contract) -> Array:
-    """Returns the step (T,) of the keypose of each step of an episode.
-
-    It is the first step, this one included, at which the command of any gripper changes
-    (`gripper_commands.is_open`), and the last step of the episode after the last change.
-
-    Args:
-        action: Recorded actions (T, A) of the whole episode.
-        contract: Their contract, with absolute openings of grippers.
-
-    Raises:
-        ValueError: The actions contain no absolute opening.
-    """
+    """Returns the step (T,) of the keypose of each step of an episode: the old definition."""
     ends = np.zeros(len(action), bool)
     ends[-1:] = True
     for place in check_keyposes(contract):

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.windows import Batch, Windows, training_names
+from stringline.datasets.loading.workspace_clouds import CloudMaker
 from stringline.datasets.store.store import EpisodeStore
 
 # Placeholders of unknown geometry. The pose has no rotation, unlike any real one, so that
@@ -103,6 +105,8 @@ class MixedWindows:
         keyposes: bool = False,
         segments: bool = False,
         hold_steps: int = 0,
+        events: KeyposeSettings | None = None,
+        clouds: CloudMaker | None = None,
     ) -> None:
         """Reads all arrays except images; see `Windows` for the other arguments.
 
@@ -120,6 +124,8 @@ class MixedWindows:
             segments: Whether windows contain segments, of each slot that all stores have filled
                 with a camera with segments; see `segmented`.
             hold_steps: See `Windows`.
+            events: See `Windows`.
+            clouds: See `Windows`; each store needs the cameras with the names of the slots.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
@@ -134,11 +140,12 @@ class MixedWindows:
         plain = partial(Windows, chunk=chunk, every_step=every_step, segments=segments)
         observing = partial(plain, past=past, past_images=past_images)
         acting = partial(observing, gripper_commands=gripper_commands, hold_steps=hold_steps)
-        windows = partial(acting, keyposes=keyposes)
+        windows = partial(acting, keyposes=keyposes, events=events, clouds=clouds)
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)
         ]
+        self._clouded = clouds is not None
         self._weights = np.array([source.weight for source in sources])
         self.past = self._parts[0].past
         self._seen_at: list[tuple[str, tuple[int, ...]]] = [("", ())]
@@ -157,6 +164,7 @@ class MixedWindows:
         self.episode = np.concatenate(
             [part.episode + before for part, before in zip(self._parts, earlier, strict=False)]
         )
+        self.group = self._groups()
         samples = [
             self._read(number, self._first[number : number + 1])
             for number in range(len(self._parts))
@@ -164,6 +172,19 @@ class MixedWindows:
         self._keys = [key for key in samples[0] if all(key in sample for sample in samples)]
         slots = [camera.name for camera in self.contract.cameras]
         self.segmented = tuple(slot for slot in slots if f"segmentation/{slot}" in self._keys)
+
+    def _groups(self) -> NDArray[np.int64] | None:
+        """Returns the number of the keypose after each window, different for each store."""
+        groups = [part.group for part in self._parts]
+        if any(group is None for group in groups):
+            return None
+        found: list[NDArray[np.int64]] = []
+        first = 0
+        for group in groups:
+            assert group is not None  # Checked above.
+            found.append(group + first)
+            first += int(group.max()) + 1
+        return np.concatenate(found)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -204,7 +225,7 @@ class MixedWindows:
         }
         for camera in self.contract.cameras:
             batch[f"present/{camera.name}"] = np.full(len(chosen), camera.name in slot_of.values())
-            for prefix, times in self._seen_at:
+            for prefix, times in () if self._clouded else self._seen_at:
                 matrices = {f"{prefix}{kind}/{camera.name}" for kind in _UNKNOWN}
                 if not matrices <= set(batch):  # One of the two has no meaning alone.
                     batch = {key: value for key, value in batch.items() if key not in matrices}

@@ -15,6 +15,8 @@ Floats = NDArray[np.float64]
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 BINS = 4096
 INSTRUCTIONS = "instructions"
+GRIPPER_POSITIONS = "gripper/position"
+"""Positions of the grippers of all arms in the base frame, m: (3,)."""
 KEYS = ("action", "joints/position", "joints/velocity", "joints/effort")
 _ARRAYS = ("min", "max", "mean", "std", "quantiles")
 
@@ -101,11 +103,20 @@ class Statistics(Mapping[str, KeyStatistics]):
         shared = [key for key in KEYS if all(key in episode.entries for episode in episodes)]
         texts = {episode.attributes.instruction for episode in (*episodes, *others)} - {""}
         by_key = {key: statistics_of(partial(_parts, episodes, key)) for key in shared}
+        if all(episode.attributes.contract.arms for episode in episodes):
+            by_key[GRIPPER_POSITIONS] = statistics_of(lambda: map(_gripper_positions, episodes))
         return cls(by_key, instructions=sorted(texts))
 
 
 def _parts(episodes: Sequence[StoredEpisode], key: str) -> Iterator[NDArray[Any]]:
     return (episode.arrays[key] for episode in episodes)
+
+
+def _gripper_positions(episode: StoredEpisode) -> NDArray[Any]:
+    """Returns the measured positions (T arms, 3) of the grippers of an episode."""
+    arms = episode.attributes.contract.arms
+    poses = [np.asarray(episode.arrays[f"T_base_gripper/{arm}"]) for arm in arms]
+    return np.concatenate(poses)[:, :3, 3]
 
 
 def statistics_of(parts: Callable[[], Iterator[NDArray[Any]]]) -> KeyStatistics:

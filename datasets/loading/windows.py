@@ -9,13 +9,23 @@ from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
 from stringline.datasets.loading.gripper_commands import with_commands
-from stringline.datasets.loading.keyposes import keypose_steps
+from stringline.datasets.loading.keyposes import (
+    Keyposes,
+    KeyposeSettings,
+    carried_spans,
+    episode_keyposes,
+    keypose_steps,
+)
 from stringline.datasets.loading.mmap_cache import MmapCache
 from stringline.datasets.loading.window_arrays import small_arrays, window_starts
+from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
+from stringline.datasets.loading.workspace_clouds import UNIT_M, CloudCache, CloudMaker
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 Batch = dict[str, Array]
+CLOUDS_HZ = 6.25
+"""Largest number of point clouds per second of a recording that are training windows."""
 
 
 class Windows:
@@ -36,6 +46,8 @@ class Windows:
         tasks: Their tasks.
         past: Offsets of the history in steps, the largest first.
         segmented: Names of the cameras whose segments the windows contain.
+        group: (N,) number of the keypose that follows each window, different for each episode;
+            None: windows have no keyposes.
     """
 
     def __init__(
@@ -52,6 +64,8 @@ class Windows:
         keyposes: bool = False,
         segments: bool = False,
         hold_steps: int = 0,
+        events: KeyposeSettings | None = None,
+        clouds: CloudMaker | None = None,
         open_files: int = 4096,
     ) -> None:
         """Reads all arrays except images.
@@ -71,12 +85,15 @@ class Windows:
                 every episode has them.
             hold_steps: Number of actions after the end of an episode that repeat the last one and
                 belong to the window: the robot holds its last target.
+            events: How keyposes are found, if windows contain those that follow them.
+            clouds: Makes the point clouds that windows contain instead of images. They are at most
+                `CLOUDS_HZ` per second, since neighbouring ones are alike.
             open_files: Largest number of image arrays that stay mapped; the others are read.
 
         Raises:
             ValueError: There is no episode, a camera does not exist, episodes have different
-                contracts, a number is out of range, no episode is longer than the past, or keyposes
-                are needed of a contract without openings.
+                contracts, a number is out of range, no episode is longer than the past, or an
+                episode has no keyposes although they are needed.
         """
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
@@ -93,6 +110,9 @@ class Windows:
         self._maps = MmapCache(episodes, open_files)
         self.tasks = tuple(episode.attributes.task for episode in episodes)
         starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
+        if clouds is not None:
+            least = round(self.contract.control_hz / CLOUDS_HZ)
+            starts = [spaced(steps, least) for steps in starts]
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
         self._small = small_arrays(episodes, starts, self.contract)
@@ -102,6 +122,21 @@ class Windows:
         }
         self._index_actions(episodes, gripper_commands, keyposes)
         self._index_past(episodes, past_images)
+        keyposes_of = (
+            [episode_keyposes(episode, events) for episode in episodes] if events else []
+        )
+        self._index_events(keyposes_of, starts)
+        self._clouds = _clouds(clouds, episodes, starts, keyposes_of) if clouds else None
+
+    def _index_events(self, keyposes: Sequence[Keyposes], starts: Sequence[Array]) -> None:
+        """Reads the keypose after each window."""
+        self.group: Array | None = None
+        if not keyposes:
+            return
+        found = [each.targets(steps) for each, steps in zip(keyposes, starts, strict=True)]
+        self._small |= {key: np.concatenate([part[key] for part in found]) for key in found[0]}
+        most = max(map(len, keyposes)) + 1
+        self.group = self.episode * most + self._small["keypose/number"] + 1
 
     def _index_past(self, episodes: Sequence[StoredEpisode], past_images: bool) -> None:
         """Reads the small arrays of every step, if windows have a past."""
@@ -164,10 +199,13 @@ class Windows:
         if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
             raise IndexError(f"There are windows 0 to {len(self) - 1}; got {chosen}.")
         batch = {key: array[chosen] for key, array in self._small.items()}
-        frames = {name: frames[chosen] for name, frames in self._frames.items()}
-        batch |= self._seen(
-            self.contract.cameras, self.episode[chosen], frames, segmented=self.segmented
-        )
+        if self._clouds is None:
+            frames = {name: frames[chosen] for name, frames in self._frames.items()}
+            batch |= self._seen(
+                self.contract.cameras, self.episode[chosen], frames, segmented=self.segmented
+            )
+        else:
+            batch |= self._clouded(chosen)
         ahead = self._first[chosen, None] + np.arange(self.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
@@ -179,6 +217,24 @@ class Windows:
         batch["step"] = self.step[chosen]
         batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.past else {})
+
+    def _clouded(self, chosen: Array) -> Batch:
+        """Returns the clouds of windows (B,): `cloud/points` (B, P, 3) m and others."""
+        assert self._clouds is not None  # Checked by the caller.
+        first = np.searchsorted(self.episode, np.arange(len(self.names)))
+        rows = [
+            self._clouds[number][window - first[number]]
+            for window, number in zip(chosen.tolist(), self.episode[chosen].tolist(), strict=True)
+        ]
+        records = np.stack(rows) if rows else np.zeros(0, self._clouds[0].dtype)
+        batch: Batch = {
+            f"{CLOUD}points": records["points"] * np.float32(UNIT_M),
+            f"{CLOUD}colours": np.ascontiguousarray(records["colours"]),
+            f"{CLOUD}held": np.ascontiguousarray(records["held"]),
+            f"{CLOUD}count": records["count"].astype(np.int64),
+            f"{CLOUD}support": np.ascontiguousarray(records["support"]),
+        }
+        return batch
 
     def _history(self, chosen: Array) -> Batch:
         """Returns the keys of the past."""
@@ -217,6 +273,31 @@ class Windows:
             for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
                 self._maps.copy_row(number, key, frame, images[row])
         return seen
+
+
+def _clouds(
+    maker: CloudMaker,
+    episodes: Sequence[StoredEpisode],
+    starts: Sequence[Array],
+    keyposes: Sequence[Keyposes],
+) -> list[Array]:
+    """Returns the clouds of the windows of each episode, with marks of what grippers hold."""
+    spans = []
+    for number, (episode, steps) in enumerate(zip(episodes, starts, strict=True)):
+        arms = episode.attributes.contract.arms
+        poses = [np.asarray(episode.arrays[f"T_base_gripper/{arm}"])[steps] for arm in arms]
+        found = carried_spans(keyposes[number], steps, np.stack(poses, 1)) if keyposes else []
+        spans.append(found)
+    return CloudCache(maker).records(episodes, starts, spans)
+
+
+def spaced(steps: Array, least: int) -> Array:
+    """Returns steps (S,) that are at least some steps apart, the first one included."""
+    kept: list[int] = []
+    for step in steps.tolist():
+        if not kept or step - kept[-1] >= least:
+            kept.append(step)
+    return np.array(kept, np.int64)
 
 
 def _instruction_numbers(episodes: Sequence[StoredEpisode]) -> Array:

@@ -13,7 +13,11 @@ from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Contract, Observation
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy, ChunkSession, Prepared
+from stringline.policies.algorithms.learned_policy import (
+    LearnedPolicy,
+    LearnedSession,
+    PreparedObservation,
+)
 from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.policies.chunks.prefix import ActionPrefix
 
@@ -30,7 +34,7 @@ class BatchedPolicy:
         size: Largest number of observations in a batch.
     """
 
-    def __init__(self, policy: ChunkPolicy, size: int) -> None:
+    def __init__(self, policy: LearnedPolicy, size: int) -> None:
         """Wraps a policy; `size` is at least 1."""
         COUNT.check(plan_batch=size)
         self._policy = policy
@@ -42,7 +46,7 @@ class BatchedPolicy:
         return self._policy.contract
 
     def check_instruction(self, text: str) -> None:
-        """Raises a ValueError for an unknown text; see `ChunkPolicy.check_instruction`."""
+        """Raises a ValueError for an unknown text; see `LearnedPolicy.check_instruction`."""
         self._policy.check_instruction(text)
 
     def session(self, seed: int) -> "BatchedSession":
@@ -77,7 +81,7 @@ class BatchedPolicy:
             call.wait()
         return [call.result() for call in begun]
 
-    def _predict(self, prepared: Sequence[Prepared]) -> NDArray[np.float32]:
+    def _predict(self, prepared: Sequence[PreparedObservation]) -> NDArray[np.float32]:
         """Returns the actions (B, T, A) of prepared observations."""
         if not prepared:
             return np.zeros((0, 0, 0), np.float32)
@@ -94,9 +98,9 @@ class BatchedSession:
         accepts_prefix: As that of the policy's session.
     """
 
-    accepts_prefix = ChunkSession.accepts_prefix
+    accepts_prefix = True
 
-    def __init__(self, session: ChunkSession) -> None:
+    def __init__(self, session: LearnedSession) -> None:
         self._session = session
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
@@ -117,7 +121,7 @@ def batched(policy: Policy, size: int) -> BatchedPolicy | None:
     COUNT.check(plan_batch=size)
     if size == 1:
         return None
-    if not isinstance(policy, ChunkPolicy):
+    if not isinstance(policy, LearnedPolicy):
         raise ValueError(
             f"plan_batch is {size} with a policy on a server, which answers one observation at a "
             f"time; allowed: 1, or a checkpoint of this machine."
@@ -138,14 +142,14 @@ class _Call(Generic[ResultT]):
         self._parked = Event()
         self._answered = Event()
         self._answer: NDArray[np.float32] | BaseException | None = None
-        self.prepared: Prepared | None = None
+        self.prepared: PreparedObservation | None = None
 
     def run_until_prepared(self) -> None:
         """Starts the thread, and waits until it has prepared an observation or ended."""
         Thread(target=self._run, daemon=True).start()
         self._parked.wait()
 
-    def park(self, prepared: Prepared) -> NDArray[np.float32]:
+    def park(self, prepared: PreparedObservation) -> NDArray[np.float32]:
         """Waits, in the thread of the call, for the actions (T, A) of an observation."""
         self.prepared = prepared
         self._parked.set()

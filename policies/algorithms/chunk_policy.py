@@ -1,32 +1,29 @@
 """The base of all learned policies: timestamped chunks of actions from observations."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
 from stringline.policies.algorithms.action_statistics import check_actions
+from stringline.policies.algorithms.learned_policy import Batch, LearnedPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import ActionPrefix
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
-from stringline.policies.observation.history import ObservationHistory, PastObservations
+from stringline.policies.observation.history import PastObservations
 from stringline.policies.observation.interfaces import ConditioningTokens
 
-Batch = Mapping[str, Tensor]
 
-
-class ChunkPolicy(nn.Module, ABC):
+class ChunkPolicy(LearnedPolicy):
     """Encodes an observation once and generates a chunk of T actions from its conditioning tokens.
 
     Derived classes define the generation of chunks and the loss; normalisation, conversion to
@@ -58,16 +55,11 @@ class ChunkPolicy(nn.Module, ABC):
             ValueError: A camera is missing in the contract, the action space does not fit it, or
                 the statistics lack its actions, have another dimension or no range.
         """
-        super().__init__()
-        self.observation_encoder = settings.observation_encoder(
-            contract=contract, statistics=statistics
-        )
-        self.contract = contract.with_cameras(*self.observation_encoder.cameras)
+        super().__init__(settings.observation_encoder, contract, statistics)
         self.chunk = settings.chunk
         self.predicts_keyposes = settings.predicts_keyposes
         self.action_space = settings.space(contract)
         key = self.action_space.statistics_key(self.chunk)
-        self.statistics = statistics
         self.action_range = settings.normalisation(self._measured(key))
         self.contract_range = (
             self.action_range
@@ -91,9 +83,16 @@ class ChunkPolicy(nn.Module, ABC):
         return self.action_space.dim
 
     @property
-    def history(self) -> ObservationHistory | None:
-        """The past observations that it reads; None: only the present."""
-        return self.observation_encoder.history
+    def state_keys(self) -> tuple[str, ...]:
+        """The keys that its action space reads."""
+        return tuple(self.action_space.reads)
+
+    def window_inputs(self) -> dict[str, Any]:
+        """Returns the arguments of `Windows` that decide what a window contains."""
+        return super().window_inputs() | {
+            "gripper_commands": self.action_space.reads_commands,
+            "keyposes": self.predicts_keyposes,
+        }
 
     @abstractmethod
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
@@ -179,32 +178,6 @@ class ChunkPolicy(nn.Module, ABC):
             self.generate(self.observation_encoder(batch), generator, prefix).float()
         )
         return self.action_space.decode(generated, batch)
-
-    def observed(
-        self, observation: Observation, past: PastObservations | None = None
-    ) -> dict[str, Tensor]:
-        """Returns an observation as a batch of one, on the device of the policy.
-
-        Args:
-            observation: An observation of the contract; with the key `instruction` if the policy
-                needs it.
-            past: The past observations of the session, to which this one is added; None: no past.
-        """
-        needed = dict.fromkeys((*self.observation_encoder.keys, *self.action_space.reads))
-        arrays: dict[str, NDArray[Any]] = {key: np.asarray(observation[key]) for key in needed}
-        if self.history is not None:
-            arrays |= (
-                past or PastObservations(self.history, self.observation_encoder.past_keys)
-            ).before(observation)
-        if (instruction := self.observation_encoder.instruction) is not None:
-            arrays[NUMBER_KEY] = np.asarray(instruction.number(instruction_of(observation)))
-        device = next(self.parameters()).device
-        return {key: torch.tensor(array, device=device)[None] for key, array in arrays.items()}
-
-    def check_instruction(self, text: str) -> None:
-        """Raises a ValueError for an unknown text, if the policy needs instructions."""
-        if (instruction := self.observation_encoder.instruction) is not None:
-            instruction.number(text)
 
     def session(self, seed: int) -> "ChunkSession":
         """Starts an episode; see `stringline.Policy`."""

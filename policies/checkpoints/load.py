@@ -24,7 +24,12 @@ from stringline.encoders.training.checkpoint import (
 )
 from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.policies.action_spaces.space import ActionSpace
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.keypose_policy import (
+    HELD_OPENINGS,
+    KeyposePolicySettings,
+    held_openings,
+)
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.registry import registered_checkpoint
@@ -85,15 +90,16 @@ def build_policy(
     contract: Contract,
     statistics: Statistics,
     trust: Trust = ASKED_FOR,
-) -> ChunkPolicy:
+) -> LearnedPolicy:
     """Builds an untrained policy of a resolved configuration with `_target_`.
 
     The statistics of the training data include those of the actions; see `add_action_statistics`.
     """
     policy = build(dict(model), nn.Module, trust, contract=contract, statistics=statistics)
-    if not isinstance(policy, ChunkPolicy):
+    if not isinstance(policy, LearnedPolicy):
         raise ValueError(
-            f"{model.get('_target_')!r} is not a policy; allowed: classes derived from ChunkPolicy."
+            f"{model.get('_target_')!r} is not a policy; allowed: classes derived from ChunkPolicy "
+            "or LearnedPolicy."
         )
     return policy
 
@@ -118,7 +124,14 @@ def add_action_statistics(
         slots: The camera of each episode in each slot, by the slot; see `Source`. None: the cameras
             have the names of the contract.
     """
-    settings: PolicySettings = build_settings(model, nn.Module)
+    settings: PolicySettings | KeyposePolicySettings = build_settings(model, nn.Module)
+    if isinstance(settings, KeyposePolicySettings):
+        openings = statistics_of(
+            lambda: (held_openings(each, settings.events) for each in episodes)
+        )
+        return Statistics(
+            {**statistics, HELD_OPENINGS: openings}, instructions=statistics.instructions
+        )
     space = settings.space(contract)
     names = model["observation_encoder"].get("cameras")
     cameras = read_cameras(contract, names)
@@ -145,7 +158,7 @@ def _window_rows(
 
 
 def save_policy(
-    directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], training: Mapping[str, Any]
+    directory: Path, policy: LearnedPolicy, model: Mapping[str, Any], training: Mapping[str, Any]
 ) -> None:
     """Writes a self-contained checkpoint for `load_policy`.
 
@@ -160,7 +173,7 @@ def save_policy(
     save_checkpoint(directory, policy, description)
 
 
-def load_policy(where: str | Path, trust: Sequence[str] = ()) -> ChunkPolicy:
+def load_policy(where: str | Path, trust: Sequence[str] = ()) -> LearnedPolicy:
     """Loads the policy of a checkpoint, in evaluation mode.
 
     Args:

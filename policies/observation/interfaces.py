@@ -22,11 +22,13 @@ class ConditioningTokens:
         present: (B, N) bool, False for tokens without meaning, such as those of cameras that an
             example lacks; None: all tokens are present.
         places: Places of the tokens and of the grippers; None: they have none in metres.
+        arms: Number of tokens at the end that belong to the arms, one for each; 0: none does.
     """
 
     tokens: Tensor
     present: Tensor | None = None
     places: TokenPlaces | None = None
+    arms: int = 0
 
     def clone(self) -> "ConditioningTokens":
         """Returns a copy of all tensors."""
@@ -34,6 +36,7 @@ class ConditioningTokens:
             self.tokens.clone(),
             None if self.present is None else self.present.clone(),
             None if self.places is None else self.places.clone(),
+            self.arms,
         )
 
 

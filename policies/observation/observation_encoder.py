@@ -156,7 +156,10 @@ class ObservationEncoder(nn.Module):
             replace(tokens, features=encoded), sum(part.features.shape[1] for part in others)
         )
         return ConditioningTokens(
-            fused.features, fused.present, self.frames.places(fused, observation)
+            fused.features,
+            fused.present,
+            self.frames.places(fused, observation),
+            arms=len(self.arms),
         )
 
     def no_weight_decay(self) -> set[str]:

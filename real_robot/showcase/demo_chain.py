@@ -13,7 +13,7 @@ import torch
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.history import History
 from stringline.encoders.training.trainer import Trainer
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, load_policy
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
 from stringline.real_robot.showcase.budget import Budget
@@ -188,7 +188,7 @@ class DemoChain:
         )
 
     @cached_property
-    def policy(self) -> ChunkPolicy:
+    def policy(self) -> LearnedPolicy:
         """The trained policy, in one thread; parallel simulations use the other processors."""
         torch.set_num_threads(1)
         return load_policy(self._settings.checkpoint)

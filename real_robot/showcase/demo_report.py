@@ -9,7 +9,7 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.history import History
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
 from stringline.real_robot.showcase.stopwatch import Stopwatch
 from stringline.sim.evaluation.results import EpisodeResult, Summary
@@ -35,7 +35,7 @@ class DemoResults:
     expert: Rate
     demonstrations: EpisodeStore
     history: History
-    policy: ChunkPolicy
+    policy: LearnedPolicy
     direct: list[EpisodeResult]
     wire: list[EpisodeResult]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, between
 
 Target = Callable[[], Matrix]
 # Metres or radians; smaller movements of a target do not change the solution for the joints.
@@ -162,17 +162,6 @@ class _Track:
 
     def _solve(self, T_base_gripper: Matrix, q: Vector) -> Vector:
         return self._kinematics.solve({self._arm: T_base_gripper}, q, tolerance=TOLERANCE)
-
-
-def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
-    """Returns the pose (4, 4) after a share of a straight way with a fixed axis of rotation."""
-    turn = start[:3, :3].T @ goal[:3, :3]
-    angle = float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
-    rotation = start[:3, :3]
-    if angle > 1e-9:
-        skew = (turn - turn.T) / (2 * np.sin(angle))
-        rotation = rotation @ rotation_about([skew[2, 1], skew[0, 2], skew[1, 0]], share * angle)
-    return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), rotation)
 
 
 def _slowness(embodiment: Embodiment) -> Vector:

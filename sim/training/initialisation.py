@@ -16,7 +16,7 @@ from stringline.encoders.training.partial_loading import (
     RowNames,
     load_partial_weights,
 )
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
 from stringline.policies.observation.instruction import TextEmbedding
 
@@ -57,7 +57,7 @@ class Initialisation(InitialParts):
             )
         return Statistics(statistics, instructions=measured.instructions)
 
-    def load(self, policy: ChunkPolicy) -> LoadedParts:
+    def load(self, policy: LearnedPolicy) -> LoadedParts:
         """Loads the chosen parts into a policy and logs them.
 
         Raises:
@@ -87,7 +87,7 @@ class Initialisation(InitialParts):
         return loaded
 
     def _load_perception(
-        self, where: Path, description: Mapping[str, Any], policy: ChunkPolicy
+        self, where: Path, description: Mapping[str, Any], policy: LearnedPolicy
     ) -> LoadedParts:
         """Loads the image encoder of a network of perception into that of a policy.
 
@@ -119,7 +119,7 @@ class Initialisation(InitialParts):
             raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
 
 
-def _instruction_rows(description: Mapping[str, Any], policy: ChunkPolicy) -> dict[str, RowNames]:
+def _instruction_rows(description: Mapping[str, Any], policy: LearnedPolicy) -> dict[str, RowNames]:
     """Returns the texts of the rows of instructions, in a checkpoint and in a policy."""
     own = policy.observation_encoder.instruction
     settings = description["model"].get("observation_encoder", {}).get("instruction")

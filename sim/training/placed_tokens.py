@@ -17,7 +17,7 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.coordinates.ray_places import RayPlaces
 from stringline.encoders.vision.camera_views import presence
 from stringline.encoders.vision.rgbd import ImageTokens
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import read_cameras
 from stringline.sim.training.training_data import TrainingData
@@ -104,7 +104,7 @@ def _choose_prior_depths(config: DictConfig, data: TrainingData) -> None:
         )
 
 
-def report_placed_tokens(policy: ChunkPolicy, windows: Windows | MixedWindows) -> None:
+def report_placed_tokens(policy: LearnedPolicy, windows: Windows | MixedWindows) -> None:
     """Logs the share of the image tokens that have a position; below half, with the remedy.
 
     The tokens of windows over the whole training are counted, without any effect on random numbers.

@@ -9,7 +9,7 @@ import yaml
 from torch import nn
 
 from stringline.encoders.training.run_fingerprint import END, stored_fingerprint
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import save_policy
 from stringline.sim.training.run_episodes import describe_change
 
@@ -56,7 +56,7 @@ class RunCheckpoints:
     """
 
     directory: Path
-    policy: ChunkPolicy
+    policy: LearnedPolicy
     model: Mapping[str, Any]
     record: Mapping[str, Any]
     steps: int

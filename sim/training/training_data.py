@@ -13,7 +13,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import add_action_statistics
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.run_directory import begun_episodes
@@ -116,7 +116,7 @@ class TrainingData:
 
     def windows_for(
         self,
-        policy: ChunkPolicy,
+        policy: LearnedPolicy,
         names: Sequence[Sequence[str]],
         *,
         segments: bool = False,
@@ -133,14 +133,7 @@ class TrainingData:
         if reasons := policy.contract.incompatibilities(self.contract):
             stores = ", ".join(str(source.path) for source in self._sources)
             raise ValueError(f"The data of {stores} do not fit the policy. {' '.join(reasons)}")
-        history = policy.history
-        inputs: dict[str, Any] = {
-            "chunk": policy.chunk,
-            "cameras": [camera.name for camera in policy.contract.cameras],
-            "past": () if history is None else history.steps(policy.contract.control_hz),
-            "past_images": history is not None and history.images,
-            "gripper_commands": policy.action_space.reads_commands,
-            "keyposes": policy.predicts_keyposes,
+        inputs = policy.window_inputs() | {
             "segments": segments,
             "hold_steps": round(hold_s * policy.contract.control_hz),
         }

@@ -20,7 +20,8 @@ Indices = NDArray[np.int64]
 class WindowBatches:
     """Batches of windows as tensors; a continued run gets the same batch at each step.
 
-    Windows in the first `early_s` seconds of an episode are `early_factor` times as probable. With
+    Windows with keyposes are drawn equally often for each keypose: most frames of a recording belong
+    to its long ways. Windows in the first `early_s` seconds of an episode are `early_factor` times as probable. With
     `equal_tasks`, windows of each task are drawn equally often; the weights of stores then apply
     among the windows of one task. `readers` threads read ahead, into page-locked memory with
     `pin_memory`.
@@ -43,6 +44,8 @@ class WindowBatches:
         self._pin_memory = pin_memory
         weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
         weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
+        if windows.group is not None:
+            weights = equal_shares(weights, windows.group)
         if equal_tasks:
             weights = equal_shares(weights, np.asarray(windows.tasks)[windows.episode])
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)

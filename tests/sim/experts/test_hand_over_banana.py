@@ -12,7 +12,7 @@ from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_ab
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
-from stringline.sim.experts.motion import between
+from stringline.datasets.embodiments.transforms import between
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 
 X, Z = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)

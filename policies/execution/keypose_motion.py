@@ -1,0 +1,621 @@
+"""From predicted keyposes to joint targets: smooth motion in task space within the robot's limits.
+
+The way to a keypose has five parts: a free motion to its corner or approach pose, the straight part,
+the gripper's stroke, and the departure. The free motion is planned again with each prediction, from
+the position, speed and acceleration that the last plan commands now, so targets are smooth to their
+second derivative; what follows it is committed, since a hand close to an object hides it. A gripper
+that closed on nothing opens, goes back, and the next prediction may choose another mode.
+
+This module does not import torch.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, Range
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.transforms import Matrix, between
+
+logger = logging.getLogger(__name__)
+Floats = NDArray[np.float64]
+_KNOTS_S = 0.08
+"""Time between two solutions of the inverse kinematics; joints are interpolated between them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MotionSettings:
+    """Speeds, times and distances of the motion.
+
+    Attributes:
+        speed: Largest share of the velocity limits of the joints, above 0 to 1.
+        acceleration: Largest acceleration of the fastest revolute joint, rad/s^2; that of others is
+            lower by the ratio of their velocity limits.
+        straight_speed: Mean speed on straight parts, m/s.
+        least_s: Least time of a straight part, s.
+        settle_s: Time between arrival and stroke, s.
+        close_s: Time from the beginning of a closing stroke until the arm moves on, s.
+        open_s: The same of an opening stroke.
+        same_m: A keypose within this distance ...
+        same_rad: ... and this angle of the gripper's present target is where the gripper is: only
+            the gripper acts.
+        jump_m: While it moves to a keypose, a prediction further away than this must come twice.
+        missed: Number of misses at a place after which another mode is chosen.
+        reach_m: Remaining error of the inverse kinematics from which a keypose is out of reach, m
+            or rad.
+    """
+
+    speed: float = 0.8
+    acceleration: float = 7.0
+    straight_speed: float = 0.2
+    least_s: float = 0.6
+    settle_s: float = 0.12
+    close_s: float = 0.5
+    open_s: float = 0.35
+    same_m: float = 0.025
+    same_rad: float = 0.25
+    jump_m: float = 0.06
+    missed: int = 2
+    reach_m: float = 0.02
+
+    def __post_init__(self) -> None:
+        Range(above=0, most=1).check(speed=self.speed)
+        Range(least=1, whole=True).check(missed=self.missed)
+        POSITIVE.check(
+            acceleration=self.acceleration,
+            straight_speed=self.straight_speed,
+            least_s=self.least_s,
+            reach_m=self.reach_m,
+        )
+        NOT_NEGATIVE.check(
+            settle_s=self.settle_s,
+            close_s=self.close_s,
+            open_s=self.open_s,
+            same_m=self.same_m,
+            same_rad=self.same_rad,
+            jump_m=self.jump_m,
+        )
+
+
+@dataclass(frozen=True)
+class PredictedKeypose:
+    """A prediction with M modes for each of A arms; openings and probabilities are of each arm.
+
+    Attributes:
+        pose: (A, M, 4, 4) `T_base_gripper`.
+        approach: (A, M, 3) position of the approach pose, whose rotation is that of the keypose.
+        corner: (A, M, 3) the same of the corner.
+        departure: (A, M, 3) the same of the departure.
+        share: (A, M) weights of the modes, falling.
+        acts: (A,) probability that the arm acts.
+        moves: (A,) probability that it moves.
+        before: (A, M) openings at the keypose, before the stroke.
+        after: (A, M) openings after it.
+    """
+
+    pose: Floats
+    approach: Floats
+    corner: Floats
+    departure: Floats
+    share: Floats
+    acts: Floats
+    moves: Floats
+    before: Floats
+    after: Floats
+
+    def acting(self) -> tuple[int, ...]:
+        """Returns the arms that act: none if no arm acts more likely than not."""
+        return tuple(np.flatnonzero(self.acts > 0.5).tolist())
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """The chosen keypose.
+
+    Attributes:
+        acting: Arms that act.
+        moving: Arms that move, the acting ones included.
+        pose: (A, 4, 4).
+        approach: (A, 4, 4).
+        corner: (A, 4, 4).
+        departure: (A, 4, 4).
+        before: (A,).
+        after: (A,).
+    """
+
+    acting: tuple[int, ...]
+    moving: tuple[int, ...]
+    pose: Floats
+    approach: Floats
+    corner: Floats
+    departure: Floats
+    before: Floats
+    after: Floats
+
+    def closes(self, arm: int) -> bool:
+        """Returns whether the gripper of an arm closes."""
+        return bool(self.after[arm] < self.before[arm] - 0.02)
+
+
+@dataclass
+class _Miss:
+    """Misses of one arm at one place."""
+
+    arm: int
+    position: Floats
+    count: int = 1
+
+
+@dataclass
+class _Plan:
+    """Commanded targets (T, J) from a time on, and what they are for.
+
+    Attributes:
+        start: Time of the first target, s.
+        q: (T, J).
+        goal: The keypose; None: the arms hold or go home.
+        free_until: Time until which a new prediction may change the way, s.
+        done_at: Time from which a prediction of the next keypose is wanted, s.
+        stroke_end: Time at which the strokes have ended, s.
+    """
+
+    start: float
+    q: Floats
+    goal: _Goal | None = None
+    free_until: float = 0.0
+    done_at: float = 0.0
+    stroke_end: float = np.inf
+    retreats: bool = False
+    checked: bool = False
+
+
+@dataclass
+class _Doubt:
+    """A prediction that differs from the goal, and how often it came."""
+
+    count: int = 0
+
+
+class KeyposeMotion:
+    """The motion of one episode.
+
+    Args:
+        embodiment: The robot.
+        control_hz: Targets per second.
+        settings: See `MotionSettings`.
+        held_opening: (A,) smallest opening of each gripper that holds something in the data; a
+            closed gripper at less than half of it has missed.
+    """
+
+    def __init__(
+        self,
+        embodiment: Embodiment,
+        control_hz: float,
+        settings: MotionSettings,
+        held_opening: Sequence[float],
+    ) -> None:
+        self._embodiment = embodiment
+        self._arms = embodiment.arms
+        self._dt = 1.0 / control_hz
+        self._settings = settings
+        self._held_opening = np.asarray(held_opening, np.float64)
+        self._kinematics = InverseKinematics(embodiment)
+        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in self._arms])
+        limits = embodiment.velocity_limits
+        self._top_speed = settings.speed * limits
+        slowness = limits[self._hinges].max() / limits
+        self._top_acceleration = settings.acceleration / slowness
+        self._plan: _Plan | None = None
+        self._holds = [False] * len(self._arms)
+        self._misses: list[_Miss] = []
+        self._doubt = _Doubt()
+        self._idle = 0
+        self._warned = False
+
+    def wants_prediction(self, time: float) -> bool:
+        """Returns whether a prediction at a time could change the motion."""
+        plan = self._plan
+        return plan is None or time < plan.free_until or time >= plan.done_at
+
+    def targets(
+        self,
+        time: float,
+        count: int,
+        measured: Vector,
+        prediction: PredictedKeypose | None,
+        fixed_s: float = 0.0,
+    ) -> Floats:
+        """Returns joint targets (count, J) from a time on, one for each control period.
+
+        Args:
+            time: Time of the observation, s.
+            count: Number of targets.
+            measured: (J,) measured joints.
+            prediction: The prediction for the observation; None: the motion goes on.
+            fixed_s: Time during which the targets of the last plan stay as they are, s.
+        """
+        self._resynchronise(time, measured)
+        self._check_grips(time, measured)
+        if prediction is not None and self.wants_prediction(time):
+            self._decide(time, time + fixed_s, prediction)
+        plan = self._plan
+        assert plan is not None  # `_resynchronise` has made one.
+        return self._sampled(plan, time + self._dt * np.arange(count))
+
+    def _resynchronise(self, time: float, measured: Vector) -> None:
+        """Starts from the measured joints at first, and where the arms did not follow."""
+        if self._plan is not None:
+            commanded = self._sampled(self._plan, np.array([time]))[0]
+            away = np.abs(commanded - measured)[self._hinges].max()
+            if away <= 0.4:
+                return
+            logger.debug("The arms are %.2f rad from their targets; they start anew there.", away)
+        q = np.asarray(measured, np.float64)[None]
+        self._plan = _Plan(time, q.copy(), free_until=np.inf, done_at=time)
+
+    def _sampled(self, plan: _Plan, times: Floats) -> Floats:
+        """Returns the targets (N, J) of a plan at times (N,), the last one after its end."""
+        place = np.clip((times - plan.start) / self._dt, 0.0, len(plan.q) - 1.0)
+        first = np.floor(place + 1e-6).astype(int)
+        share = np.clip(place - first, 0.0, 1.0)[:, None]
+        later = np.minimum(first + 1, len(plan.q) - 1)
+        return np.asarray(plan.q[first] * (1 - share) + plan.q[later] * share)
+
+    def _check_grips(self, time: float, measured: Vector) -> None:
+        """Notices grippers that hold nothing after their stroke, and starts the retreat."""
+        plan = self._plan
+        assert plan is not None
+        goal = plan.goal
+        if goal is None or time < plan.stroke_end - 1e-6 or plan.checked or plan.retreats:
+            return
+        plan.checked = True
+        empty = []
+        for arm in goal.acting:
+            self._holds[arm] = goal.closes(arm)
+            place = self._embodiment.grippers.get(self._arms[arm])
+            if place is not None and goal.closes(arm):
+                if measured[place] < 0.5 * self._held_opening[arm]:
+                    empty.append(arm)
+                    self._holds[arm] = False
+                    self._count_miss(arm, goal.pose[arm, :3, 3])
+        if empty:
+            self._retreat(time, goal, empty)
+
+    def _count_miss(self, arm: int, position: Floats) -> None:
+        for miss in self._misses:
+            if miss.arm == arm and np.linalg.norm(miss.position - position) < self._settings.same_m:
+                miss.count += 1
+                return
+        self._misses.append(_Miss(arm, position.copy()))
+
+    def _decide(self, time: float, start: float, prediction: PredictedKeypose) -> None:
+        """Chooses the goal of a prediction and plans the way to it from a time on."""
+        plan = self._plan
+        assert plan is not None
+        acting = prediction.acting()
+        if not acting:
+            self._rest(time, start)
+            return
+        self._idle = 0
+        goal = self._chosen(prediction, acting, plan.goal if time < plan.free_until else None)
+        if plan.goal is not None and time < plan.free_until and self._differs(goal, plan.goal):
+            self._doubt.count += 1
+            if self._doubt.count < 2:
+                return
+        self._doubt.count = 0
+        self._plan = self._way_to(goal, start)
+
+    def _chosen(
+        self, prediction: PredictedKeypose, acting: tuple[int, ...], before: _Goal | None
+    ) -> _Goal:
+        """Chooses a mode for each arm: the goal so far where it is still likely, never a miss."""
+        arms = range(len(self._arms))
+        moving = tuple(arm for arm in arms if arm in acting or prediction.moves[arm] > 0.5)
+        modes = [self._mode(prediction, arm, before) for arm in arms]
+        pose = np.stack([prediction.pose[arm, modes[arm]] for arm in arms])
+
+        def beside(positions: Floats) -> Floats:
+            poses = pose.copy()
+            for arm in arms:
+                poses[arm, :3, 3] = positions[arm, modes[arm]]
+            return poses
+
+        return _Goal(
+            acting,
+            moving,
+            pose,
+            beside(prediction.approach),
+            beside(prediction.corner),
+            beside(prediction.departure),
+            np.clip([prediction.before[arm, modes[arm]] for arm in arms], 0.0, 1.0),
+            np.clip([prediction.after[arm, modes[arm]] for arm in arms], 0.0, 1.0),
+        )
+
+    def _mode(self, prediction: PredictedKeypose, arm: int, before: _Goal | None) -> int:
+        positions = prediction.pose[arm, :, :3, 3]
+        share = prediction.share[arm].copy()
+        for miss in self._misses:
+            if miss.arm == arm and miss.count >= self._settings.missed:
+                near = np.linalg.norm(positions - miss.position, axis=-1) < self._settings.same_m
+                share[near] = np.minimum(share[near], 1e-3)
+        if before is not None and arm in before.moving:
+            away = np.linalg.norm(positions - before.pose[arm, :3, 3], axis=-1)
+            near = (away < self._settings.jump_m) & (share > 0.25 * share.max())
+            if near.any():
+                return int(np.where(near, away, np.inf).argmin())
+        return int(share.argmax())
+
+    def _differs(self, goal: _Goal, other: _Goal) -> bool:
+        """Returns whether two goals are different keyposes, not one seen a little otherwise."""
+        if goal.acting != other.acting:
+            return True
+        away = np.linalg.norm(goal.pose[:, :3, 3] - other.pose[:, :3, 3], axis=-1)
+        return any(
+            away[arm] > self._settings.jump_m or goal.closes(arm) != other.closes(arm)
+            for arm in goal.acting
+        )
+
+    def _rest(self, time: float, start: float) -> None:
+        """Holds; after the second prediction without an event the arms go home."""
+        plan = self._plan
+        assert plan is not None
+        self._idle += 1
+        q, v, a = self._state(start)
+        home = self._embodiment.home.copy()
+        for arm, place in self._embodiment.grippers.items():
+            home[place] = q[place] if self._holds[self._arms.index(arm)] else home[place]
+        away = np.abs(q - home)[self._hinges].max()
+        if self._idle < 2 or away < 0.05:
+            if plan.goal is not None and time < plan.free_until:
+                return  # A single doubt does not stop a motion.
+            stop = self._quintic(q, v, a, q, 0.3) if np.abs(v).max() > 1e-3 else q[None]
+            self._plan = self._joined(start, stop, goal=None)
+            return
+        if (
+            plan.goal is None
+            and time < plan.start + self._dt * (len(plan.q) - 1)
+            and self._idle > 2
+        ):
+            return  # It is on its way.
+        way = self._quintic(q, v, a, home, 0.8)
+        self._plan = self._joined(start, way, goal=None)
+
+    def _joined(self, start: float, q: Floats, goal: _Goal | None) -> _Plan:
+        """Returns a plan with the targets of the last plan up to its start."""
+        plan = self._plan
+        assert plan is not None
+        count = max(round((start - plan.start) / self._dt), 0)
+        kept = self._sampled(plan, plan.start + self._dt * np.arange(count))
+        whole = np.concatenate((kept, q))
+        drop = max(count - 5, 0)  # Enough for speed and acceleration.
+        return _Plan(start - (count - drop) * self._dt, whole[drop:], goal, np.inf, start)
+
+    def _state(self, time: float) -> tuple[Vector, Vector, Vector]:
+        """Returns the commanded position, speed and acceleration at a time."""
+        plan = self._plan
+        assert plan is not None
+        before, now, after = self._sampled(plan, time + self._dt * np.array([-1.0, 0.0, 1.0]))
+        return now, (after - before) / (2 * self._dt), (after - 2 * now + before) / self._dt**2
+
+    def _way_to(self, goal: _Goal, start: float) -> _Plan:
+        """Plans the whole way to a goal, its strokes and the departure."""
+        settings = self._settings
+        q, v, a = self._state(start)
+        arms = self._embodiment.forward_kinematics(q)
+        goal = self._where_it_is(goal, arms)
+        in_place = all(np.allclose(goal.approach[arm], goal.pose[arm]) for arm in goal.acting)
+        parts: list[Floats] = []
+        free_s = 0.0
+        if in_place:
+            parts.append(self._quintic(q, v, a, q, 0.1))
+        else:
+            first = {arm: goal.corner[arm] for arm in goal.acting}
+            first |= {arm: goal.pose[arm] for arm in goal.moving if arm not in goal.acting}
+            target = self._solved(first, q)
+            for arm in goal.acting:
+                self._set_opening(target, arm, goal.before[arm])
+            parts.append(self._quintic(q, v, a, target, 0.3))
+            free_s = self._dt * len(parts[0])
+            for name in ("approach", "pose"):
+                ends = {arm: getattr(goal, name)[arm] for arm in goal.acting}
+                straight = self._straight(parts[-1][-1], ends)
+                if straight is not None:
+                    parts.append(straight)
+        parts.append(self._held(parts[-1][-1], settings.settle_s))
+        parts.append(self._stroke(parts[-1][-1], goal))
+        stroke_end = sum(map(len, parts)) * self._dt
+        departure = self._straight(
+            parts[-1][-1], {arm: goal.departure[arm] for arm in goal.acting}, least_s=0.4
+        )
+        if departure is not None and any(self._acts_visibly(goal, arm) for arm in goal.acting):
+            parts.append(departure)
+        plan = self._joined(start, np.concatenate(parts), goal)
+        end = start + sum(map(len, parts)) * self._dt
+        plan.free_until = start + max(free_s - 2 * self._dt, 0.0)
+        plan.stroke_end = start + stroke_end
+        # The scene is free again half-way through the departure.
+        plan.done_at = max(start + stroke_end, end - 0.2)
+        return plan
+
+    def _acts_visibly(self, goal: _Goal, arm: int) -> bool:
+        return abs(float(goal.after[arm] - goal.before[arm])) > 0.02
+
+    def _where_it_is(self, goal: _Goal, now: dict[str, Matrix] | object) -> _Goal:
+        """Replaces keyposes at which their grippers are already by the present poses."""
+        poses = {
+            name: getattr(goal, name).copy() for name in ("pose", "approach", "corner", "departure")
+        }
+        assert isinstance(now, dict)
+        changed = False
+        for arm in goal.acting:
+            here = now[self._arms[arm]]
+            offset = goal.pose[arm, :3, 3] - here[:3, 3]
+            turn = _angle(here[:3, :3], goal.pose[arm, :3, :3])
+            if np.linalg.norm(offset) < self._settings.same_m and turn < self._settings.same_rad:
+                changed = True
+                away = goal.departure[arm, :3, 3] - goal.pose[arm, :3, 3]
+                for name in ("pose", "approach", "corner", "departure"):
+                    poses[name][arm] = here
+                poses["departure"][arm, :3, 3] += away
+        if not changed:
+            return goal
+        return _Goal(goal.acting, goal.moving, **poses, before=goal.before, after=goal.after)
+
+    def _retreat(self, time: float, goal: _Goal, empty: Sequence[int]) -> None:
+        """Opens grippers that closed on nothing and goes straight back to the approach."""
+        q, v, a = self._state(time)
+        opened = q.copy()
+        for arm in empty:
+            self._set_opening(opened, arm, goal.before[arm])
+        first = self._quintic(q, v, a, opened, 0.3)
+        back = self._straight(first[-1], {arm: goal.approach[arm] for arm in empty}, least_s=0.4)
+        way = first if back is None else np.concatenate((first, back))
+        plan = self._joined(time, way, goal)
+        plan.free_until = time
+        plan.done_at = time + self._dt * (len(way) - 1)
+        plan.retreats = True
+        self._plan = plan
+
+    def _set_opening(self, q: Vector, arm: int, opening: float) -> None:
+        place = self._embodiment.grippers.get(self._arms[arm])
+        if place is not None:
+            q[place] = opening
+
+    def _solved(self, targets: dict[int, Floats], q: Vector) -> Vector:
+        """Returns joints (J,) at, or as near as possible to, the targets of some arms."""
+        named = {self._arms[arm]: pose for arm, pose in targets.items()}
+        found, errors = self._kinematics.nearest(named, q, tolerance=2e-4, iterations=60)
+        worst = max(errors, key=lambda arm: errors[arm])
+        if errors[worst] > self._settings.reach_m and not self._warned:
+            self._warned = True
+            logger.warning(
+                "A keypose of %s at %s m is out of reach by %.3f (m or rad); the arm goes as near "
+                "as it can.",
+                worst,
+                np.round(named[worst][:3, 3], 3).tolist(),
+                errors[worst],
+            )
+        return found
+
+    def _quintic(self, q: Vector, v: Vector, a: Vector, goal: Vector, least_s: float) -> Floats:
+        """Returns targets (T, J) from a state to rest at a goal, within the limits.
+
+        A polynomial of degree five for each joint (minimum jerk; Flash and Hogan, 1985, for rest at
+        both ends), stretched until speeds and accelerations are within the limits.
+        """
+        way = np.abs(goal - q)
+        seconds = max(
+            least_s,
+            float((1.875 * way / self._top_speed).max()),
+            float(np.sqrt(5.774 * way[self._hinges] / self._top_acceleration[self._hinges]).max()),
+        )
+        start_speed = np.abs(v[self._hinges])
+        for _ in range(40):
+            count = max(int(np.ceil(seconds / self._dt)), 2)
+            seconds = count * self._dt
+            t = self._dt * np.arange(1, count + 1)[:, None]
+            track = _polynomial(q, v, a, goal, seconds, t)
+            speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
+            bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
+            fast = speed[:, self._hinges] / np.maximum(self._top_speed[self._hinges], start_speed)
+            strong = bend[:, self._hinges] / (1.3 * self._top_acceleration[self._hinges])
+            if fast.max() <= 1.05 and (not len(strong) or strong.max() <= 1.0):
+                break
+            seconds *= 1.12
+        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+
+    def _straight(
+        self, q: Vector, targets: dict[int, Floats], least_s: float | None = None
+    ) -> Floats | None:
+        """Returns targets (T, J) along straight ways with rest at both ends; None: no way."""
+        now = self._embodiment.forward_kinematics(q)
+        starts = {arm: now[self._arms[arm]] for arm in targets}
+        length = max(float(np.linalg.norm(targets[a][:3, 3] - starts[a][:3, 3])) for a in targets)
+        turn = max(_angle(starts[arm][:3, :3], targets[arm][:3, :3]) for arm in targets)
+        if length < 1e-3 and turn < 5e-3:
+            return None
+        seconds = max(
+            self._settings.least_s if least_s is None else least_s,
+            length / self._settings.straight_speed,
+            turn / 1.0,
+        )
+        knots = max(int(np.ceil(seconds / _KNOTS_S)), 3)
+        solved = [q]
+        for share in np.arange(1, knots + 1) / knots:
+            poses = {arm: between(starts[arm], targets[arm], float(share)) for arm in targets}
+            solved.append(self._solved(poses, solved[-1]))
+        path = np.stack(solved)
+        for _ in range(20):
+            count = int(np.ceil(seconds / self._dt))
+            u = np.arange(1, count + 1) / count
+            track = _along(path, u**3 * (10 - 15 * u + 6 * u**2))
+            speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
+            bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
+            fast = (speed / self._top_speed)[:, self._hinges].max()
+            strong = (bend[:, self._hinges] / (1.3 * self._top_acceleration[self._hinges])).max()
+            if fast <= 1.0 and strong <= 1.0:
+                break
+            seconds *= 1.15
+        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+
+    def _held(self, q: Vector, seconds: float) -> Floats:
+        return np.repeat(q[None], max(round(seconds / self._dt), 1), axis=0)
+
+    def _stroke(self, q: Vector, goal: _Goal) -> Floats:
+        """Returns targets (T, J) of the strokes of the acting grippers."""
+        settings = self._settings
+        visible = [arm for arm in goal.acting if self._acts_visibly(goal, arm)]
+        if not visible:
+            return self._held(q, self._dt)
+        seconds = max(settings.close_s if goal.closes(arm) else settings.open_s for arm in visible)
+        end = q.copy()
+        for arm in visible:
+            self._set_opening(end, arm, goal.after[arm])
+        places = [
+            self._embodiment.grippers[self._arms[arm]]
+            for arm in visible
+            if self._arms[arm] in self._embodiment.grippers
+        ]
+        stroke_s = max((abs(end[p] - q[p]) / self._top_speed[p] for p in places), default=0.0)
+        count = max(round(max(seconds, stroke_s + 0.1) / self._dt), 1)
+        time = self._dt * np.arange(1, count + 1)
+        share = np.clip(time / max(stroke_s, self._dt), 0.0, 1.0)[:, None]
+        return np.asarray(q + share * (end - q))
+
+
+def _polynomial(q: Vector, v: Vector, a: Vector, goal: Vector, T: float, t: Floats) -> Floats:
+    """Returns the polynomials of degree five at times t (N, 1), with rest at the end."""
+    way = goal - q
+    c3 = (20 * way - 12 * v * T - 3 * a * T**2) / (2 * T**3)
+    c4 = (-30 * way + 16 * v * T + 3 * a * T**2) / (2 * T**4)
+    c5 = (12 * way - 6 * v * T - a * T**2) / (2 * T**5)
+    return np.asarray(q + v * t + a / 2 * t**2 + c3 * t**3 + c4 * t**4 + c5 * t**5)
+
+
+def _along(path: Floats, shares: Floats) -> Floats:
+    """Returns a path (K, J) with equal steps at shares (N,) of its length, by cubic pieces.
+
+    Catmull and Rom's splines, with speeds of one side at both ends.
+    """
+    steps = len(path) - 1
+    slope = np.gradient(path, axis=0)
+    place = np.clip(shares * steps, 0.0, steps)
+    first = np.minimum(place.astype(int), steps - 1)
+    u = (place - first)[:, None]
+    p, q = path[first], path[first + 1]
+    m, n = slope[first], slope[first + 1]
+    return np.asarray(
+        (2 * u**3 - 3 * u**2 + 1) * p
+        + (u**3 - 2 * u**2 + u) * m
+        + (3 * u**2 - 2 * u**3) * q
+        + (u**3 - u**2) * n
+    )
+
+
+def _angle(first: Floats, second: Floats) -> float:
+    cosine = (np.trace(first.T @ second) - 1) / 2
+    return float(np.arccos(np.clip(cosine, -1.0, 1.0)))

@@ -1,0 +1,256 @@
+"""Keyposes from conditioning tokens: a pointer over tokens chooses a mode, a diffusion refines it.
+
+Each token votes for the next keypose of each arm relative to its own place, and the token of the
+arm weighs the votes. Votes of different modes stay apart, where a mean of them would be a pose
+between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space; here
+the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws the
+pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
+places (3D Diffuser Actor, Ke et al., 2024, arXiv 2402.10885). Departure: the diffusion begins at
+the mode with a noise of some centimetres instead of far away, so a few steps suffice.
+
+Numbers of a keypose: position (3, m), rotation (6: the first two columns, Zhou et al., 2019, arXiv
+1812.07035), and from the position to approach, corner and departure (3 each, m). Votes have openings
+as well, since a grasp and a release are two modes.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.places import Places
+from stringline.encoders.vision.attention import KeyValues, PositionalAttention
+from stringline.policies.networks.denoiser import sinusoidal_embedding
+from stringline.policies.observation.interfaces import ConditioningTokens
+
+NUMBERS = 3 + 6 + 9
+VOTED = NUMBERS + 2
+"""With the openings of the gripper before and after its stroke."""
+FLAGS = 2
+"""Logits that an arm acts, and that it moves."""
+SCALE_M = 0.1
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The votes of N tokens for the keyposes of A arms.
+
+    Attributes:
+        logit: (B, A, N) their weights.
+        numbers: (B, A, N, VOTED).
+        flags: (B, A, FLAGS) of the arms.
+        place: (B, N, 3) places of the tokens, m.
+        present: (B, N) bool.
+        query: (B, A, dim) tokens of the arms.
+    """
+
+    logit: Tensor
+    numbers: Tensor
+    flags: Tensor
+    place: Tensor
+    present: Tensor
+    query: Tensor
+
+
+def rotation_of(six: Tensor) -> Tensor:
+    """Returns rotation matrices (..., 3, 3) of their first two columns (..., 6), orthonormalised."""
+    first = functional.normalize(six[..., :3], dim=-1)
+    second = six[..., 3:]
+    second = functional.normalize(second - (first * second).sum(-1, keepdim=True) * first, dim=-1)
+    return torch.stack((first, second, torch.linalg.cross(first, second)), dim=-1)
+
+
+class KeyposePointer(nn.Module):
+    """The votes of conditioning tokens."""
+
+    def __init__(self, dim: int) -> None:
+        """Builds the layers for tokens of a width."""
+        super().__init__()
+        self.point_query = nn.Linear(dim, dim)
+        self.point_key = nn.Linear(dim, dim)
+        self.vote_query = nn.Linear(dim, dim)
+        self.vote_key = nn.Linear(dim, dim)
+        # The last three numbers are an offset in the frame of the predicted gripper.
+        self.vote = nn.Linear(dim, VOTED + 3)
+        self.flags = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
+
+    def forward(self, conditioning: ConditioningTokens, turn: Tensor | None = None) -> Votes:
+        """Returns the votes.
+
+        Args:
+            conditioning: Tokens with places; the last are those of the arms.
+            turn: (B, A, 3, 3) true rotations, in training: votes then learn their offset in the
+                right frame from the beginning; None: the voted ones.
+        """
+        places = conditioning.places
+        assert places is not None  # Checked by the policy.
+        arms = conditioning.arms
+        query = conditioning.tokens[:, -arms:]
+        keys = conditioning.tokens[:, :-arms]
+        place = places.coordinates[:, :-arms, :3]
+        present = places.has_position[:, :-arms]
+        logit = self.point_query(query) @ self.point_key(keys).transpose(1, 2)
+        logit = (logit / math.sqrt(query.shape[-1])).float()
+        raw = functional.gelu(self.vote_key(keys)[:, None] + self.vote_query(query)[:, :, None])
+        raw = self.vote(raw).float()
+        six = raw[..., 3:9]
+        frames = rotation_of(six) if turn is None else turn[:, :, None]
+        beside = (frames * (SCALE_M * raw[..., None, VOTED:])).sum(-1)
+        position = place[:, None] + SCALE_M * raw[..., :3] + beside
+        ways = SCALE_M * raw[..., 9:NUMBERS]
+        numbers = torch.cat((position, six, ways, raw[..., NUMBERS:VOTED]), dim=-1)
+        return Votes(
+            logit.masked_fill(~present[:, None], -1e4),
+            numbers,
+            self.flags(query).float(),
+            place,
+            present,
+            query,
+        )
+
+
+def joined_draws(votes: Votes, draws: int) -> Votes:
+    """Returns the votes of several draws of voxels, (B D) rows, as votes of (B, D N) tokens."""
+    share = votes.logit.log_softmax(-1)
+    rows, arms, tokens = share.shape
+    batch = rows // draws
+
+    def side_by_side(values: Tensor) -> Tensor:
+        shaped = values.reshape(batch, draws, arms, tokens, *values.shape[3:])
+        return shaped.transpose(1, 2).flatten(2, 3)
+
+    return Votes(
+        side_by_side(share),
+        side_by_side(votes.numbers),
+        votes.flags.reshape(batch, draws, arms, -1).mean(dim=1),
+        votes.place.reshape(batch, draws * tokens, 3),
+        votes.present.reshape(batch, draws * tokens),
+        votes.query.reshape(batch, draws, arms, -1).mean(dim=1),
+    )
+
+
+def modes_of(votes: Votes, count: int, radius_m: float) -> tuple[Tensor, Tensor]:
+    """Returns the densest clusters of votes.
+
+    Args:
+        votes: The votes.
+        count: Number of modes, M.
+        radius_m: Votes within this distance belong together.
+
+    Returns:
+        (B, A, M, VOTED) weighted means of the votes of each mode, and (B, A, M) their shares of
+        all weight, falling; what a mode has taken does not count for the next.
+    """
+    weight = votes.logit.softmax(-1)
+    position = votes.numbers[..., :3]
+    near = (torch.cdist(position, position) < radius_m).to(weight.dtype)
+    numbers, shares = [], []
+    for _ in range(count):
+        mass = (near * weight[:, :, None]).sum(-1)
+        best = (mass + 1e-3 * weight).argmax(-1)
+        index = best[..., None, None].expand(-1, -1, 1, near.shape[-1])
+        member = near.gather(2, index)[:, :, 0]
+        own = member * weight
+        total = own.sum(-1, keepdim=True)
+        numbers.append((own[..., None] * votes.numbers).sum(2) / total.clamp(min=1e-9))
+        shares.append(total[..., 0])
+        weight = weight * (1 - member)
+    return torch.stack(numbers, dim=2), torch.stack(shares, dim=2)
+
+
+@dataclass(frozen=True)
+class KeyposeNoise:
+    """The noise of the diffusion at level 1: standard deviations.
+
+    Attributes:
+        position_m: Of positions, m.
+        rotation: Of each of the six numbers of a rotation.
+    """
+
+    position_m: float = 0.03
+    rotation: float = 0.25
+
+    def add(self, numbers: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+        """Returns the noisy pose (..., 9) at levels (...) from 0 (data) to 1."""
+        scale = torch.cat(
+            (numbers.new_full((3,), self.position_m), numbers.new_full((6,), self.rotation))
+        )
+        return numbers[..., :9] + level[..., None] * scale * noise
+
+
+class KeyposeDenoiser(nn.Module):
+    """Predicts clean keyposes from noisy ones, whose tokens stand at the noisy positions."""
+
+    def __init__(
+        self, dim: int, encoding: PositionEncoding, *, depth: int = 1, values: bool = True
+    ) -> None:
+        """Builds the blocks.
+
+        Args:
+            dim: Width of the conditioning tokens.
+            encoding: Encoding of the places of tokens and of noisy keyposes.
+            depth: Number of blocks.
+            values: Relative values, see `PositionalAttention`.
+        """
+        super().__init__()
+        self.encoding = encoding
+        self.embed = nn.Linear(6, dim)
+        self.embed_level = nn.Linear(dim, dim)
+        self.context_norm = nn.LayerNorm(dim)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
+        self.attentions = nn.ModuleList(
+            PositionalAttention(dim, encoding.heads, values=values) for _ in range(depth)
+        )
+        self.mlps = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
+            )
+            for _ in range(depth)
+        )
+        self.read = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, NUMBERS))
+
+    def precompute(self, conditioning: ConditioningTokens) -> tuple[list[KeyValues], Places]:
+        """Projects the conditioning tokens once for any number of noisy keyposes."""
+        assert conditioning.places is not None  # Checked by the policy.
+        arms = conditioning.arms
+        tokens = self.context_norm(conditioning.tokens[:, :-arms])
+        placed = conditioning.places.has_position[:, :-arms]
+        at = self.encoding.prepare(conditioning.places.coordinates[:, :-arms, :3], placed)
+        return [attention.precompute(tokens, at) for attention in self.attentions], at
+
+    def forward(
+        self,
+        noisy: Tensor,
+        level: Tensor,
+        query: Tensor,
+        context: tuple[list[KeyValues], Places],
+        present: Tensor,
+    ) -> Tensor:
+        """Returns clean keyposes (B, A, K, NUMBERS).
+
+        Args:
+            noisy: (B, A, K, 9) noisy positions and rotations.
+            level: (B, A, K) noise levels, 0 to 1.
+            query: (B, A, dim) tokens of the arms.
+            context: Result of `precompute`.
+            present: (B, N) bool, which tokens of the scene exist.
+        """
+        batch, arms, count, _ = noisy.shape
+        dim = query.shape[-1]
+        memory, at = context
+        steps = sinusoidal_embedding(level.flatten() * 100, dim).reshape(batch, arms, count, dim)
+        x = query[:, :, None] + self.embed(noisy[..., 3:9]) + self.embed_level(steps)
+        x = x.flatten(1, 2)
+        places = self.encoding.prepare(noisy[..., :3].flatten(1, 2), like=at)
+        known = None if bool(present.all()) else present
+        for norm, attention, mlp, keys in zip(
+            self.norms, self.attentions, self.mlps, memory, strict=True
+        ):
+            x = x + attention(norm(x), places, keys, present=known)
+            x = x + mlp(x)
+        raw = self.read(x).float().reshape(batch, arms, count, NUMBERS)
+        position = noisy[..., :3] + SCALE_M * raw[..., :3]
+        return torch.cat((position, raw[..., 3:9], SCALE_M * raw[..., 9:]), dim=-1)
