@@ -295,7 +295,18 @@ def _without_undone(
                 kept.remove(last)
                 continue
         kept.append(event)
-    return _without_repeats(kept)
+    return _without_shaping(_without_repeats(kept))
+
+
+def _without_shaping(events: list[_Event]) -> list[_Event]:
+    """Removes the opening of an empty hand: it holds nothing before it closes for the first time."""
+    first = {event.arms: event for event in reversed(events)}
+    closing = {event.arms for event in events if event.closes}
+    return [
+        event
+        for event in events
+        if event.closes or event is not first[event.arms] or event.arms not in closing
+    ]
 
 
 def _without_repeats(events: list[_Event]) -> list[_Event]:
@@ -410,7 +421,7 @@ def _way(
     far = np.linalg.norm(pose[corner, :3, 3] - pose[approach, :3, 3]) > settings.least_m
     straight = angle_between(pose[corner, :3, :3], pose[paused, :3, :3]) < 0.06
     is_corner = corner < paused and far and turned < 0.1 and straight
-    away = np.linalg.norm(pose[:, :3, 3] - pose[start, :3, 3], axis=-1)[end : later + 1]
+    away = np.linalg.norm(pose[:, :3, 3] - pose[start, :3, 3], axis=-1)[end : max(later, end) + 1]
     beyond = np.flatnonzero(away > settings.depart_m)
     departure = end + (int(beyond[0]) if len(beyond) else int(away.argmax()))
     return pose[approach], pose[corner if is_corner else approach], pose[departure]

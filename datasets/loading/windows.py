@@ -122,9 +122,7 @@ class Windows:
         }
         self._index_actions(episodes, gripper_commands, keyposes)
         self._index_past(episodes, past_images)
-        keyposes_of = (
-            [episode_keyposes(episode, events) for episode in episodes] if events else []
-        )
+        keyposes_of = [episode_keyposes(episode, events) for episode in episodes] if events else []
         self._index_events(keyposes_of, starts)
         self._clouds = _clouds(clouds, episodes, starts, keyposes_of) if clouds else None
 

@@ -385,14 +385,14 @@ class KeyposeMotion:
         self._plan = self._joined(start, way, goal=None)
 
     def _joined(self, start: float, q: Floats, goal: _Goal | None) -> _Plan:
-        """Returns a plan with the targets of the last plan up to its start."""
+        """Returns a plan with the targets of the last plan until a time, and new ones after it."""
         plan = self._plan
         assert plan is not None
-        count = max(round((start - plan.start) / self._dt), 0)
+        count = max(round((start - plan.start) / self._dt), 0) + 1
         kept = self._sampled(plan, plan.start + self._dt * np.arange(count))
         whole = np.concatenate((kept, q))
         drop = max(count - 5, 0)  # Enough for speed and acceleration.
-        return _Plan(start - (count - drop) * self._dt, whole[drop:], goal, np.inf, start)
+        return _Plan(start - (count - 1 - drop) * self._dt, whole[drop:], goal, np.inf, start)
 
     def _state(self, time: float) -> tuple[Vector, Vector, Vector]:
         """Returns the commanded position, speed and acceleration at a time."""
