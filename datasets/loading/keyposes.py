@@ -24,13 +24,13 @@ from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE,
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.loading.gripper_commands import (
     STROKE,
     check_openings,
     is_open,
     turning_points,
 )
+from stringline.datasets.store.episode import StoredEpisode
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -299,7 +299,7 @@ def _without_undone(
 
 
 def _without_shaping(events: list[_Event]) -> list[_Event]:
-    """Removes the opening of an empty hand: it holds nothing before it closes for the first time."""
+    """Removes the opening of an empty hand, which has not closed before."""
     first = {event.arms: event for event in reversed(events)}
     closing = {event.arms for event in events if event.closes}
     return [

@@ -533,7 +533,7 @@ def limit_size(folder: Path, most_bytes: int, keep: Iterable[Path] = ()) -> None
 
 
 def removable_embodiment(contract: Contract) -> Embodiment | None:
-    """Returns the embodiment of a contract whose links can be removed from clouds; None: unknown."""
+    """Returns the embodiment whose links can be removed from clouds; None: it is unknown."""
     embodiment = EMBODIMENTS.get(contract.embodiment)
     if embodiment is None or len(contract.joints) != len(embodiment.joints):
         return None

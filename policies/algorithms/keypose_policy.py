@@ -88,7 +88,7 @@ class KeyposePolicySettings:
         values: Relative values in the diffusion.
         chunk: Actions per plan, T.
         events: How keyposes are found in recordings.
-        refinement: `diffusion` draws the pose around the chosen mode; `none`: the mean of its votes.
+        refinement: `diffusion` draws the pose around the chosen mode; `none`: its votes' mean.
         sampling_steps: Steps of the diffusion.
         noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
         noise: Its noise at the first step.

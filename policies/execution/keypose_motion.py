@@ -1,10 +1,11 @@
 """From predicted keyposes to joint targets: smooth motion in task space within the robot's limits.
 
-The way to a keypose has five parts: a free motion to its corner or approach pose, the straight part,
-the gripper's stroke, and the departure. The free motion is planned again with each prediction, from
-the position, speed and acceleration that the last plan commands now, so targets are smooth to their
-second derivative; what follows it is committed, since a hand close to an object hides it. A gripper
-that closed on nothing opens, goes back, and the next prediction may choose another mode.
+The way to a keypose has four parts: a free motion to its corner or approach pose, the straight
+part, the stroke of the gripper, and the departure. The free motion is planned again with each
+prediction, from the position, speed and acceleration that the last plan commands now, so targets
+are smooth to their second derivative. What follows it is committed, since a hand close to an object
+hides it. A gripper that closed on nothing opens and goes back, and the next prediction may choose
+another mode.
 
 This module does not import torch.
 """
@@ -277,11 +278,11 @@ class KeyposeMotion:
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
             place = self._embodiment.grippers.get(self._arms[arm])
-            if place is not None and goal.closes(arm):
-                if measured[place] < 0.5 * self._held_opening[arm]:
-                    empty.append(arm)
-                    self._holds[arm] = False
-                    self._count_miss(arm, goal.pose[arm, :3, 3])
+            least = 0.5 * self._held_opening[arm]
+            if place is not None and goal.closes(arm) and measured[place] < least:
+                empty.append(arm)
+                self._holds[arm] = False
+                self._count_miss(arm, goal.pose[arm, :3, 3])
         if empty:
             self._retreat(time, goal, empty)
 

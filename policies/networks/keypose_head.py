@@ -2,15 +2,15 @@
 
 Each token votes for the next keypose of each arm relative to its own place, and the token of the
 arm weighs the votes. Votes of different modes stay apart, where a mean of them would be a pose
-between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space; here
-the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws the
-pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
+between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space;
+here the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws
+the pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
 places (3D Diffuser Actor, Ke et al., 2024, arXiv 2402.10885). Departure: the diffusion begins at
 the mode with a noise of some centimetres instead of far away, so a few steps suffice.
 
 Numbers of a keypose: position (3, m), rotation (6: the first two columns, Zhou et al., 2019, arXiv
-1812.07035), and from the position to approach, corner and departure (3 each, m). Votes have openings
-as well, since a grasp and a release are two modes.
+1812.07035), and from the position to approach, corner and departure (3 each, m). Votes have
+openings as well, since a grasp and a release are two modes.
 """
 
 import math
@@ -56,7 +56,7 @@ class Votes:
 
 
 def rotation_of(six: Tensor) -> Tensor:
-    """Returns rotation matrices (..., 3, 3) of their first two columns (..., 6), orthonormalised."""
+    """Returns rotations (..., 3, 3) of their first two columns (..., 6), orthonormalised."""
     first = functional.normalize(six[..., :3], dim=-1)
     second = six[..., 3:]
     second = functional.normalize(second - (first * second).sum(-1, keepdim=True) * first, dim=-1)
