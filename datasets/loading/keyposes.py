@@ -119,10 +119,15 @@ class Keyposes:
     def next_of(self, steps: Array) -> NDArray[np.int64]:
         """Returns the keypose (N,) that follows each of the steps (N,); `NO_EVENT` after the last.
 
-        While a gripper acts, the frame belongs to the following keypose.
+        Steps between start and end of an event, see `during`, belong to the following keypose.
         """
         number = np.searchsorted(self.start, steps, side="left")
         return np.where(number < len(self), number, NO_EVENT).astype(np.int64)
+
+    def during(self, steps: Array) -> Flags:
+        """Returns whether an event is going on at each of the steps (N,), between start and end."""
+        inside = (steps[:, None] > self.start) & (steps[:, None] <= self.end)
+        return np.asarray(inside.any(axis=1))
 
     def targets(self, steps: Array) -> dict[str, Array]:
         """Returns the training targets of the frames at some steps (N,), by key of a batch.

@@ -46,6 +46,8 @@ class MotionSettings:
             the gripper acts.
         jump_m: While it moves to a keypose, a prediction further away than this must come twice.
         missed: Number of misses at a place after which another mode is chosen.
+        rest: Probability that an arm acts below which the arms rest.
+        rest_holding: The same while a gripper holds something, which it would not keep for ever.
         reach_m: Remaining error of the inverse kinematics from which a keypose is out of reach, m
             or rad.
     """
@@ -61,10 +63,13 @@ class MotionSettings:
     same_rad: float = 0.25
     jump_m: float = 0.06
     missed: int = 2
+    rest: float = 0.3
+    rest_holding: float = 0.1
     reach_m: float = 0.02
 
     def __post_init__(self) -> None:
         Range(above=0, most=1).check(speed=self.speed)
+        Range(least=0, most=0.5).check(rest=self.rest, rest_holding=self.rest_holding)
         Range(least=1, whole=True).check(missed=self.missed)
         POSITIVE.check(
             acceleration=self.acceleration,
@@ -108,9 +113,16 @@ class PredictedKeypose:
     before: Floats
     after: Floats
 
-    def acting(self) -> tuple[int, ...]:
-        """Returns the arms that act: none if no arm acts more likely than not."""
-        return tuple(np.flatnonzero(self.acts > 0.5).tolist())
+    def acting(self, least: float = 0.5) -> tuple[int, ...]:
+        """Returns the arms that act: those more likely than not, or else the likeliest.
+
+        Args:
+            least: Probability below which no arm acts: the task is done.
+        """
+        likely = np.flatnonzero(self.acts > 0.5)
+        if not len(likely) and self.acts.max() > least:
+            likely = np.array([self.acts.argmax()])
+        return tuple(likely.tolist())
 
 
 @dataclass(frozen=True)
@@ -297,7 +309,9 @@ class KeyposeMotion:
         """Chooses the goal of a prediction and plans the way to it from a time on."""
         plan = self._plan
         assert plan is not None
-        acting = prediction.acting()
+        acting = prediction.acting(
+            self._settings.rest_holding if any(self._holds) else self._settings.rest
+        )
         if not acting:
             self._rest(time, start)
             return

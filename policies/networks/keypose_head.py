@@ -75,7 +75,7 @@ class KeyposePointer(nn.Module):
         self.vote_key = nn.Linear(dim, dim)
         # The last three numbers are an offset in the frame of the predicted gripper.
         self.vote = nn.Linear(dim, VOTED + 3)
-        self.flags = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
+        self.flags = nn.Sequential(nn.Linear(2 * dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
 
     def forward(self, conditioning: ConditioningTokens, turn: Tensor | None = None) -> Votes:
         """Returns the votes.
@@ -102,10 +102,11 @@ class KeyposePointer(nn.Module):
         position = place[:, None] + SCALE_M * raw[..., :3] + beside
         ways = SCALE_M * raw[..., 9:NUMBERS]
         numbers = torch.cat((position, six, ways, raw[..., NUMBERS:VOTED]), dim=-1)
+        together = query.mean(dim=1, keepdim=True).expand_as(query)
         return Votes(
             logit.masked_fill(~present[:, None], -1e4),
             numbers,
-            self.flags(query).float(),
+            self.flags(torch.cat((query, together), dim=-1)).float(),
             place,
             present,
             query,
