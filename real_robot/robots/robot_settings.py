@@ -41,12 +41,14 @@ class TeleoperationSettings:
 
     Attributes:
         agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
+        agree_opening: That of a gripper, in openings.
         approach_s: Seconds in which the followers move to the leaders first; None or 0: a person
             brings the leaders.
         patience_s: Longest wait for that person.
     """
 
     agree: float = 0.3
+    agree_opening: float = 0.3
     approach_s: float | None = None
     patience_s: float = 60.0
 
