@@ -67,9 +67,9 @@ SUITES = {
         "safety/test_filter_properties.py",
     ),
     SERVOS: (
+        "drivers/dynamixel/test_bring_up.py",
         "drivers/dynamixel/test_dynamixel_driver.py",
         "drivers/dynamixel/test_protocol.py",
-        "drivers/dynamixel/test_bring_up.py",
         "drivers/dynamixel/test_leaders.py",
         "safety/test_fault_table.py",
         "deployment/test_modes_of_deployment.py",
