@@ -38,8 +38,8 @@ def parse_yaml(text: str) -> Any:
     whose first reader never ends. So the nodes are counted before anything is made of them.
 
     Raises:
-        yaml.YAMLError: The text is not valid YAML, contains itself, stands for more than a million
-            nodes, or is nested more than 100 levels deep.
+        yaml.YAMLError: The text is not valid YAML, gives a key twice, contains itself, stands for
+            more than a million nodes, or is nested more than 100 levels deep.
     """
     loader = _Loader(text)
     try:
@@ -78,6 +78,7 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     counts[node] = 0
     children = node.value
     if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
         children = [part for pair in children for part in pair]
     count = 1 + sum(_count(child, counts) for child in children)
     if count > MOST_NODES:
@@ -86,3 +87,18 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
         )
     counts[node] = count
     return count
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Checks that no key is given twice, of which PyYAML would take the last one in silence."""
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        name = (key.tag, key.value)
+        line = key.start_mark.line + 1
+        if name in lines:
+            raise yaml.YAMLError(
+                f"the key {key.value!r} is given twice, in lines {lines[name]} and {line}; keep one"
+            )
+        lines[name] = line

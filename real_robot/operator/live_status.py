@@ -18,8 +18,8 @@ FOLLOWS_CLOSELY = (
 )
 LAGS = (
     f"Above {USUAL_DEG:.0f} degrees, the policy is slowed down so much that it may fail. Raise "
-    "robot.limits.speed_share if the arms permit it, or train on slower demonstrations "
-    "(docs/robots.md)."
+    "speed_share (robot.limits, of real arms the limits file) if the arms permit it, or train on "
+    "slower demonstrations (docs/robots.md)."
 )
 
 
