@@ -9,6 +9,8 @@ from stringline.datasets.files.limits import MOST_YAML_BYTES
 
 # Nodes of a file whose aliases are replaced by what they stand for.
 MOST_NODES = 1_000_000
+# Nodes of the text itself: PyYAML reads about 20,000 in a second.
+MOST_WRITTEN = 100_000
 DEEPEST = 100
 
 
@@ -39,7 +41,8 @@ def parse_yaml(text: str) -> Any:
 
     Raises:
         yaml.YAMLError: The text is not valid YAML, gives a key twice, contains itself, stands for
-            more than a million nodes, or is nested more than 100 levels deep.
+            more than a million nodes or has more than 100,000 of its own, or is nested more than
+            100 levels deep.
     """
     loader = _Loader(text)
     try:
@@ -56,11 +59,15 @@ class _Loader(yaml.SafeLoader):
     """Reads texts of a limited depth, whatever the interpreter's limit of recursion is."""
 
     _depth = 0
+    _written = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Returns the next node, as PyYAML's composer does."""
         if self._depth == DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} levels deep")
+        self._written += 1
+        if self._written > MOST_WRITTEN:
+            raise yaml.YAMLError(f"it has more than {MOST_WRITTEN} entries; allowed: fewer")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
