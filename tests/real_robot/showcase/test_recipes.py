@@ -73,7 +73,15 @@ def test_the_demonstration_trains_with_the_recipe_of_its_task() -> None:
     assert settings.policy == training["policy"]
     assert settings.training.augmentation == training["augmentation"]
     assert settings.training.hold_s == training["dataset"]["hold_s"] == 1.0
-    assert settings.policy == load_description(SHIPPED / PICK)["model"]
+    shipped = load_description(SHIPPED / PICK)["model"]
+    places = shipped["observation_encoder"]["coordinates"]
+    # The shipped policy is older than these defaults.
+    assert (
+        places | {"depth_pooling": "median", "missing_depth": "exclude"}
+        == (settings.policy["observation_encoder"]["coordinates"])
+    )
+    settings.policy["observation_encoder"]["coordinates"] = places
+    assert settings.policy == shipped
 
 
 def test_the_recipe_of_the_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
