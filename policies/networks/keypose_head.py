@@ -167,7 +167,8 @@ def modes_of(votes: Votes, count: int, radius_m: float) -> tuple[Tensor, Tensor]
     weight = votes.logit.softmax(-1)
     position = votes.numbers[..., :3]
     near = (torch.cdist(position, position) < radius_m).to(weight.dtype)
-    numbers, shares = [], []
+    numbers: list[Tensor] = []
+    shares: list[Tensor] = []
     for _ in range(count):
         mass = (near * weight[:, :, None]).sum(-1)
         best = (mass + 1e-3 * weight).argmax(-1)
