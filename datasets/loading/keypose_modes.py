@@ -275,7 +275,7 @@ def modes_of_event(event: str, poses: Sequence[EventPose], settings: ModeSetting
             break
         centres.append(int(count.argmax()))
         free &= ~near[centres[-1]]
-    group = _joined(centres, poses, near, settings)
+    group = _joined(centres, poses, distance, settings)
     rows: dict[int, list[int]] = {label: [centres[label]] for label in sorted(set(group))}
     others = []
     for row, away in enumerate(distance[:, centres]):
@@ -293,19 +293,23 @@ def modes_of_event(event: str, poses: Sequence[EventPose], settings: ModeSetting
 def _joined(
     centres: Sequence[int],
     poses: Sequence[EventPose],
-    near: NDArray[np.bool_],
+    distance: Floats,
     settings: ModeSettings,
 ) -> list[int]:
-    """Returns the group of each centre; those without a gap between them are one."""
+    """Returns the group of each centre; those without a gap between them are one.
+
+    There is a gap if fewer than half as many keyposes are at the middle between two centres as at
+    the smaller one, all within half the distance of a mode.
+    """
     group = list(range(len(centres)))
+    count = (distance <= 0.5).sum(axis=1)
     for second in range(len(centres)):
         for first in range(second):
             ends = [poses[centres[first]], poses[centres[second]]]
             if np.isnan(ends[0].scene).tolist() != np.isnan(ends[1].scene).tolist():
                 continue
-            between = _distances([_midpoint(*ends)], poses, settings)[0] <= 1
-            fewest = min(near[centres[first]].sum(), near[centres[second]].sum())
-            if between.sum() > 0.5 * fewest:
+            between = (_distances([_midpoint(*ends)], poses, settings)[0] <= 0.5).sum()
+            if between > 0.5 * min(count[centres[first]], count[centres[second]]):
                 joined = {group[first], group[second]}
                 group = [min(joined) if label in joined else label for label in group]
     return group

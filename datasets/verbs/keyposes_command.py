@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -60,6 +59,7 @@ def count_store(config: DictConfig) -> None:
     if config.output is not None:
         plain = {"store": str(store.path), "settings": asdict(settings) | asdict(modes)}
         text = json.dumps(plain | counts.to_dict(), indent=1, allow_nan=False)
+        Path(config.output).parent.mkdir(parents=True, exist_ok=True)
         write_file(Path(config.output), f"{text}\n".encode())
         sys.stdout.write(f"Written to {config.output}.\n")
     if counts.without:
@@ -95,6 +95,11 @@ def report(counts: KeyposeCounts, modes: ModeSettings, blind: str = "") -> Itera
     total = len(counts.steps) + len(counts.without)
     number = sum(map(len, counts.steps.values()))
     yield f"{number} keyposes in {len(counts.steps)} of {total} episodes."
+    if counts.without:
+        yield ""
+        yield "Episodes without keyposes"
+        for name, reason in counts.without.items():
+            yield f"   {name}: {_short(reason)}"
     if not number:
         return
     yield ""
@@ -160,17 +165,23 @@ def _share(count: int, total: int) -> str:
     return f"{100 * count / total:3.0f} %"
 
 
+def _short(reason: str) -> str:
+    """Returns a reason without the episode in front and the ways out behind."""
+    return reason.partition(": ")[2].partition(" Set ")[0] or reason
+
+
 def _without(store: EpisodeStore, counts: KeyposeCounts) -> str:
     """Returns the message about episodes without keyposes."""
-    reasons = Counter(reason.partition(": ")[2] or reason for reason in counts.without.values())
     names = list(counts.without)
-    listed = ",".join(f"{name.rpartition('.')[0]}.*" for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    total = len(names) + len(counts.steps)
+    reason = counts.without[names[0]]
+    if not counts.steps:
+        return f"None of {total} episodes has keyposes. {reason}"
+    listed = ",".join(f"{name.rpartition('.')[0]}.*" for name in names)
     return (
-        f"{len(names)} of {len(names) + len(counts.steps)} episodes have no keyposes, so no "
-        f"training with policy=keyposes begins: {', '.join(names[:5])}{more}. "
-        f"{reasons.most_common(1)[0][0]} Or remove them: stringline-data delete "
-        f"store={store.path} 'episodes=[{listed}]'"
+        f"{len(names)} of {total} episodes have no keyposes, so a training with policy=keyposes "
+        f"does not begin. {reason} Or leave them out: stringline-data delete store={store.path} "
+        f"'episodes=[{listed}]'"
     )
 
 
