@@ -80,11 +80,11 @@ class KeyposeSettings:
             value = getattr(self, field.name)
             if field.name == "stops":
                 if value not in get_args(Stops):
-                    raise unknown_name("keyposes.stops", str(value), get_args(Stops))
+                    raise unknown_name("choice of stops", str(value), get_args(Stops))
             elif field.name == "smooth_s":
-                NOT_NEGATIVE.check(**{"keyposes.smooth_s": value})
+                NOT_NEGATIVE.check(smooth_s=value)
             else:
-                POSITIVE.check(**{f"keyposes.{field.name}": value})
+                POSITIVE.check(**{field.name: value})
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,8 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
             f"There is no keypose in {len(motion.pose)} steps: no opening changes by "
             f"{settings.stroke:g} while its arm stands still (within {settings.rest_m:g} m for "
             f"{settings.rest_s:g} s), and no arm stops after {settings.travel_m:g} m. Set "
-            "keyposes.stroke, keyposes.rest_m or keyposes.stops=always, or train policy=diffusion."
+            "stroke, rest_m or stops=always (policy.events.* of a training), or train "
+            "policy=diffusion, which needs no keyposes."
         )
     return _described(_merged(events, motion.steps(settings.together_s)), motion, settings)
 
@@ -477,10 +478,11 @@ def angle_between(first: Floats, second: Floats) -> float:
 
 def sequence_of(keyposes: Keyposes, arms: tuple[str, ...]) -> str:
     """Returns the events in words, such as `left closes, right closes, left opens`."""
-    return ", ".join(_events_in_words(keyposes, arms))
+    return ", ".join(events_in_words(keyposes, arms))
 
 
-def _events_in_words(keyposes: Keyposes, arms: tuple[str, ...]) -> Iterator[str]:
+def events_in_words(keyposes: Keyposes, arms: tuple[str, ...]) -> Iterator[str]:
+    """Yields each event in words, such as `left closes` or `left and right stops`."""
     for row in range(len(keyposes)):
         parts: Mapping[str, list[str]] = {"closes": [], "opens": [], "stops": []}
         for arm, name in enumerate(arms):

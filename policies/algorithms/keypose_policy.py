@@ -319,7 +319,8 @@ class KeyposePolicy(LearnedPolicy):
         steps = self.settings.sampling_steps
         clean = start
         for step in range(steps):
-            level, after = 1 - step / steps, 1 - (step + 1) / steps
+            level = 1 - step / steps
+            after = 1 - (step + 1) / steps
             clean = denoiser(noisy, level * ones, votes.query, context, votes.present)
             noisy = clean[..., :9] + (after / level) * (noisy - clean[..., :9])
         shaped = clean.reshape(batch, draws, arms, count, samples, NUMBERS)

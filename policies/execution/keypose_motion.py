@@ -621,8 +621,10 @@ def _along(path: Floats, shares: Floats) -> Floats:
     place = np.clip(shares * steps, 0.0, steps)
     first = np.minimum(place.astype(int), steps - 1)
     u = (place - first)[:, None]
-    p, q = path[first], path[first + 1]
-    m, n = slope[first], slope[first + 1]
+    p = path[first]
+    q = path[first + 1]
+    m = slope[first]
+    n = slope[first + 1]
     return np.asarray(
         (2 * u**3 - 3 * u**2 + 1) * p
         + (u**3 - 2 * u**2 + u) * m

@@ -15,6 +15,7 @@ openings as well, since a grasp and a release are two modes.
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.vision.attention import KeyValues, PositionalAttention
 from stringline.policies.networks.denoiser import sinusoidal_embedding
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.networks.token_places import TokenPlaces
 
 NUMBERS = 3 + 6 + 9
 VOTED = NUMBERS + 2
@@ -32,6 +33,25 @@ VOTED = NUMBERS + 2
 FLAGS = 2
 """Logits that an arm acts, and that it moves."""
 SCALE_M = 0.1
+
+
+class PlacedTokens(Protocol):
+    """What is read of the conditioning tokens of an observation encoder."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """(B, N, dim); the last ones belong to the arms."""
+        ...
+
+    @property
+    def places(self) -> TokenPlaces | None:
+        """Their places; the policy checks that there are some."""
+        ...
+
+    @property
+    def arms(self) -> int:
+        """Number of arms."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class KeyposePointer(nn.Module):
         self.vote = nn.Linear(dim, VOTED + 3)
         self.flags = nn.Sequential(nn.Linear(2 * dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
 
-    def forward(self, conditioning: ConditioningTokens, turn: Tensor | None = None) -> Votes:
+    def forward(self, conditioning: PlacedTokens, turn: Tensor | None = None) -> Votes:
         """Returns the votes.
 
         Args:
@@ -148,7 +168,8 @@ def modes_of(votes: Votes, count: int, radius_m: float) -> tuple[Tensor, Tensor]
     weight = votes.logit.softmax(-1)
     position = votes.numbers[..., :3]
     near = (torch.cdist(position, position) < radius_m).to(weight.dtype)
-    numbers, shares = [], []
+    numbers: list[Tensor] = []
+    shares: list[Tensor] = []
     for _ in range(count):
         mass = (near * weight[:, :, None]).sum(-1)
         best = (mass + 1e-3 * weight).argmax(-1)
@@ -213,7 +234,7 @@ class KeyposeDenoiser(nn.Module):
         )
         self.read = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, NUMBERS))
 
-    def precompute(self, conditioning: ConditioningTokens) -> tuple[list[KeyValues], Places]:
+    def precompute(self, conditioning: PlacedTokens) -> tuple[list[KeyValues], Places]:
         """Projects the conditioning tokens once for any number of noisy keyposes."""
         assert conditioning.places is not None  # Checked by the policy.
         arms = conditioning.arms
